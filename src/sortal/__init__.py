@@ -1,0 +1,36 @@
+"""Sort partly labelled images into classes: the ones you have named and the ones nobody has named yet."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sortal import metrics
+    from sortal.errors import SortalError
+    from sortal.estimate import KEstimate, estimate_k
+    from sortal.kmeans import SemiSupervisedKMeans
+
+__version__ = "0.1.0"
+
+__all__ = ["KEstimate", "SemiSupervisedKMeans", "SortalError", "__version__", "estimate_k", "metrics"]
+
+_HOME = {
+    "KEstimate": "sortal.estimate",
+    "SemiSupervisedKMeans": "sortal.kmeans",
+    "SortalError": "sortal.errors",
+    "estimate_k": "sortal.estimate",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for (PEP 562), so that `import sortal` loads nothing heavy."""
+    if name == "metrics":
+        return import_module("sortal.metrics")
+    if name not in _HOME:
+        raise AttributeError(f"module 'sortal' has no attribute {name!r}")
+    value: object = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,213 @@
+"""Semi-supervised k-means as a scikit-learn estimator (GCD §3.2)."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from sortal.errors import InputError
+from sortal.estimate import KEstimate, estimate
+from sortal.inputs import UNLABELLED, choose_device, read_labels, read_rows
+from sortal.lloyd import State, restarts
+from sortal.members import Fixed
+from sortal.points import Points
+from sortal.shards import Shards
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+
+class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """k-means in which labelled rows stay in the cluster of their class, and cluster j is the j-th labelled class.
+
+    Without labels it is plain k-means. Features are best L2-normalised before.
+
+    Parameters
+    ----------
+    n_clusters : clusters in all, those of the labelled classes included; "auto" estimates it (`sortal.estimate_k`).
+    n_init : restarts; the one of lowest inertia counts.
+    max_iter : iterations of each restart.
+    tol : a restart also ends when its centres move, squared and summed, by no more than this share of the mean variance
+        of the features; 0 goes on until no row changes its cluster.
+    random_state : int, RandomState or None.
+    device : "auto", "cpu", "cuda", "cuda:N" or "mps".
+
+    Attributes
+    ----------
+    labels_ : (n,) cluster of each row. cluster_centers_ : (n_clusters, d). inertia_ : squared distances of all rows to
+    their centres, summed. n_iter_ : iterations of the best restart. classes_ : the labelled classes, in cluster order.
+    n_clusters_ : clusters in all. k_estimate_ : how "auto" found them, else None.
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | Literal["auto"] = "auto",
+        *,
+        n_init: int = 10,
+        max_iter: int = 200,
+        tol: float = 0.0,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.device = device
+
+    def fit(
+        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, *, group: ProcessGroup | None = None
+    ) -> Self:
+        """Cluster the rows of X; y holds their labels, −1 for unlabelled.
+
+        With a process `group`, each process passes its own rows and gets their `labels_`; all else is the same in each.
+        """
+        shards = Shards(group)
+        x, labels, self.classes_, seed = self._read(X, y, shards)
+        self.k_estimate_: KEstimate | None = None
+        if self.n_clusters == "auto":
+            self.k_estimate_ = estimate(x, labels, seed=seed, shards=shards)
+        self.n_clusters_ = self.k_estimate_.k if self.k_estimate_ else int(self.n_clusters)
+        c, known = len(self.classes_), torch.from_numpy(labels).to(x.device)
+        free = None if c == 0 else (known == UNLABELLED).nonzero()[:, 0]
+        points = Points(x, free, shards=shards)
+        fixed = Fixed.of(x, known, c, points)
+        best = min(
+            restarts(points, fixed, self.n_clusters_, self.n_init, seed, max_iter=self.max_iter, tol=self.tol),
+            key=lambda ended: ended.spread,
+        )
+        centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
+        assigned = _nearest(x, centres, free)
+        known[slice(None) if free is None else free] = assigned
+        self.labels_: NDArray[np.int64] = known.cpu().numpy()
+        self.inertia_ = float(shards.sum(_inertia(x, centres, known)))
+        self.cluster_centers_: NDArray[Any] = centres.cpu().numpy()
+        self.n_iter_ = best.n_iter
+        self._n_features_out = self.n_clusters_
+        return self
+
+    def fit_predict(
+        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, **fit_params: Any
+    ) -> NDArray[np.int64]:
+        """The clusters of the rows that are clustered: `fit(X, y).labels_`."""
+        return self.fit(X, y, **fit_params).labels_
+
+    def predict(self, X: ArrayLike | Tensor) -> NDArray[np.int64]:
+        """The nearest cluster of each row, seen before or not."""
+        x, centres = self._fitted(X)
+        return _nearest(x, centres).cpu().numpy()
+
+    def transform(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """(n, n_clusters): the distance of each row to each centre."""
+        x, centres = self._fitted(X)
+        out = np.empty((len(x), len(centres)), dtype=self.cluster_centers_.dtype)
+        for part, rows in Points(x, mean=centres.mean(0)).chunks(len(centres)):
+            out[part] = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").cpu().numpy()
+        return out
+
+    def score(self, X: ArrayLike | Tensor, y: object = None) -> float:
+        """Minus the squared distances of the rows to their nearest centres, summed."""
+        x, centres = self._fitted(X)
+        return -float(_inertia(x, centres, _nearest(x, centres)))
+
+    def _fitted(self, X: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
+        check_is_fitted(self)
+        device = choose_device(self.device, X)
+        x = read_rows(X, device)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        centres = torch.from_numpy(self.cluster_centers_).to(device)
+        dtype = torch.promote_types(x.dtype, centres.dtype)
+        return x.to(dtype), centres.to(dtype)
+
+    def _read(
+        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None, shards: Shards
+    ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any], int]:
+        """X and y, checked; a problem in one process is raised in all, so that none waits for ever."""
+        problem: ValueError | None = None
+        try:
+            self._check_parameters()
+            x = read_rows(X, choose_device(self.device, X), at_least=1 if shards.size == 1 else 0)
+            validate_data(self, X, skip_check_array=True)
+            labels, classes = read_labels(y, len(x))
+        except ValueError as error:
+            problem = error
+        told = shards.objects(None if problem is None else str(problem))
+        if problem is not None:
+            raise problem
+        if any(told):
+            raise InputError(next(f"process {rank}: {text}" for rank, text in enumerate(told) if text))
+        labels, classes = _common_classes(labels, classes, shards)
+        n = int(shards.sum(torch.tensor([len(x)], device=x.device)))
+        unlabelled = int(shards.sum(torch.tensor([int((labels == UNLABELLED).sum())], device=x.device)))
+        self._check_count(len(classes), n, unlabelled)
+        seed = shards.objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
+        return x, labels, classes, seed
+
+    def _check_parameters(self) -> None:
+        if self.n_clusters != "auto":
+            _check("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
+        _check("n_init", self.n_init, Integral, 1)
+        _check("max_iter", self.max_iter, Integral, 1)
+        _check("tol", self.tol, Real, 0)
+
+    def _check_count(self, classes: int, rows: int, unlabelled: int) -> None:
+        if unlabelled == 0:
+            raise InputError(
+                f"y must leave rows unlabelled (-1) for clustering to place, got {rows} rows, all labelled. "
+                "Pass y=None to cluster them without their labels."
+            )
+        if self.n_clusters == "auto":
+            return
+        k = int(self.n_clusters)
+        if k < classes:
+            raise InputError(f"n_clusters must be at least {classes} (the labelled classes), got {k}.")
+        if k > rows:
+            raise InputError(f"n_clusters must be at most n_samples={rows} (the rows of X), got {k}.")
+        if k > classes + unlabelled:
+            raise InputError(
+                f"n_clusters must be at most {classes + unlabelled} ({classes} labelled classes and {unlabelled} "
+                f"unlabelled rows to make new ones of), got {k}."
+            )
+
+
+def _check(name: str, value: object, kind: type, least: int, also: str = "") -> None:
+    what = "a whole number" if kind is Integral else "a number"
+    if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:  # type: ignore[operator]
+        raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
+
+
+def _common_classes(
+    labels: NDArray[np.int64], classes: NDArray[Any], shards: Shards
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Number the classes alike in all processes."""
+    if shards.size == 1:
+        return labels, classes
+    everyone = [name for part in shards.objects(classes.tolist()) for name in part]
+    _, common = read_labels(np.array(everyone, dtype=object), len(everyone))
+    place = {name: j for j, name in enumerate(common.tolist())}
+    number = np.array([place[name] for name in classes.tolist()] + [UNLABELLED], dtype=np.int64)
+    return number[labels], common
+
+
+def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:
+    """The nearest of the centres (k, d), as they are, for each row."""
+    points = Points(x, free, mean=centres.to(torch.float64 if x.device.type != "mps" else x.dtype).mean(0))
+    relative = (centres.to(points.wide) - points.mean).to(x.dtype)
+    return State.at(points, relative[None]).assigned[0]
+
+
+def _inertia(x: Tensor, centres: Tensor, assigned: Tensor) -> Tensor:
+    points = Points(x, mean=centres.mean(0))
+    total = torch.zeros((), dtype=points.wide, device=x.device)
+    for part, rows in points.chunks(2 * x.shape[1]):
+        total += (rows - centres[assigned[part]]).square_().sum(dtype=points.wide)
+    return total

@@ -1,0 +1,267 @@
+"""Lloyd's iterations of k-means, for many restarts at once, doing only work that can change an assignment.
+
+For every row three things are kept: its centre, an upper bound on its score there, and a lower bound on its score at
+every other centre. After the centres moved, those that moved far are scored against all rows (one matrix product for
+all restarts); for the others the bounds are widened by how far they moved. A row whose bounds still part keeps its
+centre, whatever the exact values; the rest are scored against all centres. Which centres count as far is chosen each
+time by the cost it predicts. Centres that did not move cost nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from sortal.members import Fixed, Members
+from sortal.points import Points, nearest, scores
+from sortal.seeding import Seeds, row_keys
+
+SAMPLE = 1024  # rows that the cost of an iteration is predicted from
+GATHER = 32  # copying a row out costs about as much as scoring it against this many centres
+RAGGED = 0.75  # restarts are computed together while the least of them needs this share of what the most needs
+
+
+@dataclass
+class State:
+    """g restarts of k-means in progress; centres are relative to the mean of the data."""
+
+    centres: Tensor  # (g, k, d)
+    bias: Tensor  # (g, k) what each centre adds to a score
+    lengths: Tensor  # (g, k)
+    assigned: Tensor  # (g, m) int64
+    upper: Tensor  # (g, m) score at the own centre, or more
+    lower: Tensor  # (g, m) score at every other centre, or less
+
+    @classmethod
+    def at(cls, points: Points, centres: Tensor) -> State:
+        """Every row at the nearest of the given centres (g, k, d)."""
+        g, k, _ = centres.shape
+        state = cls(
+            centres=centres.clone(),
+            bias=points.bias(centres),
+            lengths=centres.square().sum(2).sqrt(),
+            assigned=torch.empty(g, points.count, dtype=torch.int64, device=centres.device),
+            upper=centres.new_empty(g, points.count),
+            lower=centres.new_empty(g, points.count),
+        )
+        slack = state.slack(points)
+        for r in range(g):
+            for part, rows in points.chunks(k):
+                table = scores(state.bias[r], centres[r], rows)[None]
+                found = nearest(table, None, slack[r, None, part], centres[r, None], rows[None], points)
+                state.assigned[r, part], state.upper[r, part], state.lower[r, part] = (value[0] for value in found)
+        return state
+
+    @classmethod
+    def seeded(cls, seeds: Seeds) -> State:
+        """Every row where the seeding left it."""
+        centres = seeds.centres
+        lengths = centres.square().sum(2).sqrt()
+        nearest, best, second = seeds.nearest.clone(), seeds.best.clone(), seeds.second.clone()
+        return cls(centres.clone(), seeds.points.bias(centres), lengths, nearest, best, second)
+
+    def slack(self, points: Points, rows: slice = slice(None)) -> Tensor:
+        """(g, r): how far rounding may have moved a score."""
+        slack: Tensor = points.rounding[rows] * (self.lengths.amax(1, keepdim=True) + points.norms[rows].sqrt())
+        return slack
+
+    def __getitem__(self, restarts: Tensor) -> State:
+        return State(**{field.name: getattr(self, field.name)[restarts] for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A restart that ran to its end."""
+
+    restart: int
+    centres: Tensor  # (k, d) relative to the mean
+    assigned: Tensor  # (m,)
+    spread: float  # inertia, less the squared distance of all rows to the mean (the same for every restart)
+    n_iter: int
+
+
+def restarts(
+    points: Points, fixed: Fixed, k: int, n_init: int, seed: int, *, max_iter: int, tol: float
+) -> Iterator[Ended]:
+    """Run n_init restarts, as many at a time as memory allows; `tol` is relative to the variance of the data."""
+    keys, tol = row_keys(points), tol * points.variance()
+    first = (fixed.means - points.mean).to(points.x.dtype)
+    at_once = together(points, k)
+    for start in range(0, n_init, at_once):
+        numbers = range(start, min(start + at_once, n_init))
+        seeds = Seeds(points, keys, [seed + r for r in numbers], first).grow(k)
+        for ended in lloyd(points, fixed, State.seeded(seeds), max_iter=max_iter, tol=tol):
+            yield replace(ended, restart=start + ended.restart)
+
+
+def together(points: Points, k: int) -> int:
+    """How many restarts of k centres fit in memory: what they keep may be a few times the budget of one array."""
+    return max(1, 8 * points.budget // (3 * k * points.x.shape[1] + 8 * points.count))
+
+
+def lloyd(points: Points, fixed: Fixed, state: State, *, max_iter: int, tol: float) -> Iterator[Ended]:
+    """Iterate until no row changes its centre (or the centres move by `tol` or less, squared and summed)."""
+    running = list(range(len(state.centres)))
+    _score_doubtful(points, state)
+    members = Members.of(points, fixed, state.assigned, state.centres.shape[1])
+    touched = torch.ones_like(state.bias, dtype=torch.bool)
+    for n_iter in range(1, max_iter + 1):
+        touched |= _refill(points, state, members)
+        shift = _recentre(points, state, members, touched)
+        changed, touched = _reassign(points, state, members, shift)
+        done = (changed == 0) | (shift.square().sum(1) <= tol)
+        if n_iter == max_iter:
+            done[:] = True
+        if done.any():
+            ended = done.nonzero()[:, 0]
+            spread = members[ended].spread(points, state.centres[ended]).tolist()
+            for place, value in zip(ended.tolist(), spread, strict=True):
+                yield Ended(running[place], state.centres[place].clone(), state.assigned[place].clone(), value, n_iter)
+            live = (~done).nonzero()[:, 0]
+            if not len(live):
+                return
+            running = [running[place] for place in live.tolist()]
+            state, members, touched = state[live], members[live], touched[live]
+
+
+def _refill(points: Points, state: State, members: Members) -> Tensor:
+    """Give the empty centres a row each; which centres gained or lost one, (g, k)."""
+    touched = torch.zeros_like(state.bias, dtype=torch.bool)
+    for r in (members.counts == 0).any(1).nonzero()[:, 0].tolist():
+        before = state.assigned.clone()
+        rows = members.refill(points, r, state.centres[r], state.assigned[r])
+        state.upper[r, rows], state.lower[r, rows] = torch.inf, -torch.inf
+        pairs = torch.stack([torch.full_like(rows, r), rows], 1)
+        touched |= members.move(points, pairs, before, state.assigned)
+    return touched
+
+
+def _recentre(points: Points, state: State, members: Members, touched: Tensor) -> Tensor:
+    """Move the touched centres to the means of their members; how far each went, (g, k). An empty one stays."""
+    shift = torch.zeros_like(state.bias)
+    for some in points.pieces((touched & (members.counts > 0)).nonzero(), 8 * points.x.shape[1]):
+        which = (some[:, 0], some[:, 1])
+        means = members.means(which).sub_(points.mean).to(state.centres.dtype)
+        shift[which] = (means - state.centres[which]).square_().sum(1).sqrt_()
+        state.centres[which] = means
+        state.bias[which] = points.bias(means)
+        state.lengths[which] = means.square().sum(1).sqrt_()
+    return shift
+
+
+def _reassign(points: Points, state: State, members: Members, shift: Tensor) -> tuple[Tensor, Tensor]:
+    """Give every row the nearest centre, and move it from sum to sum.
+
+    How many rows changed in each restart, (g,), and which centres gained or lost one, (g, k).
+    """
+    far = _far(points, state, shift)
+    _widen(points, state, shift, far)
+    _score_far(points, state, far)
+    before = state.assigned.clone()
+    _score_doubtful(points, state)
+    changed = state.assigned != before
+    touched = members.move(points, changed.nonzero(), before, state.assigned)
+    return points.shards.sum(changed.sum(1)), touched
+
+
+def _distances(points: Points, state: State, rows: slice) -> tuple[Tensor, Tensor]:
+    """The bounds of some rows as distances, opened by what rounding may have hidden: (g, r), (g, r)."""
+    norms, slack = points.norms[rows], state.slack(points, rows)
+    upper = (state.upper[:, rows] + norms + slack).clamp_min_(0).sqrt_()
+    lower = (state.lower[:, rows] + norms - slack).clamp_min_(0).sqrt_()
+    return upper, lower
+
+
+def _far(points: Points, state: State, shift: Tensor) -> Tensor:
+    """(g, k) bool: the centres to score against all rows, so that the predicted cost of this iteration is least."""
+    g, k = shift.shape
+    if not points.count:
+        return torch.zeros_like(shift, dtype=torch.bool)
+    every = slice(None, None, max(1, points.count // SAMPLE))
+    upper, lower = _distances(points, state, every)
+    gap, _ = (lower - upper - shift.gather(1, state.assigned[:, every])).sort(1)
+    fall, order = shift.sort(1, descending=True)
+    beyond = torch.cat([fall, fall.new_zeros(g, 1)], 1)  # (g, k + 1): the largest shift left when i centres are far
+    doubtful = torch.searchsorted(gap, beyond.contiguous()).to(shift.dtype) / gap.shape[1]
+    doubtful[beyond == 0] = 0  # what stood still is bounded by what it was
+    cost = torch.arange(k + 1, device=shift.device) + doubtful * (k + GATHER)
+    rank = torch.empty_like(order).scatter_(1, order, torch.arange(k, device=shift.device).expand(g, k))
+    return (rank < cost.argmin(1, keepdim=True)) & (shift > 0)
+
+
+def _widen(points: Points, state: State, shift: Tensor, far: Tensor) -> None:
+    """Bounds for the centres that will not be scored: a row's distance changes by no more than the centre moved."""
+    shift = shift.masked_fill(far, 0)
+    moved = shift.amax(1) > 0
+    if not moved.any():
+        return
+    upper, lower = _distances(points, state, slice(None))
+    own = shift.gather(1, state.assigned)
+    upper = (upper + own).square_() - points.norms
+    lower = (lower - shift.amax(1, keepdim=True)).clamp_min_(0).square_() - points.norms
+    state.upper = torch.where(own > 0, upper, state.upper)
+    state.lower = torch.where(moved[:, None], lower, state.lower)
+
+
+def _score_far(points: Points, state: State, far: Tensor) -> None:
+    """Score all rows against the far centres: exact where the own centre is far, and the best of the others."""
+    g, k, d = state.centres.shape
+    arange = torch.arange(k, device=far.device)
+    for group, most in _together(far.sum(1)):
+        need = far[group]
+        columns = need.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]  # (l, most)
+        valid = need.gather(1, columns)
+        slot = torch.zeros(len(group), k, dtype=torch.int64, device=far.device)
+        slot.scatter_(1, columns, arange[:most].expand(len(group), most))
+        picked = state.centres.view(g * k, d)[(group[:, None] * k + columns).flatten()]
+        offset = state.bias[group].gather(1, columns).masked_fill(~valid, torch.inf).flatten()
+        for part, rows in points.chunks(len(picked)):
+            table = scores(offset, picked, rows).view(len(group), most, -1)
+            assigned = state.assigned[group, part]
+            own_far = need.gather(1, assigned)
+            place = slot.gather(1, assigned)[:, None]
+            own = table.gather(1, place)
+            table.scatter_(1, place, own.masked_fill(own_far[:, None], torch.inf))
+            state.upper[group, part] = torch.where(own_far, own[:, 0], state.upper[group, part])
+            state.lower[group, part] = torch.minimum(state.lower[group, part], table.amin(1))
+
+
+def _score_doubtful(points: Points, state: State) -> None:
+    """Score the rows whose bounds do not part against all centres of their restart."""
+    _, k, d = state.centres.shape
+    slack = state.slack(points)
+    doubtful = state.upper > state.lower - slack
+    for group, most in _together(doubtful.sum(1)):
+        pairs = doubtful[group].nonzero()
+        run, row = pairs[:, 0], pairs[:, 1]
+        starts = torch.bincount(run, minlength=len(group)).cumsum(0)
+        place = torch.arange(len(run), device=run.device) - torch.nn.functional.pad(starts, (1, 0))[run]
+        index = torch.zeros(len(group), most, dtype=torch.int64, device=run.device)
+        index[run, place] = row
+        filled = torch.zeros_like(index, dtype=torch.bool)
+        filled[run, place] = True
+        centres, offset = state.centres[group], state.bias[group][:, :, None]
+        step = max(1, points.budget // (len(group) * (k + d)))
+        for start in range(0, most, step):
+            some, real = index[:, start : start + step], filled[:, start : start + step]
+            rows = points.take(some)
+            table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
+            keep = state.assigned[group[:, None], some]
+            chosen, best, second = nearest(table, keep, slack[group[:, None], some], centres, rows, points)
+            where = (group[:, None].expand_as(some)[real], some[real])
+            state.assigned[where], state.upper[where], state.lower[where] = chosen[real], best[real], second[real]
+
+
+def _together(needs: Tensor) -> Iterator[tuple[Tensor, int]]:
+    """Restarts that need something, (g,) -> groups of nearly equal need, and the most that one of the group needs."""
+    order = needs.argsort(descending=True)
+    amounts = needs[order].tolist()
+    start = 0
+    for i in range(1, len(amounts) + 1):
+        if i == len(amounts) or amounts[i] < RAGGED * amounts[start]:
+            if amounts[start]:
+                yield order[start:i], amounts[start]
+            start = i

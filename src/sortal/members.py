@@ -1,0 +1,119 @@
+"""Who belongs to each centre, as sums and counts: kept in the wide type, so that the order of rows leaves no trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sortal.points import Points
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What the labelled rows contribute to the first c centres, over all processes."""
+
+    sums: Tensor  # (c, d) of the rows as they are, in the wide type
+    counts: Tensor  # (c,)
+
+    @classmethod
+    def of(cls, x: Tensor, labels: Tensor, c: int, points: Points) -> Fixed:
+        """Of the rows of x whose labels (n,) are 0..c−1."""
+        sums = torch.zeros(c, x.shape[1], dtype=points.wide, device=x.device)
+        known = (labels >= 0).nonzero()[:, 0]
+        for some in points.pieces(known, 3 * x.shape[1]):
+            sums.index_add_(0, labels[some], x[some].to(points.wide))
+        counts = torch.bincount(labels[known], minlength=c).to(points.wide)
+        return cls(points.shards.sum(sums), points.shards.sum(counts))
+
+    @property
+    def means(self) -> Tensor:
+        return self.sums / self.counts[:, None]
+
+
+@dataclass(frozen=True)
+class Members:
+    """Sums and counts of the members of every centre of g restarts, labelled rows included, over all processes."""
+
+    sums: Tensor  # (g, k, d) of the rows as they are
+    counts: Tensor  # (g, k)
+
+    @classmethod
+    def of(cls, points: Points, fixed: Fixed, assigned: Tensor, k: int) -> Members:
+        """Everyone at the centre it is assigned to, (g, m)."""
+        g, d = len(assigned), points.x.shape[1]
+        sums = torch.zeros(g, k, d, dtype=points.wide, device=assigned.device)
+        counts = torch.zeros(g, k, dtype=points.wide, device=assigned.device)
+        flat = assigned + k * torch.arange(g, device=assigned.device)[:, None]
+        for part, rows in points.chunks(3 * d):
+            wide = rows.to(points.wide)
+            for r in range(g):
+                sums.view(g * k, d).index_add_(0, flat[r, part], wide)
+            counts.view(-1).index_add_(0, flat[:, part].flatten(), counts.new_ones(g * len(rows)))
+        sums, counts = points.shards.sum(sums), points.shards.sum(counts)
+        sums[:, : len(fixed.counts)] += fixed.sums
+        counts[:, : len(fixed.counts)] += fixed.counts
+        return cls(sums, counts)
+
+    def __getitem__(self, restarts: Tensor) -> Members:
+        return Members(self.sums[restarts], self.counts[restarts])
+
+    def means(self, which: tuple[Tensor, Tensor]) -> Tensor:
+        """(p, d): the mean of the members of each (restart, centre)."""
+        return self.sums[which].div_(self.counts[which][:, None])
+
+    def spread(self, points: Points, centres: Tensor) -> Tensor:
+        """Σ ‖x − c‖² − ‖x − mean‖² over all rows, from the sums alone: (g, k, d) -> (g,)."""
+        wide = centres.to(points.wide)
+        inner = self.sums - self.counts[:, :, None] * points.mean
+        return (self.counts * wide.square().sum(2)).sum(1) - 2 * (wide * inner).sum((1, 2))
+
+    def move(self, points: Points, pairs: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """Move the rows of `pairs` (p, 2), each a (restart, row), from the centres they had to those they have.
+
+        Which centres gained or lost a row in any process, (g, k).
+        """
+        shards, (g, k, d) = points.shards, self.sums.shape
+        touched = torch.zeros(g * k, dtype=torch.int32, device=self.sums.device)
+        sums, counts = self.sums, self.counts
+        if shards.size > 1:  # only the difference is added up over processes
+            sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
+        for some in points.pieces(pairs, 3 * d):
+            run, row = some[:, 0], some[:, 1]
+            rows, ones = points.take(row).to(points.wide), counts.new_ones(len(some))
+            for centre, sign in ((before[run, row], -1), (after[run, row], 1)):
+                sums.view(g * k, d).index_add_(0, run * k + centre, rows, alpha=sign)
+                counts.view(-1).index_add_(0, run * k + centre, ones, alpha=sign)
+                touched[run * k + centre] = 1
+        if shards.size > 1:
+            self.sums.add_(shards.sum(sums))
+            self.counts.add_(shards.sum(counts))
+        return shards.sum(touched).view(g, k) > 0
+
+    def refill(self, points: Points, restart: int, centres: Tensor, assigned: Tensor) -> Tensor:
+        """Assign to each empty centre of a restart the row farthest from its own, unless it is the last one there.
+
+        Changes `assigned` (m,) and returns the rows of this process that moved.
+        """
+        shards, counts = points.shards, self.counts[restart]
+        empty = (counts == 0).nonzero()[:, 0].tolist()
+        place = centres + points.mean.to(centres.dtype)
+        distance = points.norms.new_empty(points.count)
+        for part, rows in points.chunks(points.x.shape[1]):
+            distance[part] = (rows - place[assigned[part]]).square_().sum(1)
+        distance[distance <= points.rounding * points.norms.sqrt()] = 0
+        far = distance.topk(min(points.count, len(empty) + len(counts))).indices
+        mine = zip(distance[far].tolist(), far.tolist(), assigned[far].tolist(), strict=True)
+        offers = [offer for part in shards.objects([(value, shards.rank, *o) for value, *o in mine]) for offer in part]
+        left, moved = counts.tolist(), []
+        for value, rank, row, donor in sorted(offers, key=lambda offer: -offer[0]):
+            if not empty or value == 0:
+                break
+            if left[donor] > 1:
+                left[donor] -= 1
+                target = empty.pop(0)
+                if rank == shards.rank:
+                    assigned[row] = target
+                    moved.append(row)
+        return torch.tensor(moved, dtype=torch.int64, device=assigned.device)

@@ -1,0 +1,136 @@
+"""Where k-means starts: k-means++ for many restarts at once, the same whatever the order or the place of the rows.
+
+Each row carries an exponential clock per restart, drawn from a hash of the row's *content*, that runs at the speed of
+its D²: the squared distance to the nearest centre so far. The first clock to ring names the next centre. As
+exponential clocks have no memory, each ring is a fresh draw proportional to D², so one random number a row serves all
+draws of a restart, nothing depends on row order, and processes need to agree only on who rang first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sortal.points import Points, best_two, scores
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
+_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
+_LEAST = 1e-30  # rounding must not stop a clock: 0/0 would be no time at all
+
+
+def mix(z: Tensor) -> Tensor:
+    """SplitMix64: int64 -> int64, every input bit flips about half of the output bits."""
+    z = z + _GOLDEN
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX1
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _MIX2
+    return z ^ ((z >> 31) & 0x1FFFFFFFF)
+
+
+def row_keys(points: Points) -> Tensor:
+    """(m,) int64: a hash of each row's content; the copies of a row are numbered, so that all keys differ."""
+    device, d = points.x.device, points.x.shape[1]
+    odd = mix(torch.arange(d, device=device)) | 1
+    keys = torch.empty(points.count, dtype=torch.int64, device=device)
+    bits = torch.int64 if points.x.dtype == torch.float64 else torch.int32
+    for part, rows in points.chunks(4 * d):
+        keys[part] = ((rows + 0.0).contiguous().view(bits).to(torch.int64) * odd).sum(1)  # + 0.0: no negative zero
+    everyone, start = points.shards.concat(keys)
+    ordered, order = everyone.sort(stable=True)
+    place = torch.arange(len(ordered), device=device)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    copy = torch.empty_like(ordered)
+    copy[order] = place - torch.where(first, place, 0).cummax(0).values
+    return mix(keys + mix(copy[start : start + points.count]))
+
+
+def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype) -> Tensor:
+    """(g, m) draws from Exp(1), a function of (seed of the restart, key of the row) alone."""
+    device = keys.device
+    keys = keys.cpu() if device.type == "mps" else keys
+    salt = mix(torch.tensor(seeds, dtype=torch.int64, device=keys.device))[:, None]
+    uniform = (((mix(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
+    return uniform.log_().neg_().to(dtype).to(device)
+
+
+class Seeds:
+    """Starting centres of one restart per seed; `grow` draws on, and the first k are the start for any smaller k."""
+
+    def __init__(self, points: Points, keys: Tensor, seeds: list[int], fixed: Tensor) -> None:
+        """`fixed` (c, d): the labelled means, relative to the data mean, shared by all restarts."""
+        g, m, c = len(seeds), points.count, fixed.shape[0]
+        self.points = points
+        self.clocks = exponentials(keys, seeds, points.x.dtype)
+        self.centres = fixed.expand(g, c, -1)  # (g, k, d)
+        nearest = torch.zeros(m, dtype=torch.int64, device=fixed.device)
+        best, second = points.x.new_full((2, m), torch.inf)
+        if c:
+            bias = points.bias(fixed)
+            for part, rows in points.chunks(c):
+                nearest[part], best[part], second[part] = best_two(scores(bias, fixed, rows))
+        self.nearest = nearest.repeat(g, 1)  # (g, m) index of the nearest centre
+        self.best = best.repeat(g, 1)  # (g, m) its score
+        self.second = second.repeat(g, 1)  # (g, m) the runner-up's
+
+    @property
+    def drawn(self) -> int:
+        """How many centres each restart has."""
+        return self.centres.shape[1]
+
+    def grow(self, k: int) -> Seeds:
+        """Draw until every restart has k centres."""
+        g, have, d = self.centres.shape
+        if k > have:
+            grown = self.centres.new_empty(g, k, d)
+            grown[:, :have] = self.centres
+            self.centres = grown
+            for j in range(have, k):
+                grown[:, j] = self._draw(j)
+                self._join(j)
+        return self
+
+    def _draw(self, j: int) -> Tensor:
+        """(g, d): the row of each restart whose clock rings first."""
+        points, shards = self.points, self.points.shards
+        weight = torch.ones_like(self.best) if j == 0 else (self.best + points.norms).clamp_min_(0)
+        weight[weight <= points.rounding * points.norms.sqrt()] = 0  # a copy of a centre, but for rounding
+        wait, index = self._first(self.clocks / weight)
+        # Where every row lies on a centre no clock runs, and any row left will do.
+        idle = ~wait.isfinite()
+        if idle.any():
+            index = torch.where(idle, self._first(self.clocks)[1], index)
+        self.clocks.addcmul_(wait.masked_fill(idle, 0)[:, None], weight, value=-1).clamp_min_(_LEAST)
+        here = index >= 0
+        mine = index.clamp_min(0)
+        chosen = points.mean.new_zeros(len(index), len(points.mean))
+        if points.count:
+            chosen[here] = points.take(mine).to(points.wide)[here] - points.mean
+            self.clocks[here, mine[here]] = torch.inf  # its D² is zero, whatever rounding says
+        return shards.sum(chosen).to(points.x.dtype)
+
+    def _first(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """Over all processes, the least of each restart's times (g, m) and its row; -1 where another process has it."""
+        shards = self.points.shards
+        if not self.points.count:
+            times = times.new_full((len(times), 1), torch.nan)  # nan: no row to offer, not even one that never rings
+        least, index = times.min(1)
+        if shards.size > 1:
+            offers = shards.stack(least)
+            limit = torch.finfo(times.dtype).max
+            winner = offers.nan_to_num(nan=torch.inf, posinf=limit).argmin(0)
+            index = torch.where(winner == shards.rank, index, -1)
+            least = offers.gather(0, winner[None])[0]
+        return least, index
+
+    def _join(self, j: int) -> None:
+        """Let centre j compete for every row."""
+        new = self.centres[:, j]
+        bias = self.points.bias(new)
+        for part, rows in self.points.chunks(new.shape[0]):
+            score = scores(bias, new, rows)
+            best, second, nearest = self.best[:, part], self.second[:, part], self.nearest[:, part]
+            closer = score < best
+            second.copy_(torch.where(closer, best, torch.minimum(second, score)))
+            best.copy_(torch.minimum(best, score))
+            nearest.masked_fill_(closer, j)

@@ -1,0 +1,221 @@
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import sortal
+from sortal import cli
+from sortal.demo import DemoResult
+from sortal.errors import SortalError
+from sortal.metrics import Accuracy
+
+RESULT = DemoResult(
+    n_labelled=450,
+    n_unlabelled=1347,
+    old=(0, 1, 2, 3, 4),
+    new=(5, 6, 7, 8, 9),
+    k=12,
+    k_true=10,
+    k_estimated=True,
+    plain=Accuracy(all=0.75, old=0.5, new=0.875),
+    semi_supervised=Accuracy(all=0.9, old=None, new=1.0),
+    seconds=1.26,
+)
+RUN = "import sys; from sortal.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Replaces the demo by one that notes its arguments and returns RESULT."""
+    seen: list[dict[str, object]] = []
+
+    def run(*, on_step: Callable[[str], None], **arguments: object) -> DemoResult:
+        on_step("Clustering with labels")
+        seen.append(arguments)
+        return RESULT
+
+    monkeypatch.setattr("sortal.demo.run", run)
+    return seen
+
+
+@pytest.fixture(autouse=True)
+def terminal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tester's own terminal says must not change what is printed here."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(**_: object) -> DemoResult:
+        raise error
+
+    monkeypatch.setattr("sortal.demo.run", run)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{sortal.__version__}\n"
+
+
+@pytest.mark.parametrize("tokens", [["--help"], ["demo", "--help"], []])
+def test_help_has_examples(tokens: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(tokens) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Usage: sortal")
+    assert "sortal demo --k auto" in out
+
+
+@pytest.mark.parametrize("token", ["--help", "--version"])
+def test_help_and_version_load_nothing_heavy(token: str) -> None:
+    code = (
+        "import sys; from sortal.cli import main; main(sys.argv[1:]); "
+        "print(*{'numpy', 'scipy', 'sklearn', 'torch'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, token], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+
+
+def test_demo_as_a_table(calls: list[dict[str, object]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo"]) == 0
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "1,797 handwritten digits, 450 labelled. Old classes 0–4, new classes 5–9.",
+        "k = 12, estimated; the truth is 10.",
+        "",
+        "Accuracy, %                All    Old     New",
+        "─────────────────────────────────────────────",
+        "plain k-means             75.0   50.0    87.5",
+        "semi-supervised k-means   90.0    n/a   100.0",
+        "",
+        "Measured on the 1,347 unlabelled images; 1.3 s.",
+    ]
+
+
+def test_demo_as_json(calls: list[dict[str, object]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "n_labelled": 450,
+        "n_unlabelled": 1347,
+        "old": [0, 1, 2, 3, 4],
+        "new": [5, 6, 7, 8, 9],
+        "k": 12,
+        "k_true": 10,
+        "k_estimated": True,
+        "plain": {"all": 0.75, "old": 0.5, "new": 0.875},
+        "semi_supervised": {"all": 0.9, "old": None, "new": 1.0},
+        "seconds": 1.26,
+    }
+
+
+def test_demo_options_reach_the_library(calls: list[dict[str, object]]) -> None:
+    assert cli.main(["demo"]) == 0
+    assert cli.main(["demo", "--k", "7", "--labelled", "0.25", "--n-init", "3", "--seed", "5", "--device", "cpu"]) == 0
+    assert cli.main(["demo", "--k", "auto"]) == 0
+    assert calls == [
+        {"k": 10, "labelled": 0.5, "n_init": 10, "seed": 0, "device": "auto"},
+        {"k": 7, "labelled": 0.25, "n_init": 3, "seed": 5, "device": "cpu"},
+        {"k": "auto", "labelled": 0.5, "n_init": 10, "seed": 0, "device": "auto"},
+    ]
+
+
+def test_progress_only_on_a_terminal(
+    calls: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert cli.main(["demo", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert cli.main(["demo", "--json"]) == 0
+    assert "Clustering with labels" in terminal.getvalue()
+    assert json.loads(capsys.readouterr().out)["k"] == 12  # data and nothing else on stdout
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["dmo"], 'Unknown command "dmo"'),
+        (["demo", "--zzz", "1"], "--zzz"),
+        (["demo", "--k", "many"], "--k"),
+        (["demo", "--device", "gpu"], "--device"),
+        (["demo", "stray"], "stray"),
+    ],
+)
+def test_bad_usage_exits_2(tokens: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(tokens) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("sortal: error: ")
+    assert message in err
+    assert err.endswith("--help.\n")
+
+
+def test_own_errors_exit_2_without_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(monkeypatch, SortalError("k must be at least 5 (the labelled classes), got 2."))
+    assert cli.main(["demo"]) == 2
+    assert capsys.readouterr() == ("", "sortal: error: k must be at least 5 (the labelled classes), got 2.\n")
+
+
+def test_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, KeyboardInterrupt())
+    assert cli.main(["demo"]) == 130
+
+
+def test_unexpected_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_with(monkeypatch, RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        cli.main(["demo"])
+
+
+@pytest.mark.parametrize("tokens", [["--help"], ["demo", "--json"]])
+def test_closed_pipe_is_quiet(tokens: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([sys.executable, "-c", RUN, *tokens], stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_no_color_is_honoured() -> None:
+    assert "\x1b[36m" in help_on_a_terminal({})
+    assert "\x1b[36m" not in help_on_a_terminal({"NO_COLOR": "1"})
+
+
+def help_on_a_terminal(environment: dict[str, str]) -> str:
+    import pty
+
+    main, terminal = pty.openpty()
+    env = os.environ | {"TERM": "xterm"} | environment
+    process = subprocess.Popen([sys.executable, "-c", RUN, "--help"], stdin=terminal, stdout=terminal, env=env)
+    os.close(terminal)
+    out = b""
+    with suppress(OSError):  # how Linux says that the other end is closed
+        while chunk := os.read(main, 65536):
+            out += chunk
+    os.close(main)
+    assert process.wait() == 0
+    return out.decode()
+
+
+def test_every_command_is_in_the_readme() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    commands = [name for name in cli.app if not name.startswith("-")]
+    assert "demo" in commands
+    for name in commands:
+        assert f"sortal {name}" in readme

@@ -1,0 +1,390 @@
+"""Metrics: numbers computed by hand, brute force over all matches, scikit-learn as oracle, invariants."""
+
+from collections.abc import Hashable
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from sortal.errors import InputError
+from sortal.metrics import Accuracy, accuracy, ari, evaluate, known_accuracy, legacy_accuracy, match, nmi
+
+Rows = list[tuple[int, int]]  # (class, cluster) of each image
+NOTHING = Accuracy(all=None, old=None, new=None)
+
+
+@st.composite
+def rows(draw: st.DrawFn, min_size: int = 1) -> Rows:
+    """Up to 7 classes and up to 7 clusters, either side the larger."""
+    classes, clusters = draw(st.integers(1, 7)), draw(st.integers(1, 7))
+    pair = st.tuples(st.integers(0, classes - 1), st.integers(0, clusters - 1))
+    return draw(st.lists(pair, min_size=min_size, max_size=40))
+
+
+old_classes = st.sets(st.integers(0, 6))
+untimed = settings(deadline=None)
+
+
+def columns(rows: Rows) -> tuple[list[int], list[int]]:
+    return [truth for truth, _ in rows], [cluster for _, cluster in rows]
+
+
+def from_table(table: dict[tuple[str, str], int]) -> tuple[list[str], list[str]]:
+    """(cluster, class) -> count, written out as rows."""
+    pairs = [pair for pair, count in table.items() for _ in range(count)]
+    return [label for _, label in pairs], [cluster for cluster, _ in pairs]
+
+
+# Hand-computed
+
+
+def test_a_permuted_labelling_is_perfect() -> None:
+    truth, clusters = [1, 1, 2, 2], [2, 2, 1, 1]  # the paper's toy check
+    assert accuracy(truth, clusters, old=[1]) == Accuracy(all=1.0, old=1.0, new=1.0)
+    assert legacy_accuracy(truth, clusters, old=[1]) == Accuracy(all=1.0, old=1.0, new=1.0)
+    assert match(truth, clusters) == {2: 1, 1: 2}
+    assert nmi(truth, clusters) == 1.0
+    assert ari(truth, clusters) == 1.0
+    assert known_accuracy(truth, clusters, old=[1]) == 0.0
+
+
+THREE = from_table(
+    {("0", "cat"): 5, ("0", "dog"): 1, ("1", "cat"): 4, ("1", "fox"): 3, ("2", "dog"): 2, ("2", "fox"): 2}
+)  # the six matches have 10, 7, 7, 6, 4 and 0 correct of 17; the first is 0 cat, 1 fox, 2 dog
+
+
+def test_three_classes() -> None:
+    truth, clusters = THREE
+    assert match(truth, clusters) == {"0": "cat", "1": "fox", "2": "dog"}
+    assert accuracy(truth, clusters, old=["cat", "dog"]) == Accuracy(all=10 / 17, old=7 / 12, new=3 / 5)
+
+
+def test_legacy_uses_a_cluster_twice() -> None:
+    truth, clusters = ["old", "old", "new", "new"], [0, 0, 0, 0]
+    assert legacy_accuracy(truth, clusters, old=["old"]) == Accuracy(all=1.0, old=1.0, new=1.0)
+    assert accuracy(truth, clusters, old=["old"]) == Accuracy(all=0.5, old=1.0, new=0.0)
+
+
+def test_legacy_all_is_correct_images_of_both_parts_over_all() -> None:
+    truth, clusters = from_table({("0", "old"): 3, ("0", "new"): 2, ("1", "old"): 1, ("1", "new"): 1})
+    assert accuracy(truth, clusters, old=["old"]) == Accuracy(all=4 / 7, old=3 / 4, new=1 / 3)
+    assert legacy_accuracy(truth, clusters, old=["old"]) == Accuracy(all=5 / 7, old=3 / 4, new=2 / 3)
+
+
+def test_surplus_clusters_match_nothing() -> None:
+    truth, clusters = ["a", "a", "a", "a"], [0, 0, 1, 2]
+    assert match(truth, clusters) == {0: "a"}
+    assert accuracy(truth, clusters, old=["a"]).all == 0.5
+
+
+def test_surplus_classes_match_nothing() -> None:
+    truth, clusters = ["a", "b", "b", "c"], [0, 0, 0, 0]
+    assert match(truth, clusters) == {0: "b"}
+    assert accuracy(truth, clusters, old=["a", "b"]) == Accuracy(all=1 / 2, old=2 / 3, new=0.0)
+
+
+def test_a_cluster_is_not_matched_to_a_class_it_shares_no_image_with() -> None:
+    assert match(["a", "a", "b"], [0, 1, 0]) == {0: "b", 1: "a"}
+    assert match(["a", "a", "a", "b"], [0, 0, 1, 0]) == {0: "a"}  # 1 and b are left over
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 2, 0], [2, 3, 0, 1]])
+@pytest.mark.parametrize("names", [(0, 1), (1, 0), ("x", None)])
+def test_of_equal_matches_the_best_for_old_counts(order: list[int], names: tuple[Hashable, Hashable]) -> None:
+    truth, clusters = ["n", "o", "p", "p"], [names[0], names[0], names[1], names[1]]  # cluster 0 is n or o
+    truth, clusters = [truth[i] for i in order], [clusters[i] for i in order]
+    assert accuracy(truth, clusters, old=["o"]) == Accuracy(all=3 / 4, old=1.0, new=2 / 3)
+    assert accuracy(truth, clusters, old=["n"]) == Accuracy(all=3 / 4, old=1.0, new=2 / 3)
+    assert match(truth, clusters, old=["o"]) == {names[0]: "o", names[1]: "p"}
+    assert match(truth, clusters, old=["n"]) == {names[0]: "n", names[1]: "p"}
+
+
+def test_nmi_and_ari_by_hand() -> None:
+    # entropies 1 bit (classes), 1.5 (clusters), 1.5 (joint); pairs together: 1 in both, 2 and 1, of 6
+    assert nmi([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx(1 / 1.25)
+    assert ari([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx((1 - 2 / 6) / (1.5 - 2 / 6))
+    assert nmi([0, 1, 0, 1], [0, 0, 1, 1]) == 0.0
+    assert ari([0, 1, 0, 1], [0, 0, 1, 1]) == -0.5
+    assert nmi([0, 0, 1], ["x", "x", "x"]) == 0.0
+    assert ari([0, 0, 1], ["x", "x", "x"]) == 0.0
+    assert nmi([7, 7], ["x", "x"]) == 1.0
+    assert ari([7, 7], ["x", "x"]) == 1.0
+
+
+def test_known_accuracy_takes_names_literally() -> None:
+    truth = ["cat", "cat", "cat", "dog", "fox", "fox"]
+    categories = ["cat", "cat", "dog", "new 1", "fox", "cat"]
+    assert known_accuracy(truth, categories, old=["cat", "dog"]) == 2 / 4
+    assert known_accuracy(truth, categories, old={"fox"}) == 1 / 2
+    assert known_accuracy(truth, categories, old=["wolf"]) is None
+    assert known_accuracy([1, 2], ["1", 2], old=[1, 2]) == 1 / 2
+    assert known_accuracy(np.array([1, 2]), [1.0, None], old=np.array([1, 2])) == 1 / 2
+
+
+# Oracles
+
+
+@cache
+def all_matches(size: int) -> NDArray[np.intp]:
+    return np.array(list(permutations(range(size))))
+
+
+def best_match(table: NDArray[np.int64], old: list[int]) -> tuple[int, int]:
+    """(correct, correct of old classes) of the best match among all, padded to a square with the null set."""
+    size = max(table.shape)
+    square = np.zeros((size, size), dtype=np.int64)
+    square[: table.shape[0], : table.shape[1]] = table
+    hits = square[np.arange(size), all_matches(size)]  # (matches, clusters)
+    of_old = np.where(np.isin(all_matches(size), old), hits, 0)
+    return max(zip(hits.sum(axis=1).tolist(), of_old.sum(axis=1).tolist(), strict=True))
+
+
+@untimed
+@given(rows(), old_classes)
+def test_brute_force_over_all_matches(rows: Rows, old: set[int]) -> None:
+    table = np.zeros((7, 7), dtype=np.int64)
+    for label, cluster in rows:
+        table[cluster, label] += 1
+    table = table[: max(columns(rows)[1]) + 1, : max(columns(rows)[0]) + 1]
+    old_here = [label for label in range(table.shape[1]) if label in old]
+    correct, correct_old = best_match(table, old_here)
+    n, n_old = len(rows), sum(label in old for label, _ in rows)
+
+    found = accuracy(*columns(rows), old=old)
+    assert found.all == correct / n
+    assert found.old == (correct_old / n_old if n_old else None)
+    assert found.new == ((correct - correct_old) / (n - n_old) if n > n_old else None)
+
+    legacy = legacy_accuracy(*columns(rows), old=old)
+    new_here = [label for label in range(table.shape[1]) if label not in old]
+    legacy_old, legacy_new = (best_match(table[:, part], [])[0] for part in (old_here, new_here))
+    assert legacy.old == (legacy_old / n_old if n_old else None)
+    assert legacy.new == (legacy_new / (n - n_old) if n > n_old else None)
+    assert legacy.all == (legacy_old + legacy_new) / n
+
+
+@untimed
+@given(rows(), old_classes)
+def test_match_is_the_map_behind_accuracy(rows: Rows, old: set[int]) -> None:
+    mapping = match(*columns(rows), old=old)
+    assert len(set(mapping.values())) == len(mapping)
+    right = [mapping.get(cluster, "nothing") == label for label, cluster in rows]
+    of_old = [hit for hit, (label, _) in zip(right, rows, strict=True) if label in old]
+    found = accuracy(*columns(rows), old=old)
+    assert found.all == sum(right) / len(rows)
+    assert found.old == (sum(of_old) / len(of_old) if of_old else None)
+
+
+@untimed
+@given(rows())
+def test_nmi_and_ari_agree_with_scikit_learn(rows: Rows) -> None:
+    truth, clusters = columns(rows)
+    assert nmi(truth, clusters) == pytest.approx(normalized_mutual_info_score(truth, clusters), abs=1e-12)
+    assert ari(truth, clusters) == pytest.approx(adjusted_rand_score(truth, clusters), abs=1e-12)
+
+
+@untimed
+@given(rows(min_size=0), st.lists(st.integers(0, 9), min_size=40, max_size=40), old_classes)
+def test_evaluate_is_the_sum_of_its_parts(rows: Rows, categories: list[int], old: set[int]) -> None:
+    truth, clusters = columns(rows)
+    scores = evaluate(truth, clusters, old=old, categories=categories[: len(rows)])
+    assert scores.accuracy == accuracy(truth, clusters, old=old)
+    assert scores.legacy == legacy_accuracy(truth, clusters, old=old)
+    assert (scores.nmi, scores.ari) == (nmi(truth, clusters), ari(truth, clusters))
+    assert scores.known == known_accuracy(truth, categories[: len(rows)], old=old)
+    of_old = [label == name for label, name in zip(truth, categories, strict=False) if label in old]
+    assert scores.known == (sum(of_old) / len(of_old) if of_old else None)
+    assert (scores.k, scores.classes) == (len(set(clusters)), len(set(truth)))
+    assert evaluate(truth, clusters, old=old).known is None
+
+
+def test_k_error_is_relative_to_the_classes() -> None:
+    assert evaluate([0, 1, 2, 3], [0, 1, 2, 2], old=[]).k_error == 0.25
+    assert evaluate([0, 1, 1, 1], [0, 1, 2, 3], old=[]).k_error == 1.0
+
+
+# Invariants
+
+
+@untimed
+@given(rows(), old_classes, st.randoms(use_true_random=False))
+def test_row_order_and_names_do_not_matter(rows: Rows, old: set[int], random: Any) -> None:
+    before = evaluate(*columns(rows), old=old)
+    names: list[Hashable] = [3, "3", None, (3,), 2.5, b"3", frozenset({3})]
+    random.shuffle(names)
+    shuffled = random.sample(rows, len(rows))
+    truth, clusters = columns(shuffled)
+    assert evaluate(truth, [names[cluster] for cluster in clusters], old=old) == before
+    assert evaluate([names[label] for label in truth], clusters, old={names[label] for label in old}) == before
+    assert match(truth, clusters) == match(*columns(rows))
+
+
+@untimed
+@given(rows(), old_classes)
+def test_old_and_new_change_places(rows: Rows, old: set[int]) -> None:
+    new = set(range(7)) - old
+    here, there = (legacy_accuracy(*columns(rows), old=part) for part in (old, new))
+    assert (here.all, here.old, here.new) == (there.all, there.new, there.old)
+    here, there = (accuracy(*columns(rows), old=part) for part in (old, new))
+    assert here.all == there.all
+    assert (here.old is None) == (there.new is None)
+    if here.old is not None and there.new is not None:
+        assert here.old >= there.new  # equal but for ties, which go to the old classes
+
+
+@untimed
+@given(rows(), old_classes)
+def test_all_is_the_weighted_mean_and_legacy_is_never_lower(rows: Rows, old: set[int]) -> None:
+    n_old = sum(label in old for label, _ in rows)
+    one, legacy = (measure(*columns(rows), old=old) for measure in (accuracy, legacy_accuracy))
+    for found in (one, legacy):
+        parts = n_old * (found.old or 0) + (len(rows) - n_old) * (found.new or 0)
+        assert found.all == pytest.approx(parts / len(rows))
+    for name in ("all", "old", "new"):
+        assert (getattr(one, name) is None) == (getattr(legacy, name) is None)
+        assert (getattr(legacy, name) or 0) >= (getattr(one, name) or 0)
+
+
+# Labels of every kind
+
+
+class Series:
+    """What pandas and torch have in common."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = np.asarray(values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        return self.values
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [1, "1", None],
+        [(1, 2), (1, 3), (2, 1)],
+        [("a",), "a", 0],
+        ["cat", "dog", "fox"],
+        [2**70, -(2**70), 0],
+        [2**63, -1, 2**63 + 1],
+        [0.5, 0.25, 3],
+        [frozenset({1}), frozenset({2}), frozenset({1, 2})],
+    ],
+)
+def test_any_hashables(names: list[Hashable]) -> None:
+    label = dict(zip(["cat", "dog", "fox"], names, strict=True))
+    truth, clusters = [label[name] for name in THREE[0]], [names[int(c)] for c in THREE[1]]
+    expected = Accuracy(all=10 / 17, old=7 / 12, new=3 / 5)
+    assert accuracy(truth, clusters, old=names[:2]) == expected
+    assert match(truth, clusters) == {names[0]: names[0], names[1]: names[2], names[2]: names[1]}
+    as_objects = np.empty(len(truth), dtype=object)
+    as_objects[:] = truth
+    assert accuracy(as_objects, tuple(clusters), old=iter(names[:2])) == expected
+    assert known_accuracy(as_objects, clusters, old=names[:2]) == 5 / 12  # 5 cats in the cluster with their name
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "uint64", "float32", "U5", "S5", "M8[ns]", "object"])
+@pytest.mark.parametrize("scale", [1, 60])
+def test_numpy_arrays(dtype: str, scale: int) -> None:
+    values = np.array([0, 1, 2]) * scale
+    if dtype in ("int8", "int64"):
+        values = values * 2 - 120  # int8: offsets up to 240 overflow it
+    names = values.astype(dtype)
+    truth = names[[["cat", "dog", "fox"].index(name) for name in THREE[0]]]
+    clusters = names[[int(cluster) for cluster in THREE[1]]]
+    expected = Accuracy(all=10 / 17, old=7 / 12, new=3 / 5)
+    assert accuracy(truth, clusters, old=names[:2]) == expected
+    assert accuracy(truth, list(clusters), old=list(names[:2])) == expected
+    assert accuracy(Series(truth), Series(clusters), old=Series(names[:2])) == expected  # type: ignore[arg-type]
+    assert match(truth, clusters) == {names[0]: names[0], names[1]: names[2], names[2]: names[1]}
+
+
+def test_integers_far_apart() -> None:
+    truth = np.array([-(2**63), 2**63 - 1, 2**63 - 1])
+    assert accuracy(truth, np.array([5, 5, 7]), old=[2**63 - 1]) == Accuracy(all=2 / 3, old=0.5, new=1.0)
+    truth = np.array([2**64 - 1, 0, 0], dtype=np.uint64)
+    assert accuracy(truth, [5, 5, 7], old=[2**64 - 1]) == Accuracy(all=2 / 3, old=1.0, new=0.5)
+
+
+def test_integers_at_the_edge_of_their_type() -> None:
+    every = np.arange(-128, 128).astype(np.int8)  # differences overflow int8
+    assert match(every, every[::-1]) == {-1 - i: i for i in range(-128, 128)}
+    top = np.array([2**64 - 1, 2**64 - 2], dtype=np.uint64)
+    assert match(top, [0, 1]) == {0: 2**64 - 1, 1: 2**64 - 2}
+
+
+def test_numpy_and_python_values_are_the_same_label() -> None:
+    truth = [np.int64(3), 3, np.str_("a"), "a"]
+    assert accuracy(truth, [0, 0, 1, 1], old=[np.int8(3)]) == Accuracy(all=1.0, old=1.0, new=1.0)
+    assert [type(key) for key in match(np.array([3, 4]), np.array(["a", "b"]))] == [str, str]
+
+
+def test_booleans() -> None:
+    truth = np.array([True, True, False])
+    assert accuracy(truth, [0, 0, 0], old=[True]) == Accuracy(all=2 / 3, old=1.0, new=0.0)
+    assert match(truth, truth) == {True: True, False: False}
+    assert all(isinstance(label, bool) for label in match(truth, truth).values())
+
+
+# Nothing to measure
+
+
+def test_subsets_without_an_image_are_not_defined() -> None:
+    for measure in (accuracy, legacy_accuracy):
+        assert measure([0, 1], [0, 1], old=[]) == Accuracy(all=1.0, old=None, new=1.0)
+        assert measure([0, 1], [0, 1], old=[0, 1, 2]) == Accuracy(all=1.0, old=1.0, new=None)
+    assert known_accuracy([0, 1], [0, 1], old=[]) is None
+
+
+@pytest.mark.parametrize("empty", [[], (), np.array([]), np.array([], dtype=int), np.array([], dtype=str)])
+def test_no_rows(empty: Any) -> None:
+    scores = evaluate(empty, empty, old=[1], categories=empty)
+    assert (scores.accuracy, scores.legacy) == (NOTHING, NOTHING)
+    assert (scores.nmi, scores.ari, scores.known, scores.k_error) == (None, None, None, None)
+    assert (scores.k, scores.classes) == (0, 0)
+    assert match(empty, empty) == {}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clusters": [0, 1, 2]}, "clusters must have one label for each of the 2 rows of truth, got 3"),
+        ({"categories": [0]}, "categories must have one label for each of the 2 rows of truth, got 1"),
+        ({"truth": np.zeros((2, 1))}, r"truth must be one-dimensional, .* got shape \(2, 1\)"),
+        ({"clusters": np.array(1)}, r"clusters must be one-dimensional, .* got shape \(\)"),
+        ({"truth": [[0], [1]]}, "truth must hold hashable labels .* 'list'"),
+        ({"clusters": [0, (1, [2])]}, "clusters must hold hashable labels .* 'list'"),
+        ({"truth": "ab"}, "truth must be a list or array with one label per row, got str"),
+        ({"truth": {0, 1}}, "truth must be a list or array .* got set"),
+        ({"clusters": {0: 1, 1: 0}}, "clusters must be a list or array .* got dict"),
+        ({"clusters": iter([0, 1])}, "clusters must be a list or array .* got list_iterator"),
+        ({"clusters": 7}, "clusters must be a list or array .* got int"),
+        ({"truth": [0, float("nan")]}, "truth must not hold nan"),
+        ({"clusters": np.array([np.nan, 1])}, "clusters must not hold nan"),
+        ({"truth": np.array(["NaT", "2020-01-01"], dtype="M8[D]")}, "truth must not hold .*NaT"),
+        ({"truth": [Series([0]), Series([1])]}, "truth must not hold arrays or tensors"),
+        ({"old": "cat"}, r"old must be a collection of classes, got 'cat'. For that one class write \['cat'\]"),
+        ({"old": np.str_("cat")}, "old must be a collection of classes"),
+        ({"old": 3}, "old must be a one-dimensional collection of classes, got 3"),
+        ({"old": np.array([[3]])}, "old must be a one-dimensional collection of classes, got array"),
+        ({"old": [[3]]}, "old must hold hashable labels"),
+        ({"old": [np.nan]}, "old must not hold nan"),
+        ({"old": np.array([True, False])}, "old must name classes, not mask them"),
+    ],
+)
+def test_errors_name_parameter_rule_and_value(change: dict[str, Any], message: str) -> None:
+    good: dict[str, Any] = {"truth": [0, 1], "clusters": [0, 1], "old": [0], "categories": [0, 1]}
+    with pytest.raises(InputError, match=message):
+        evaluate(**(good | change))

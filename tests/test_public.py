@@ -1,0 +1,51 @@
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import sortal
+
+PUBLIC = {  # every name users may import from `sortal`, and where it lives
+    "KEstimate": "sortal.estimate",
+    "SemiSupervisedKMeans": "sortal.kmeans",
+    "SortalError": "sortal.errors",
+    "estimate_k": "sortal.estimate",
+}
+
+
+def test_public_names() -> None:
+    assert set(sortal.__all__) == {*PUBLIC, "__version__", "metrics"}
+    assert dir(sortal) == sorted(sortal.__all__)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_is_the_one_of_its_module(name: str) -> None:
+    assert getattr(sortal, name) is getattr(importlib.import_module(PUBLIC[name]), name)
+
+
+def test_metrics_is_the_submodule() -> None:
+    assert sortal.metrics is importlib.import_module("sortal.metrics")
+
+
+def test_star_import_gives_every_public_name() -> None:
+    names: dict[str, object] = {}
+    exec("from sortal import *", names)
+    assert set(sortal.__all__) <= set(names)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'sortal' has no attribute 'kmedians'"):
+        _ = sortal.kmedians
+
+
+def test_importing_sortal_loads_nothing_heavy() -> None:
+    code = "import sys, sortal; print(*{'numpy', 'scipy', 'sklearn', 'torch'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []
+
+
+def test_names_come_one_at_a_time() -> None:
+    code = "import sys, sortal; sortal.SortalError; sortal.metrics; print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
