@@ -12,9 +12,37 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from sortal.errors import InputError
+from sortal.shards import Shards
 
 UNLABELLED = -1
 DEVICES = ("cpu", "cuda", "mps")
+
+
+def read(
+    x: ArrayLike | Tensor, y: ArrayLike | Tensor | None, device: str, shards: Shards
+) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
+    """Rows (n, d), their class numbers (n,), and the classes, numbered alike in all processes.
+
+    A problem in one process is raised in all, so that none waits for ever.
+    """
+    problem: ValueError | None = None
+    try:
+        rows = read_rows(x, choose_device(device, x), at_least=1 if shards.size == 1 else 0)
+        labels, classes = read_labels(y, len(rows))
+    except ValueError as error:
+        problem = error
+    told = shards.objects(None if problem is None else str(problem))
+    if problem is not None:
+        raise problem
+    if any(told):
+        raise InputError(next(f"process {rank}: {text}" for rank, text in enumerate(told) if text))
+    if shards.size > 1:
+        names = [name for part in shards.objects(classes.tolist()) for name in part]
+        _, everyone = read_labels(np.array([*names, UNLABELLED], dtype=object), len(names) + 1)
+        place = {name: j for j, name in enumerate(everyone.tolist())}
+        labels = np.array([*(place[name] for name in classes.tolist()), UNLABELLED], dtype=np.int64)[labels]
+        classes = everyone
+    return rows, labels, classes
 
 
 def choose_device(device: str, x: object) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -9,13 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from sortal.errors import InputError
-from sortal.estimate import KEstimate, estimate
-from sortal.inputs import UNLABELLED, choose_device, read_labels, read_rows
+from sortal.estimate import KEstimate, estimate_k
+from sortal.inputs import UNLABELLED, choose_device, read, read_rows
 from sortal.lloyd import State, restarts
 from sortal.members import Fixed
 from sortal.points import Points
@@ -71,13 +73,18 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
 
         With a process `group`, each process passes its own rows and gets their `labels_`; all else is the same in each.
         """
+        self._check_parameters()
         shards = Shards(group)
-        x, labels, self.classes_, seed = self._read(X, y, shards)
+        x, labels, classes = read(X, y, self.device, shards)
+        validate_data(self, X, skip_check_array=True)
+        self._check_count(labels, len(classes), shards)
+        self.classes_ = classes
+        seed = shards.objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
         self.k_estimate_: KEstimate | None = None
         if self.n_clusters == "auto":
-            self.k_estimate_ = estimate(x, labels, seed=seed, shards=shards)
+            self.k_estimate_ = estimate_k(x, labels, random_state=seed, group=group)
         self.n_clusters_ = self.k_estimate_.k if self.k_estimate_ else int(self.n_clusters)
-        c, known = len(self.classes_), torch.from_numpy(labels).to(x.device)
+        c, known = len(classes), torch.from_numpy(labels).to(x.device)
         free = None if c == 0 else (known == UNLABELLED).nonzero()[:, 0]
         points = Points(x, free, shards=shards)
         fixed = Fixed.of(x, known, c, points)
@@ -88,6 +95,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
         assigned = _nearest(x, centres, free)
         known[slice(None) if free is None else free] = assigned
+        self._warn_of_empty(shards.sum(torch.bincount(known, minlength=self.n_clusters_)))
         self.labels_: NDArray[np.int64] = known.cpu().numpy()
         self.inertia_ = float(shards.sum(_inertia(x, centres, known)))
         self.cluster_centers_: NDArray[Any] = centres.cpu().numpy()
@@ -128,29 +136,14 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         dtype = torch.promote_types(x.dtype, centres.dtype)
         return x.to(dtype), centres.to(dtype)
 
-    def _read(
-        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None, shards: Shards
-    ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any], int]:
-        """X and y, checked; a problem in one process is raised in all, so that none waits for ever."""
-        problem: ValueError | None = None
-        try:
-            self._check_parameters()
-            x = read_rows(X, choose_device(self.device, X), at_least=1 if shards.size == 1 else 0)
-            validate_data(self, X, skip_check_array=True)
-            labels, classes = read_labels(y, len(x))
-        except ValueError as error:
-            problem = error
-        told = shards.objects(None if problem is None else str(problem))
-        if problem is not None:
-            raise problem
-        if any(told):
-            raise InputError(next(f"process {rank}: {text}" for rank, text in enumerate(told) if text))
-        labels, classes = _common_classes(labels, classes, shards)
-        n = int(shards.sum(torch.tensor([len(x)], device=x.device)))
-        unlabelled = int(shards.sum(torch.tensor([int((labels == UNLABELLED).sum())], device=x.device)))
-        self._check_count(len(classes), n, unlabelled)
-        seed = shards.objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
-        return x, labels, classes, seed
+    def _warn_of_empty(self, sizes: Tensor) -> None:
+        empty = int((sizes == 0).sum())
+        if empty:
+            warnings.warn(
+                f"{empty} of {self.n_clusters_} clusters are empty: fewer distinct rows than clusters. Lower n_clusters.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto":
@@ -159,7 +152,9 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         _check("max_iter", self.max_iter, Integral, 1)
         _check("tol", self.tol, Real, 0)
 
-    def _check_count(self, classes: int, rows: int, unlabelled: int) -> None:
+    def _check_count(self, labels: NDArray[np.int64], classes: int, shards: Shards) -> None:
+        parts = shards.objects((len(labels), int((labels == UNLABELLED).sum())))
+        rows, unlabelled = (sum(counts) for counts in zip(*parts, strict=True))
         if unlabelled == 0:
             raise InputError(
                 f"y must leave rows unlabelled (-1) for clustering to place, got {rows} rows, all labelled. "
@@ -183,19 +178,6 @@ def _check(name: str, value: object, kind: type, least: int, also: str = "") -> 
     what = "a whole number" if kind is Integral else "a number"
     if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:  # type: ignore[operator]
         raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
-
-
-def _common_classes(
-    labels: NDArray[np.int64], classes: NDArray[Any], shards: Shards
-) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Number the classes alike in all processes."""
-    if shards.size == 1:
-        return labels, classes
-    everyone = [name for part in shards.objects(classes.tolist()) for name in part]
-    _, common = read_labels(np.array(everyone, dtype=object), len(everyone))
-    place = {name: j for j, name in enumerate(common.tolist())}
-    number = np.array([place[name] for name in classes.tolist()] + [UNLABELLED], dtype=np.int64)
-    return number[labels], common
 
 
 def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:

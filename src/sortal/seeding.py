@@ -30,11 +30,13 @@ def mix(z: Tensor) -> Tensor:
 def row_keys(points: Points) -> Tensor:
     """(m,) int64: a hash of each row's content; the copies of a row are numbered, so that all keys differ."""
     device, d = points.x.device, points.x.shape[1]
-    odd = mix(torch.arange(d, device=device)) | 1
+    odd = mix(torch.arange(2 * d, device=device)).view(2, d) | 1
     keys = torch.empty(points.count, dtype=torch.int64, device=device)
-    bits = torch.int64 if points.x.dtype == torch.float64 else torch.int32
-    for part, rows in points.chunks(4 * d):
-        keys[part] = ((rows + 0.0).contiguous().view(bits).to(torch.int64) * odd).sum(1)  # + 0.0: no negative zero
+    for part, rows in points.chunks(6 * d):
+        single = rows.float() + 0.0  # no negative zero
+        keys[part] = (single.view(torch.int32) * odd[0]).sum(1)
+        if rows.dtype == torch.float64:  # adds nothing to rows that float32 holds exactly
+            keys[part] += ((rows - single).view(torch.int64) * odd[1]).sum(1)
     everyone, start = points.shards.concat(keys)
     ordered, order = everyone.sort(stable=True)
     place = torch.arange(len(ordered), device=device)

@@ -1,0 +1,237 @@
+"""Pruned, batched Lloyd against a slow float64 loop, against scikit-learn, and against itself under every choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+from torch import Tensor
+
+from sortal import lloyd as module
+from sortal.lloyd import Ended, State, lloyd, restarts
+from sortal.members import Fixed
+from sortal.points import Points, scores
+from sortal.seeding import Seeds, row_keys
+
+
+def blobs(n: int, d: int, k: int, seed: int, *, noise: float = 1.0) -> Tensor:
+    rng = np.random.default_rng(seed)
+    return torch.from_numpy(rng.normal(size=(k, d))[rng.integers(k, size=n)] + noise * rng.normal(size=(n, d))).float()
+
+
+def problem(x: Tensor, labels: list[int] | None = None, budget: int | None = None) -> tuple[Points, Fixed]:
+    known = torch.tensor(labels) if labels is not None else torch.full((len(x),), -1)
+    c = int(known.max()) + 1
+    points = Points(x, (known < 0).nonzero()[:, 0] if c else None, budget=budget)
+    return points, Fixed.of(x, known, c, points)
+
+
+def slow(x: Tensor, labels: list[int], start: Tensor) -> tuple[Tensor, Tensor, int] | None:
+    """Lloyd as the paper writes it, in float64, all distances every time: clusters, centres, iterations.
+
+    None where a cluster was ever empty, which the paper leaves open.
+    """
+    x, centres, known = x.double(), start.double().clone(), torch.tensor(labels)
+    assigned = torch.full((len(x),), -1)
+    for n_iter in range(500):
+        distance = (x[:, None] - centres[None]).square().sum(2)
+        now = torch.where(known >= 0, known, distance.argmin(1))
+        if torch.equal(now, assigned):
+            return assigned, centres, n_iter
+        assigned = now
+        for j in range(len(centres)):
+            if not (assigned == j).any():
+                return None
+            centres[j] = x[assigned == j].mean(0)
+    raise AssertionError("the slow loop did not end")
+
+
+def run(points: Points, fixed: Fixed, start: Tensor, max_iter: int = 500) -> list[Ended]:
+    """Restarts from given centres (g, k, d), in the coordinates of the data."""
+    relative = (start.to(points.wide) - points.mean).to(points.x.dtype)
+    ended = lloyd(points, fixed, State.at(points, relative), max_iter=max_iter, tol=0.0)
+    return sorted(ended, key=lambda one: one.restart)
+
+
+def test_four_points_by_hand() -> None:
+    x = torch.tensor([[0.0, 0.0], [0.0, 2.0], [10.0, 0.0], [10.0, 4.0]])
+    points, fixed = problem(x)
+    (one,) = run(points, fixed, torch.tensor([[[0.0, 0.0], [10.0, 0.0]]]))
+    assert one.assigned.tolist() == [0, 0, 1, 1]
+    assert (one.centres + points.mean).tolist() == [[0.0, 1.0], [10.0, 2.0]]
+    scatter = (x - x.mean(0)).square().sum()
+    assert one.spread + float(scatter) == pytest.approx(1 + 1 + 4 + 4)
+    assert one.n_iter == 1
+
+
+def test_a_labelled_row_pulls_its_centre_and_stays() -> None:
+    # The labelled row at 9 belongs to class 0, far from its own kind: the mean of class 0 is (0 + 1 + 9) / 3.
+    x = torch.tensor([[0.0], [1.0], [9.0], [10.0]])
+    points, fixed = problem(x, [0, -1, 0, -1])
+    assert (fixed.means).tolist() == [[4.5]]
+    (one,) = run(points, fixed, torch.tensor([[[4.5], [10.0]]]))
+    assert one.assigned.tolist() == [0, 1]
+    torch.testing.assert_close(one.centres + points.mean, torch.tensor([[10 / 3], [10.0]]).double(), check_dtype=False)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n=st.integers(8, 120),
+    d=st.integers(1, 9),
+    k=st.integers(1, 8),
+    old=st.integers(0, 3),
+    seed=st.integers(0, 10**6),
+    noise=st.sampled_from([0.2, 1.0]),
+    budget=st.sampled_from([7, 64, 1 << 22]),
+)
+def test_same_as_the_slow_loop(n: int, d: int, k: int, old: int, seed: int, noise: float, budget: int) -> None:
+    x = blobs(n, d, k, seed, noise=noise)
+    rng = np.random.default_rng(seed)
+    old = min(old, k)
+    labels = np.where(rng.random(n) < 0.3, rng.integers(max(old, 1), size=n), -1) if old else np.full(n, -1)
+    labels[:old] = np.arange(old)
+    labels[-k:] = -1
+    points, fixed = problem(x, labels.tolist(), budget)
+    start = torch.stack([x[torch.from_numpy(rng.choice(n, k, replace=False))] for _ in range(3)])
+    for one, begin in zip(run(points, fixed, start), start, strict=True):
+        answer = slow(x, labels.tolist(), begin)
+        if answer is None:
+            continue
+        expected, centres, n_iter = answer
+        free = torch.from_numpy(labels < 0)
+        assert one.assigned.tolist() == expected[free].tolist()
+        torch.testing.assert_close((one.centres + points.mean).double(), centres, atol=1e-5, rtol=1e-5)
+        assert one.n_iter == max(1, n_iter)
+        inertia = (x.double() - centres[expected]).square().sum()
+        scatter = (x.double() - x.double().mean(0)).square().sum()
+        assert one.spread + float(scatter) == pytest.approx(float(inertia), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_inertia_of_scikit_learn_from_the_same_starts(dtype: torch.dtype) -> None:
+    x = blobs(600, 16, 12, seed=1).to(dtype)
+    points, fixed = problem(x)
+    start = torch.stack([x[i * 20 : i * 20 + 12] for i in range(5)])
+    scatter = float((x.double() - x.double().mean(0)).square().sum())
+    for one, begin in zip(run(points, fixed, start), start, strict=True):
+        peer = KMeans(12, init=begin.numpy(), n_init=1, tol=0, max_iter=500).fit(x.numpy())
+        assert one.spread + scatter == pytest.approx(peer.inertia_, rel=1e-5)
+        assert one.assigned.tolist() == peer.labels_.tolist()
+
+
+def everything(points: Points, state: State, shift: Tensor) -> Tensor:
+    return shift > -1
+
+
+def moved(points: Points, state: State, shift: Tensor) -> Tensor:
+    return shift > 0
+
+
+def nothing(points: Points, state: State, shift: Tensor) -> Tensor:
+    return shift < 0
+
+
+def alternate(points: Points, state: State, shift: Tensor) -> Tensor:
+    return (shift > 0) & (torch.arange(shift.shape[1]) % 2 == 0)
+
+
+@pytest.mark.parametrize("choice", [everything, moved, nothing, alternate])
+def test_pruning_changes_nothing(choice: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever centres are scored and whatever is left to bounds, the same rows move in the same iterations."""
+    x = blobs(800, 12, 10, seed=3)
+    labels = [i % 4 if i < 100 else -1 for i in range(800)]
+    points, fixed = problem(x, labels)
+    start = torch.stack([torch.cat([fixed.means.float(), x[200 + 9 * i : 216 + 9 * i]]) for i in range(6)])
+    usual = run(points, fixed, start)
+    monkeypatch.setattr(module, "_far", choice)
+    for one, other in zip(usual, run(points, fixed, start), strict=True):
+        assert one.assigned.tolist() == other.assigned.tolist()
+        assert one.n_iter == other.n_iter
+        assert torch.equal(one.centres, other.centres)
+    assert max(one.n_iter for one in usual) > 5
+
+
+def test_most_rows_are_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds prune: far fewer scores are computed than rows × centres × iterations."""
+    x = blobs(2000, 16, 40, seed=4, noise=0.7)
+    points, fixed = problem(x)
+    computed = 0
+    baddbmm = torch.baddbmm
+
+    def counted_scores(bias: Tensor, centres: Tensor, rows: Tensor) -> Tensor:
+        nonlocal computed
+        computed += len(centres) * len(rows)
+        return scores(bias, centres, rows)
+
+    def counted_bmm(bias: Tensor, centres: Tensor, rows: Tensor, *, alpha: float) -> Tensor:
+        nonlocal computed
+        computed += centres.shape[0] * centres.shape[1] * rows.shape[2]
+        return baddbmm(bias, centres, rows, alpha=alpha)
+
+    state = State.at(points, (x[None, :40] - points.mean.float()).contiguous())
+    monkeypatch.setattr(module, "scores", counted_scores)
+    monkeypatch.setattr(torch, "baddbmm", counted_bmm)
+    (one,) = lloyd(points, fixed, state, max_iter=500, tol=0.0)
+    assert one.n_iter > 10
+    assert computed < 0.6 * one.n_iter * 2000 * 40
+
+
+def test_an_empty_centre_takes_the_farthest_row() -> None:
+    x = torch.tensor([[0.0], [1.0], [2.0], [100.0]])
+    points, fixed = problem(x)
+    (one,) = run(points, fixed, torch.tensor([[[1.0], [-1000.0]]]))
+    assert one.assigned.tolist() == [0, 0, 0, 1]
+    assert (one.centres + points.mean).flatten().tolist() == pytest.approx([1.0, 100.0])
+
+
+def test_empty_centres_never_become_nan() -> None:
+    x = blobs(60, 3, 4, seed=5)
+    points, fixed = problem(x)
+    far = torch.full((9, 3), 1e4) + torch.arange(27.0).view(9, 3)
+    (one,) = run(points, fixed, torch.cat([x[:1], far])[None])
+    assert one.centres.isfinite().all()
+    assert len(set(one.assigned.tolist())) == 10
+
+
+def test_max_iter_and_tol_end_early_and_labels_agree_with_centres() -> None:
+    x = blobs(500, 8, 10, seed=6)
+    points, fixed = problem(x)
+    start = State.at(points, (x[None, :10] - points.mean.float()).contiguous())
+    (short,) = lloyd(points, fixed, start, max_iter=3, tol=0.0)
+    (loose,) = lloyd(points, fixed, State.at(points, start.centres), max_iter=500, tol=1e3)
+    assert (short.n_iter, loose.n_iter) == (3, 1)
+    for one in (short, loose):
+        distance = torch.cdist(x.double() - points.mean, one.centres.double())
+        assert one.assigned.tolist() == distance.argmin(1).tolist()
+        inertia = distance.min(1).values.square().sum()
+        assert one.spread + float(points.norms.sum()) == pytest.approx(float(inertia), rel=1e-4)
+
+
+def test_restarts_do_not_depend_on_how_many_run_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = blobs(400, 6, 8, seed=7)
+    labels = [i % 3 if i < 60 else -1 for i in range(400)]
+    points, fixed = problem(x, labels)
+
+    def outcome() -> dict[int, tuple[list[int], int]]:
+        ended = restarts(points, fixed, 8, 7, seed=11, max_iter=200, tol=0.0)
+        return {one.restart: (one.assigned.tolist(), one.n_iter) for one in ended}
+
+    together = outcome()
+    assert sorted(together) == list(range(7))
+    for size in (1, 3):
+        monkeypatch.setattr(module, "together", lambda points, k, size=size: size)
+        assert outcome() == together
+
+
+def test_seeded_state_is_the_state_at_the_seeds() -> None:
+    x = blobs(300, 5, 6, seed=8)
+    points, fixed = problem(x, [i % 2 if i < 20 else -1 for i in range(300)])
+    first = (fixed.means - points.mean).float()
+    seeds = Seeds(points, row_keys(points), [1, 2, 3], first).grow(9)
+    seeded, placed = State.seeded(seeds), State.at(points, seeds.centres)
+    assert torch.equal(seeded.assigned, placed.assigned)
+    torch.testing.assert_close(seeded.upper, placed.upper)
+    torch.testing.assert_close(seeded.lower, placed.lower)
