@@ -63,7 +63,7 @@ from sortal.points import Points
 
 T = TypeVar("T")
 Record = dict[str, Any]  # one row of a table: column -> value
-CHEAP = 2.0  # seconds: what takes less is run again and the best time counts
+CHEAP = 5.0  # seconds: what takes less is run again and the best time counts
 STARTS = 3  # starting points, or seeds, where one would prove little
 MOST = 256  # restarts to reach another's inertia with, before giving up
 
@@ -280,9 +280,9 @@ def memory_child(options: Options) -> Record:
     peer.solve(make_problem("warm-up", SCALES["tiny"], seed=0, device=options.device), 1, 0)
     at_once = 1
     if peer.group == "ours":
-        points = Points(problem.x, torch.from_numpy(problem.labels < 0).nonzero()[:, 0] if peer.semi else None)
-        at_once = together(points, problem.k)
-        del points
+        split = Split.of(problem, semi=peer.semi)
+        at_once = together(Points(problem.x, split.where if peer.semi else None), problem.k)
+        del split
     n_init = min(at_once, max(options.n_init))
     level = reset_peak(options.device)
     solution = peer.solve(problem, n_init, options.seed)
@@ -363,33 +363,34 @@ def start_record(problem: Problem, other: str, seed: int, mine: Solution, theirs
 
 
 def equal(options: Options) -> Iterator[Table]:
-    """Ours with 1, 2, 4, … restarts until its inertia is faiss's or less; the time is that of the last fit alone."""
+    """Ours with 1, 2, 4, … restarts until its inertia is faiss's or less, for a few seeds, as some starts are lucky."""
     solvers = [peer for peer in options.solvers() if peer.group == "faiss"]
-    mine = next(peer for peer in all_peers() if peer.group == "ours" and not peer.semi)
     for problem in options.problems() if solvers else ():
-        watches = Stopwatches(problem, options)
         records = []
-        for n_init in options.n_init:
-            for peer in solvers:
-                theirs = watches.take(peer, n_init)
-                count = 1
-                while watches.take(mine, count).inertia > theirs.inertia and count < MOST:
-                    count *= 2
-                reached = watches.take(mine, count)
-                records.append(
-                    {
-                        "peer": peer.name,
-                        "its restarts": theirs.restarts,
-                        "its seconds": theirs.seconds,
-                        "its inertia": f"{theirs.inertia:.3f}",
-                        "our restarts": count,
-                        "our seconds": reached.seconds,
-                        "our inertia": f"{reached.inertia:.3f}",
-                        "times longer than ours": theirs.seconds / reached.seconds,
-                        "note": "" if reached.inertia <= theirs.inertia else "not reached",
-                    }
-                )
+        for seed in range(options.seed, options.seed + STARTS):
+            watches = Stopwatches(problem, replace(options, seed=seed))
+            records += [equal_record(peer, n_init, watches) for n_init in options.n_init for peer in solvers]
         yield Table(f"at the inertia of faiss: {describe(problem)}", records)
+
+
+def equal_record(peer: Peer, n_init: int, watches: Stopwatches) -> Record:
+    """Our time is that of the last fit alone, not of the search for its number of restarts."""
+    plain = next(peer for peer in all_peers() if peer.group == "ours" and not peer.semi)
+    theirs, mine = watches.take(peer, n_init), watches.take(plain, 1)
+    while mine.inertia > theirs.inertia and mine.restarts < MOST:
+        mine = watches.take(plain, 2 * mine.restarts)
+    return {
+        "peer": peer.name,
+        "seed": watches.options.seed,
+        "its restarts": theirs.restarts,
+        "its seconds": theirs.seconds,
+        "its inertia": f"{theirs.inertia:.3f}",
+        "our restarts": mine.restarts,
+        "our seconds": mine.seconds,
+        "our inertia": f"{mine.inertia:.3f}",
+        "times longer than ours": theirs.seconds / mine.seconds,
+        "note": "" if mine.inertia <= theirs.inertia else "not reached",
+    }
 
 
 def limit(options: Options) -> Iterator[Table]:
@@ -488,7 +489,7 @@ METHODS: tuple[Method, ...] = ("brent", "hidden")
 
 
 def mixtures(options: Options) -> Iterator[Table]:
-    """The medium separation is where plain k-means with the true k is about 0.7 right."""
+    """From hard to easy, as the ACC of plain k-means with the true k shows; k is searched up to ten times the truth."""
     records: list[Record] = []
     sizes = (5,) if options.scale == ["tiny"] else (20, 100)
     for k in sizes:
@@ -497,7 +498,7 @@ def mixtures(options: Options) -> Iterator[Table]:
                 scale = Scale(n=50 * k, k=k, d=64, old=k // 2, separation=separation, tail=tail, k_max=10 * k)
                 say(f"{scale}")
                 records.append(mixture_record(scale, options))
-    yield Table(f"estimates of k on planted mixtures, seeds {options.seed}–{options.seed + STARTS - 1}", records)
+    yield Table(f"estimates of k on planted mixtures, seeds {options.seed} to {options.seed + STARTS - 1}", records)
 
 
 def mixture_record(scale: Scale, options: Options) -> Record:
@@ -548,6 +549,7 @@ def machine(options: Options) -> Record:
         "CPU": models[0].split(":")[1].strip() if models else platform.processor(),
         "cores": os.cpu_count(),
         "threads": options.threads,
+        "load before": round(os.getloadavg()[0], 2),  # others at work spoil the times, most of all with all threads
         "GPU": torch.cuda.get_device_name() if options.device == "cuda" else None,
         "python": platform.python_version(),
         **{name: installed(name) for name in ("torch", "numpy", "scikit-learn", "faiss-cpu")},

@@ -258,13 +258,13 @@ def test_sparse_rows_are_refused(x: Any) -> None:
 
 
 def test_rows_and_labels_are_read_together() -> None:
-    rows, labels, classes = read([[0.5], [1.5]], ["b", -1], "cpu", Shards())
+    rows, labels, classes = read([[0.5], [1.5]], objects("b", -1), "cpu", Shards())
     assert (rows.tolist(), labels.tolist(), classes.tolist()) == ([[0.5], [1.5]], [0, -1], ["b"])
     with pytest.raises(ValueError, match="NaN"):
         read([[np.nan]], None, "cpu", Shards())
-    with pytest.raises(InputError, match="^y must have one label for each of the 1 rows"):
+    with pytest.raises(InputError, match=r"^y must have one label for each of the 1 rows"):
         read([[0.5]], [1, 2], "cpu", Shards())
-    with pytest.raises(InputError, match="^device must be"):
+    with pytest.raises(InputError, match=r"^device must be"):
         read([[0.5]], None, "gpu", Shards())
     with pytest.raises(ValueError, match="minimum of 1"):
         read(np.zeros((0, 2)), None, "cpu", Shards())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,14 @@ from sortal.lloyd import Ended, State, lloyd, restarts
 from sortal.members import Fixed
 from sortal.points import Points, scores
 from sortal.seeding import Seeds, row_keys
+
+
+@pytest.fixture(autouse=True, scope="module", params=["pruned", "whole"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test twice: with pruning, and scoring all rows against all centres, as is done when that is cheaper."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "CHEAP", {} if request.param == "pruned" else {"cpu": 1 << 62})
+        yield request.param
 
 
 def blobs(n: int, d: int, k: int, seed: int, *, noise: float = 1.0) -> Tensor:
@@ -156,6 +166,7 @@ def test_pruning_changes_nothing(choice: object, monkeypatch: pytest.MonkeyPatch
 
 def test_most_rows_are_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bounds prune: far fewer scores are computed than rows × centres × iterations."""
+    monkeypatch.setattr(module, "CHEAP", {})
     x = blobs(2000, 16, 40, seed=4, noise=0.7)
     points, fixed = problem(x)
     computed = 0

@@ -1,5 +1,7 @@
 """Members: sums and counts by hand and against an oracle, moves there and back, and who refills an empty centre."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -55,8 +57,9 @@ def test_sums_and_counts_are_those_of_an_oracle(n: int, d: int, c: int, g: int, 
         for j in range(k):
             assert torch.equal(members.sums[r, j], x[belongs == j].double().sum(0))
             assert members.counts[r, j] == (belongs == j).sum()
-    some = (members.counts > 0).nonzero(as_tuple=True)
-    torch.testing.assert_close(members.means(some), members.sums[some] / members.counts[some][:, None])
+    run, centre = (members.counts > 0).nonzero(as_tuple=True)
+    means = members.sums[run, centre] / members.counts[run, centre][:, None]
+    torch.testing.assert_close(members.means((run, centre)), means)
     assert torch.equal(fixed.counts, torch.bincount(labels[labels >= 0], minlength=c)[:c].double())  # unchanged
 
 
@@ -116,7 +119,7 @@ def test_moving_many_rows_many_times_leaves_no_trace() -> None:
     points = Points(normal(300, 8) + 100)
     assigned = whole(50, 1, 300, high=5)
     members = Members.of(points, nobody(points), assigned[0], 5)
-    for before, after in zip(assigned[:-1], assigned[1:], strict=True):
+    for before, after in pairwise(assigned):
         members.move(points, (before != after).nonzero(), before, after)
     again = Members.of(points, nobody(points), assigned[-1], 5)
     assert torch.equal(members.counts, again.counts)
@@ -156,7 +159,7 @@ def refill(
 
 
 def line(*values: float) -> Tensor:
-    return torch.tensor(values)[:, None]
+    return torch.tensor(values, dtype=torch.float32)[:, None]
 
 
 def test_the_farthest_row_moves_to_the_empty_centre() -> None:

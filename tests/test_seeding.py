@@ -127,6 +127,12 @@ def test_keys_are_of_the_content_and_not_of_the_order(name: str, dtype: torch.dt
     assert int((row_keys(Points(x[order])) != keys[order]).sum()) == 0
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_keys_of_the_same_numbers_are_the_same_in_either_precision(name: str) -> None:
+    x = SETS[name].float()
+    assert torch.equal(row_keys(Points(x)), row_keys(Points(x.double())))
+
+
 def test_keys_of_many_rows_of_signs_do_not_collide() -> None:
     """Where all floats end in the same zero bits, a hash must not."""
     x = torch.where(normal(300_000, 40) > 0, 1.0, -1.0)
@@ -268,6 +274,13 @@ def test_no_row_is_drawn_twice_while_another_is_left(x: Tensor) -> None:
     assert rows_of(seeds.grow(len(x)), distinct).sort(1).values.tolist() == [copies] * 4
 
 
+@pytest.mark.parametrize("offset", [0.1, 100])
+def test_copies_of_a_centre_weigh_nothing_however_many_and_whatever_rounding_says(offset: float) -> None:
+    distinct = normal(5, 16) + offset
+    seeds = seeded(Points(distinct.repeat(1000, 1)), 50).grow(5)
+    assert rows_of(seeds, distinct).sort(1).values.tolist() == [[0, 1, 2, 3, 4]] * 50
+
+
 @untimed
 @given(grids(), st.integers(1, 4))
 def test_more_centres_than_rows_are_defined(x: Tensor, more: int) -> None:
@@ -320,16 +333,15 @@ def test_nearest_best_and_second_are_those_of_an_oracle(c: int, offset: float, d
 
 
 def test_a_tie_goes_to_the_centre_that_was_there_first() -> None:
-    seeds = seeded(Points(torch.tensor([[0.0], [2.0]])), 20).grow(2)
-    assert torch.equal(rows_of(seeds, torch.tensor([[0.0], [2.0]])).sort(1).indices, seeds.nearest)
-    middle = Seeds(
-        Points(torch.tensor([[1.0], [9.0]]), mean=torch.zeros(1)),
-        torch.tensor([1, 2]),
-        [0],
-        torch.tensor([[0.0], [2.0]]),
-    )
-    assert middle.nearest[0, 0] == 0
-    assert middle.best[0, 0] == middle.second[0, 0] == 0  # 1 − 1
+    x = torch.tensor([[0.0], [2.0], [1.0]])
+    seeds = seeded(Points(x), 20).grow(2)
+    for nearest, drawn in zip(seeds.nearest.tolist(), rows_of(seeds, x).tolist(), strict=True):
+        if 2 not in drawn:
+            assert nearest[2] == 0
+    assert (rows_of(seeds, x) != 2).all(1).any()
+    labelled = seeded(Points(x), 1, x[:2])
+    assert labelled.nearest.tolist() == [[0, 1, 0]]
+    assert labelled.best[0, 2] == labelled.second[0, 2]
 
 
 @dtypes

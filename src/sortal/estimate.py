@@ -138,8 +138,8 @@ def _search(loss: Callable[[float], float], low: int, high: int, tried: dict[int
 class _Fold:
     """Clusterings of the rows in which some labelled classes are hidden, for any k.
 
-    Their score is the accuracy on the hidden classes, times the silhouette unless all classes are hidden. Restarts begin
-    with the same seeds whatever k is: the seeds of a smaller k are the first of those of a larger one.
+    Their score is the accuracy on the hidden classes, times the silhouette unless all classes are hidden. Restarts
+    begin with the same seeds whatever k is: the seeds of a smaller k are the first of those of a larger one.
     """
 
     def __init__(

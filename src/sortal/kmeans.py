@@ -140,7 +140,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         empty = int((sizes == 0).sum())
         if empty:
             warnings.warn(
-                f"{empty} of {self.n_clusters_} clusters are empty: fewer distinct rows than clusters. Lower n_clusters.",
+                f"{empty} of {self.n_clusters_} clusters are empty: X has fewer distinct rows. Lower n_clusters.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

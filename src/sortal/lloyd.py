@@ -20,8 +20,11 @@ from sortal.points import Points, nearest, scores
 from sortal.seeding import Seeds, row_keys
 
 SAMPLE = 1024  # rows that the cost of an iteration is predicted from
+CHEAP = {"cpu": 1 << 26, "cuda": 1 << 37}  # multiplications that take less time than finding out which are needed
 GATHER = 32  # copying a row out costs about as much as scoring it against this many centres
-RAGGED = 0.75  # restarts are computed together while the least of them needs this share of what the most needs
+# Restarts are computed together while the least of them needs this share of what the most needs: on a GPU padding costs
+# less than one more round of launches.
+RAGGED = {"cpu": 0.75, "cuda": 0.2, "mps": 0.2}
 
 
 @dataclass
@@ -38,34 +41,38 @@ class State:
     @classmethod
     def at(cls, points: Points, centres: Tensor) -> State:
         """Every row at the nearest of the given centres (g, k, d)."""
-        g, k, _ = centres.shape
+        g = len(centres)
         state = cls(
             centres=centres.clone(),
             bias=points.bias(centres),
-            lengths=centres.square().sum(2).sqrt(),
-            assigned=torch.empty(g, points.count, dtype=torch.int64, device=centres.device),
+            lengths=torch.linalg.vector_norm(centres, dim=2),
+            assigned=torch.zeros(g, points.count, dtype=torch.int64, device=centres.device),
             upper=centres.new_empty(g, points.count),
             lower=centres.new_empty(g, points.count),
         )
-        slack = state.slack(points)
-        for r in range(g):
-            for part, rows in points.chunks(k):
-                table = scores(state.bias[r], centres[r], rows)[None]
-                found = nearest(table, None, slack[r, None, part], centres[r, None], rows[None], points)
-                state.assigned[r, part], state.upper[r, part], state.lower[r, part] = (value[0] for value in found)
+        state.place(points)
         return state
 
     @classmethod
     def seeded(cls, seeds: Seeds) -> State:
         """Every row where the seeding left it."""
         centres = seeds.centres
-        lengths = centres.square().sum(2).sqrt()
+        lengths = torch.linalg.vector_norm(centres, dim=2)
         nearest, best, second = seeds.nearest.clone(), seeds.best.clone(), seeds.second.clone()
         return cls(centres.clone(), seeds.points.bias(centres), lengths, nearest, best, second)
 
+    def place(self, points: Points) -> None:
+        """Score all rows against all centres; a row as near to its own centre as to another stays."""
+        g, k, d = self.centres.shape
+        slack = self.slack(points)
+        for part, rows in points.chunks(g * k):
+            table = scores(self.bias.flatten(), self.centres.view(g * k, d), rows).view(g, k, -1)
+            found = nearest(table, self.assigned[:, part], slack[:, part], self.centres, rows.expand(g, -1, -1), points)
+            self.assigned[:, part], self.upper[:, part], self.lower[:, part] = found
+
     def slack(self, points: Points, rows: slice = slice(None)) -> Tensor:
         """(g, r): how far rounding may have moved a score."""
-        slack: Tensor = points.rounding[rows] * (self.lengths.amax(1, keepdim=True) + points.norms[rows].sqrt())
+        slack: Tensor = points.rounding[rows] * (self.lengths.amax(1, keepdim=True) + points.radii[rows])
         return slack
 
     def __getitem__(self, restarts: Tensor) -> State:
@@ -144,11 +151,12 @@ def _recentre(points: Points, state: State, members: Members, touched: Tensor) -
     shift = torch.zeros_like(state.bias)
     for some in points.pieces((touched & (members.counts > 0)).nonzero(), 8 * points.x.shape[1]):
         which = (some[:, 0], some[:, 1])
-        means = members.means(which).sub_(points.mean).to(state.centres.dtype)
-        shift[which] = (means - state.centres[which]).square_().sum(1).sqrt_()
-        state.centres[which] = means
+        means = members.means(which).sub_(points.mean)
         state.bias[which] = points.bias(means)
-        state.lengths[which] = means.square().sum(1).sqrt_()
+        means = means.to(state.centres.dtype)
+        shift[which] = torch.linalg.vector_norm(means - state.centres[which], dim=1)
+        state.centres[which] = means
+        state.lengths[which] = torch.linalg.vector_norm(means, dim=1)
     return shift
 
 
@@ -157,11 +165,14 @@ def _reassign(points: Points, state: State, members: Members, shift: Tensor) -> 
 
     How many rows changed in each restart, (g,), and which centres gained or lost one, (g, k).
     """
-    far = _far(points, state, shift)
-    _widen(points, state, shift, far)
-    _score_far(points, state, far)
     before = state.assigned.clone()
-    _score_doubtful(points, state)
+    if state.centres.numel() * points.count <= CHEAP.get(shift.device.type, 0):
+        state.place(points)
+    else:
+        far = _far(points, state, shift)
+        _widen(points, state, shift, far)
+        _score_far(points, state, far)
+        _score_doubtful(points, state)
     changed = state.assigned != before
     touched = members.move(points, changed.nonzero(), before, state.assigned)
     return points.shards.sum(changed.sum(1)), touched
@@ -231,37 +242,43 @@ def _score_far(points: Points, state: State, far: Tensor) -> None:
 
 def _score_doubtful(points: Points, state: State) -> None:
     """Score the rows whose bounds do not part against all centres of their restart."""
-    _, k, d = state.centres.shape
     slack = state.slack(points)
     doubtful = state.upper > state.lower - slack
     for group, most in _together(doubtful.sum(1)):
         pairs = doubtful[group].nonzero()
         run, row = pairs[:, 0], pairs[:, 1]
-        starts = torch.bincount(run, minlength=len(group)).cumsum(0)
-        place = torch.arange(len(run), device=run.device) - torch.nn.functional.pad(starts, (1, 0))[run]
+        # The rows of each restart side by side, (l, most), padded with row 0: what is found for the padding is dropped.
+        ends = doubtful[group].sum(1).cumsum(0)
+        place = torch.arange(len(run), device=run.device) - torch.nn.functional.pad(ends, (1, 0))[run]
         index = torch.zeros(len(group), most, dtype=torch.int64, device=run.device)
         index[run, place] = row
-        filled = torch.zeros_like(index, dtype=torch.bool)
-        filled[run, place] = True
-        centres, offset = state.centres[group], state.bias[group][:, :, None]
-        step = max(1, points.budget // (len(group) * (k + d)))
-        for start in range(0, most, step):
-            some, real = index[:, start : start + step], filled[:, start : start + step]
-            rows = points.take(some)
-            table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
-            keep = state.assigned[group[:, None], some]
-            chosen, best, second = nearest(table, keep, slack[group[:, None], some], centres, rows, points)
-            where = (group[:, None].expand_as(some)[real], some[real])
-            state.assigned[where], state.upper[where], state.lower[where] = chosen[real], best[real], second[real]
+        found = _nearest_in_pieces(points, state, group, index, slack)
+        where = (group[run], row)
+        state.assigned[where], state.upper[where], state.lower[where] = (value[run, place] for value in found)
+
+
+def _nearest_in_pieces(points: Points, state: State, group: Tensor, index: Tensor, slack: Tensor) -> list[Tensor]:
+    """Centre, score and runner-up's score of the rows `index` (l, r) of the restarts `group` (l,)."""
+    k, d = state.centres.shape[1:]
+    centres, offset, runs = state.centres[group], state.bias[group][:, :, None], group[:, None]
+    pieces = []
+    step = max(1, points.budget // (len(group) * (k + d)))
+    for start in range(0, index.shape[1], step):
+        some = index[:, start : start + step]
+        rows = points.take(some)
+        table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
+        pieces.append(nearest(table, state.assigned[runs, some], slack[runs, some], centres, rows, points))
+    return [torch.cat(values, 1) for values in zip(*pieces, strict=True)] if len(pieces) > 1 else list(pieces[0])
 
 
 def _together(needs: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Restarts that need something, (g,) -> groups of nearly equal need, and the most that one of the group needs."""
+    share = RAGGED.get(needs.device.type, 0.5)
     order = needs.argsort(descending=True)
     amounts = needs[order].tolist()
     start = 0
     for i in range(1, len(amounts) + 1):
-        if i == len(amounts) or amounts[i] < RAGGED * amounts[start]:
+        if i == len(amounts) or amounts[i] < share * amounts[start]:
             if amounts[start]:
                 yield order[start:i], amounts[start]
             start = i

@@ -83,9 +83,10 @@ class Members:
             run, row = some[:, 0], some[:, 1]
             rows, ones = points.take(row).to(points.wide), counts.new_ones(len(some))
             for centre, sign in ((before[run, row], -1), (after[run, row], 1)):
-                sums.view(g * k, d).index_add_(0, run * k + centre, rows, alpha=sign)
-                counts.view(-1).index_add_(0, run * k + centre, ones, alpha=sign)
-                touched[run * k + centre] = 1
+                place = run * k + centre
+                sums.view(g * k, d).index_add_(0, place, rows, alpha=sign)
+                counts.view(-1).index_add_(0, place, ones, alpha=sign)
+                touched.index_fill_(0, place, 1)
         if shards.size > 1:
             self.sums.add_(shards.sum(sums))
             self.counts.add_(shards.sum(counts))
@@ -102,7 +103,7 @@ class Members:
         distance = points.norms.new_empty(points.count)
         for part, rows in points.chunks(points.x.shape[1]):
             distance[part] = (rows - place[assigned[part]]).square_().sum(1)
-        distance[distance <= points.rounding * points.norms.sqrt()] = 0
+        distance[distance <= points.copies] = 0
         far = distance.topk(min(points.count, len(empty) + len(counts))).indices
         mine = zip(distance[far].tolist(), far.tolist(), assigned[far].tolist(), strict=True)
         offers = [offer for part in shards.objects([(value, shards.rank, *o) for value, *o in mine]) for offer in part]

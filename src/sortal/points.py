@@ -34,18 +34,23 @@ class Points:
         self.wide = torch.float32 if x.device.type == "mps" else torch.float64  # the type sums are kept in
         self.count = x.shape[0] if free is None else free.shape[0]
         self.mean = self._mean(x) if mean is None else mean.to(self.wide)  # (d,) what centres are relative to
+        self._twice_mean = 2 * self.mean
         if free is not None and self.count * x.shape[1] <= self.budget:
             x, free = x.index_select(0, free), None  # small enough to have the rows side by side
         self.x = x  # (n, d)
         self.free = free  # (m,) where the rows that may move are in x; None: everywhere
         self.norms = x.new_empty(self.count)  # (m,) squared distance of each row to the mean
-        self.lengths = x.new_empty(self.count)  # (m,) length of each row as it lies in memory
+        self.lengths = x.new_empty(self.count)  # (m,) distance of each row to the origin
         near = self.mean.to(x.dtype)
         for part, rows in self.chunks(x.shape[1]):
             self.norms[part] = (rows - near).square_().sum(1)
             self.lengths[part] = rows.square().sum(1).sqrt()
+        self.radii = self.norms.sqrt()  # (m,) distance of each row to the mean
         digits = (8 + 2 * x.shape[1] ** 0.5) * torch.finfo(x.dtype).eps  # rounding of a product of d terms, generously
-        self.rounding = digits * self.lengths  # (m,) how far a score may be off, per length of the centre
+        self.rounding = digits * (
+            self.lengths + near.square().sum().sqrt()
+        )  # (m,) error of a score, per length of centre
+        self.copies = self.rounding * self.radii  # (m,) a row whose squared distance is less may lie on the centre
 
     def _mean(self, x: Tensor) -> Tensor:
         """Of all rows, labelled ones included, of all processes."""
@@ -80,9 +85,9 @@ class Points:
         return rows.view(*index.shape, self.x.shape[1])
 
     def bias(self, centres: Tensor) -> Tensor:
-        """The part of a score that depends on the centre alone: (..., d) -> (...)."""
+        """The part of a score that depends on the centre alone: (..., d), in any type, -> (...)."""
         wide = centres.to(self.wide)
-        return ((wide * (wide + 2 * self.mean)).sum(-1)).to(centres.dtype)
+        return ((wide + self._twice_mean) * wide).sum(-1).to(self.x.dtype)
 
     def variance(self) -> float:
         """Mean over features of the variance of the rows that may move."""
@@ -116,17 +121,18 @@ def nearest(
     Where two centres are closer in score than rounding (`slack`, (g, r)) can tell, their scores are computed again in
     the wide type: what wins depends neither on the shape of the matrix product nor on the number of threads.
     """
-    low = table.amin(1)
-    tied = ((table <= (low + slack)[:, None]).sum(1) > 1).nonzero()
+    chosen, best, second = best_two(table, keep)
+    tied = (second - best <= slack).nonzero()
     if not len(tied):
-        return best_two(table, keep)
+        return chosen, best, second
     run, place = tied[:, 0], tied[:, 1]
     few = table[run, :, place].to(points.wide)  # (t, c)
-    pair, centre = (few <= (low + slack)[run, place][:, None]).nonzero(as_tuple=True)
-    c = centres[run[pair], centre].to(points.wide)
-    x = rows[run[pair], place[pair]].to(points.wide)
-    few[pair, centre] = (c * (c + 2 * (points.mean - x))).sum(1)
-    chosen, best, second = best_two(table, keep)
+    few.scatter_(1, chosen[run, place][:, None], best[run, place][:, None].to(points.wide))
+    for some in points.pieces((few <= (best + slack)[run, place][:, None]).nonzero(), 8 * points.x.shape[1]):
+        pair, centre = some[:, 0], some[:, 1]
+        c = centres[run[pair], centre].to(points.wide)
+        x = rows[run[pair], place[pair]].to(points.wide)
+        few[pair, centre] = (c * (c + 2 * (points.mean - x))).sum(1)
     exact = best_two(few.T.contiguous(), None if keep is None else keep[run, place])
     for found, better in zip((chosen, best, second), exact, strict=True):
         found[run, place] = better.to(found.dtype)

@@ -16,7 +16,8 @@ from sortal.points import Points, best_two, scores
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
-_LEAST = 1e-30  # rounding must not stop a clock: 0/0 would be no time at all
+_SOON = 1e-30  # the least time on a clock
+_STILL = 1e-30  # a speed slower than any real one
 
 
 def mix(z: Tensor) -> Tensor:
@@ -34,9 +35,9 @@ def row_keys(points: Points) -> Tensor:
     keys = torch.empty(points.count, dtype=torch.int64, device=device)
     for part, rows in points.chunks(6 * d):
         single = rows.float() + 0.0  # no negative zero
-        keys[part] = (single.view(torch.int32) * odd[0]).sum(1)
+        keys[part] = _folded(single.view(torch.int32) * odd[0]).sum(1)
         if rows.dtype == torch.float64:  # adds nothing to rows that float32 holds exactly
-            keys[part] += ((rows - single).view(torch.int64) * odd[1]).sum(1)
+            keys[part] += _folded((rows - single).view(torch.int64) * odd[1]).sum(1)
     everyone, start = points.shards.concat(keys)
     ordered, order = everyone.sort(stable=True)
     place = torch.arange(len(ordered), device=device)
@@ -47,13 +48,18 @@ def row_keys(points: Points) -> Tensor:
     return mix(keys + mix(copy[start : start + points.count]))
 
 
+def _folded(z: Tensor) -> Tensor:
+    """The upper half of each int64 also in its lower half: round floats end in zero bits, and so do their products."""
+    return z ^ ((z >> 32) & 0xFFFFFFFF)
+
+
 def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype) -> Tensor:
     """(g, m) draws from Exp(1), a function of (seed of the restart, key of the row) alone."""
     device = keys.device
     keys = keys.cpu() if device.type == "mps" else keys
     salt = mix(torch.tensor(seeds, dtype=torch.int64, device=keys.device))[:, None]
     uniform = (((mix(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
-    return uniform.log_().neg_().to(dtype).to(device)
+    return uniform.log_().neg_().clamp_min_(_SOON).to(dtype).to(device)
 
 
 class Seeds:
@@ -95,35 +101,29 @@ class Seeds:
     def _draw(self, j: int) -> Tensor:
         """(g, d): the row of each restart whose clock rings first."""
         points, shards = self.points, self.points.shards
-        weight = torch.ones_like(self.best) if j == 0 else (self.best + points.norms).clamp_min_(0)
-        weight[weight <= points.rounding * points.norms.sqrt()] = 0  # a copy of a centre, but for rounding
-        wait, index = self._first(self.clocks / weight)
-        # Where every row lies on a centre no clock runs, and any row left will do.
-        idle = ~wait.isfinite()
-        if idle.any():
-            index = torch.where(idle, self._first(self.clocks)[1], index)
-        self.clocks.addcmul_(wait.masked_fill(idle, 0)[:, None], weight, value=-1).clamp_min_(_LEAST)
-        here = index >= 0
-        mine = index.clamp_min(0)
-        chosen = points.mean.new_zeros(len(index), len(points.mean))
+        speed = self._speed(j)
         if points.count:
-            chosen[here] = points.take(mine).to(points.wide)[here] - points.mean
-            self.clocks[here, mine[here]] = torch.inf  # its D² is zero, whatever rounding says
-        return shards.sum(chosen).to(points.x.dtype)
-
-    def _first(self, times: Tensor) -> tuple[Tensor, Tensor]:
-        """Over all processes, the least of each restart's times (g, m) and its row; -1 where another process has it."""
-        shards = self.points.shards
-        if not self.points.count:
-            times = times.new_full((len(times), 1), torch.nan)  # nan: no row to offer, not even one that never rings
-        least, index = times.min(1)
+            wait, index = (self.clocks / speed).min(1)
+            chosen = points.take(index).to(points.wide) - points.mean
+        else:
+            wait, index = self.best.new_full((len(self.best),), torch.inf), self.nearest.new_empty(len(self.best))
+            chosen = points.mean.new_zeros(len(self.best), len(points.mean))
+        mine = torch.arange(len(wait), device=wait.device)
         if shards.size > 1:
-            offers = shards.stack(least)
-            limit = torch.finfo(times.dtype).max
-            winner = offers.nan_to_num(nan=torch.inf, posinf=limit).argmin(0)
-            index = torch.where(winner == shards.rank, index, -1)
-            least = offers.gather(0, winner[None])[0]
-        return least, index
+            wait, winner = shards.stack(wait).min(0)
+            mine = (winner == shards.rank).nonzero()[:, 0]
+            chosen = shards.sum(torch.where((winner == shards.rank)[:, None], chosen, 0))
+        self.clocks.addcmul_(wait[:, None], speed, value=-1)
+        self.clocks[mine, index[mine]] = torch.inf  # its D² is zero now, whatever rounding says
+        return chosen.to(points.x.dtype)
+
+    def _speed(self, j: int) -> Tensor:
+        """(g, m): D², or the same for all rows where there is no centre yet."""
+        if j == 0:
+            return torch.ones_like(self.best)
+        speed: Tensor = self.best + self.points.norms
+        # A copy of a centre, but for rounding, all but stands still: its turn comes when every row lies on a centre.
+        return speed.masked_fill_(speed <= self.points.copies, _STILL)
 
     def _join(self, j: int) -> None:
         """Let centre j compete for every row."""
@@ -133,6 +133,6 @@ class Seeds:
             score = scores(bias, new, rows)
             best, second, nearest = self.best[:, part], self.second[:, part], self.nearest[:, part]
             closer = score < best
-            second.copy_(torch.where(closer, best, torch.minimum(second, score)))
-            best.copy_(torch.minimum(best, score))
+            torch.minimum(second, torch.maximum(best, score), out=second)
+            torch.minimum(best, score, out=best)
             nearest.masked_fill_(closer, j)
