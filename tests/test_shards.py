@@ -47,7 +47,7 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
     points = Points(x, (labels < 0).nonzero()[:, 0], shards=shards)
     fixed = Fixed.of(x, labels, 2, points)
     keys = row_keys(points)
-    seeds = Seeds(points, keys, [0, 1, 2], (fixed.means - points.mean).float()).grow(70)
+    seeds = Seeds(points, keys, [0, 1, 2], (fixed.means - points.mean).float()).grow(12)
     assigned = seeds.nearest % 6
     members = Members.of(points, fixed, assigned, 8)  # centres 6 and 7 are empty
     empty = members.counts.clone()
@@ -60,12 +60,12 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
         "mean": points.mean,
         "variance": points.variance(),
         "fixed": fixed.sums,
-        "centres": seeds.centres + points.mean,
+        "spread": members.spread(points, seeds.centres[:, :8]),
+        "centres": seeds.grow(50).centres + points.mean,  # every row is drawn, copies last
         "empty": empty,
         "counts": members.counts,
         "sums": members.sums,
         "touched": touched,
-        "spread": members.spread(points, seeds.centres[:, :8]),
         "rows/keys": keys,
         "rows/after": after.T,
     }

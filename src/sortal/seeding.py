@@ -36,8 +36,9 @@ def row_keys(points: Points) -> Tensor:
     for part, rows in points.chunks(6 * d):
         single = rows.float() + 0.0  # no negative zero
         keys[part] = _folded(single.view(torch.int32) * odd[0]).sum(1)
-        if rows.dtype == torch.float64:  # adds nothing to rows that float32 holds exactly
-            keys[part] += _folded((rows - single).view(torch.int64) * odd[1]).sum(1)
+        if rows.dtype == torch.float64:  # what float32 does not hold; nothing is added where it holds everything
+            rest = torch.where(single.isfinite(), rows - single, rows) + 0.0
+            keys[part] += _folded(rest.view(torch.int64) * odd[1]).sum(1)
     everyone, start = points.shards.concat(keys)
     ordered, order = everyone.sort(stable=True)
     place = torch.arange(len(ordered), device=device)
