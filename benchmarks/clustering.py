@@ -65,7 +65,7 @@ T = TypeVar("T")
 Record = dict[str, Any]  # one row of a table: column -> value
 CHEAP = 5.0  # seconds: what takes less is run again and the best time counts
 STARTS = 3  # starting points, or seeds, where one would prove little
-MOST = 256  # restarts to reach another's inertia with, before giving up
+PATIENCE = 4.0  # times the time another needed for its inertia, before giving up to reach it
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ def equal_record(peer: Peer, n_init: int, watches: Stopwatches) -> Record:
     """Our time is that of the last fit alone, not of the search for its number of restarts."""
     plain = next(peer for peer in all_peers() if peer.group == "ours" and not peer.semi)
     theirs, mine = watches.take(peer, n_init), watches.take(plain, 1)
-    while mine.inertia > theirs.inertia and mine.restarts < MOST:
+    while mine.inertia > theirs.inertia and mine.seconds < PATIENCE * theirs.seconds:
         mine = watches.take(plain, 2 * mine.restarts)
     return {
         "peer": peer.name,

@@ -95,7 +95,7 @@ def _classes(scale: Scale, g: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Solution:
-    """The best restart of a peer."""
+    """What a peer found, in the best of its restarts."""
 
     labels: NDArray[np.int64]  # (n,)
     centres: Tensor  # (k, d)
@@ -137,7 +137,7 @@ def scikit_learn(problem: Problem, n_init: int, seed: int, *, algorithm: str) ->
 
 
 def faiss_kmeans(problem: Problem, n_init: int, seed: int, *, niter: int) -> Solution:
-    """faiss's Kmeans, on all rows; it starts from random rows and always makes `niter` iterations."""
+    """faiss's Kmeans, on all rows; it starts from random rows. Its iterations are the mean of its restarts."""
     import faiss
 
     x = problem.x.numpy()
@@ -151,8 +151,9 @@ def faiss_kmeans(problem: Problem, n_init: int, seed: int, *, niter: int) -> Sol
         min_points_per_centroid=1,
     )
     model.train(x)
+    assert model.obj is not None
     _, nearest = model.index.search(x, 1)
-    return Solution(nearest[:, 0].astype(np.int64), torch.from_numpy(model.centroids), niter)
+    return Solution(nearest[:, 0].astype(np.int64), torch.from_numpy(model.centroids), round(len(model.obj) / n_init))
 
 
 # Plain torch
@@ -330,7 +331,8 @@ def published(
 
     Only `draws` of the draws of the seeding, spread evenly (their cost grows evenly), and the first `iterations`
     assignments are computed literally and clocked, and their time extrapolated; the rest comes from `nearest`, which
-    gives the same clusters. 0 is all of them; None is all of them on a GPU or where (m, k, d) fits, else 4 and 2.
+    gives the same clusters but for rounding. 0 is all of them; None is all of them on a GPU or where (m, k, d) fits,
+    else 4 and 2.
     """
     split = Split.of(problem, semi=True)
     have, k = len(split.sums), problem.k
@@ -350,7 +352,7 @@ def published(
     seconds = None
     if draws or iterations:
         seconds = n_init * seeding.total + sum(watch.total for watch in assigning)
-        notes.append(f"{draws or 'all'} of {k - have} draws, {iterations or 'all'} assignments a restart clocked")
+        notes.append(f"extrapolated from {draws or 'all'} of {k - have} draws, {iterations or 'all'} assignments")
     return split.solution(min(runs, key=lambda run: run.inertia), seconds, "; ".join(notes))
 
 

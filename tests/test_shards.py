@@ -67,7 +67,7 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
         "sums": members.sums,
         "touched": touched,
         "rows/keys": keys,
-        "rows/after": after.T,
+        "rows/assigned": before.T,
     }
 
 
