@@ -427,7 +427,7 @@ def mean_iterations(problem: Problem, semi: bool, seed: int) -> float:
     split = Split.of(problem, semi=semi)
     points = Points(problem.x, split.where if semi else None)
     fixed = Fixed.of(problem.x, split.known, len(split.sums), points)
-    ended = list(restarts(points, fixed, problem.k, 10, seed, max_iter=MAX_ITER, tol=0))
+    ended = list(restarts(points, fixed, problem.k, 10, seed, candidates=1, max_iter=MAX_ITER, tol=0))
     return sum(one.n_iter for one in ended) / len(ended)
 
 

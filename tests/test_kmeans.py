@@ -235,6 +235,9 @@ def test_seeds_and_n_init_are_honoured() -> None:
     assert falling == sorted(falling, reverse=True)
     assert falling[0] > falling[-1]
     assert fit(random_state=3, max_iter=2).n_iter_ <= 2
+    few, many = (np.mean([fit(random_state=s, n_init=1, n_candidates=c).inertia_ for s in range(9)]) for c in (1, None))
+    assert many < few
+    assert fit(random_state=3, n_candidates=5).inertia_ == fit(random_state=3).inertia_, "None is 2 + log(25)"
 
 
 def test_row_order_and_threads_leave_no_trace() -> None:
@@ -298,6 +301,7 @@ GOOD = np.arange(12.0).reshape(6, 2)
         ({"n_clusters": 2.5}, GOOD, None, "n_clusters must be .* got 2.5"),
         ({"n_clusters": "many"}, GOOD, None, "n_clusters must be .* got 'many'"),
         ({"n_clusters": True}, GOOD, None, "n_clusters must be .* got True"),
+        ({"n_clusters": 2, "n_candidates": 0}, GOOD, None, "n_candidates must be .* or None, got 0"),
         ({"n_clusters": 2, "n_init": 0}, GOOD, None, "n_init must be .* got 0"),
         ({"n_clusters": 2, "max_iter": -1}, GOOD, None, "max_iter must be .* got -1"),
         ({"n_clusters": 2, "tol": -0.1}, GOOD, None, "tol must be a number of at least 0, got -0.1"),

@@ -227,7 +227,7 @@ def test_restarts_do_not_depend_on_how_many_run_together(monkeypatch: pytest.Mon
     points, fixed = problem(x, labels)
 
     def outcome() -> dict[int, tuple[list[int], int]]:
-        ended = restarts(points, fixed, 8, 7, seed=11, max_iter=200, tol=0.0)
+        ended = restarts(points, fixed, 8, 7, seed=11, candidates=3, max_iter=200, tol=0.0)
         return {one.restart: (one.assigned.tolist(), one.n_iter) for one in ended}
 
     together = outcome()

@@ -1,11 +1,11 @@
 """Seeding: SplitMix64 as published, the D² law against exact probabilities, and what must leave no trace."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import permutations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 from sklearn.datasets import load_digits
@@ -17,6 +17,7 @@ from sortal.seeding import Seeds, exponentials, mix, row_keys
 untimed = settings(deadline=None)
 WORD = 1 << 64
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+CHANCE = 1e-5  # below it, a p-value is no accident: there are some sixty of them here
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
@@ -47,10 +48,10 @@ def shuffled(n: int, seed: int = 1) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed))
 
 
-def seeded(points: Points, restarts: int, fixed: Tensor | None = None) -> Seeds:
+def seeded(points: Points, restarts: int, fixed: Tensor | None = None, candidates: int = 1) -> Seeds:
     """Seeds of restarts 0, 1, ...; `fixed` are places as they are."""
     first = points.x[:0] if fixed is None else (fixed.double() - points.mean).to(points.x.dtype)
-    return Seeds(points, row_keys(points), list(range(restarts)), first)
+    return Seeds(points, row_keys(points), list(range(restarts)), first, candidates)
 
 
 def rows_of(seeds: Seeds, x: Tensor, skip: int = 0) -> Tensor:
@@ -84,7 +85,7 @@ def test_clocks_are_exponential_over_rows_and_over_restarts(dtype: torch.dtype) 
     keys = row_keys(Points(torch.arange(20_000, dtype=dtype)[:, None]))
     for clocks in (exponentials(keys, [5], dtype)[0], exponentials(keys[:1], list(range(20_000)), dtype)[:, 0]):
         assert clocks.dtype == dtype
-        assert kstest(clocks.double().numpy(), "expon").pvalue > 1e-3
+        assert kstest(clocks.double().numpy(), "expon").pvalue > CHANCE
         assert float(clocks.double().mean()) == pytest.approx(1, abs=0.03)  # four standard errors
     pair = exponentials(keys, [5, 6], dtype).double()
     assert abs(float(torch.corrcoef(pair)[0, 1])) < 0.03
@@ -178,25 +179,41 @@ def test_keys_do_not_depend_on_where_the_rows_lie() -> None:
 # The D² law
 
 LINE = [[0.0], [1.0], [3.0]]
+UNEVEN = [[0.0, 0.0], [1.0, 0.3], [0.2, 2.1], [3.3, 1.0], [-2.6, -1.2], [7.0, 6.0]]
+PAIRED = [[0.0, 0.0], [1.0, 0.1], [0.0, 2.3], [3.0, 1.0], [-2.0, -1.4], [4.1, -1.0]]  # the fourth and the last
 PLANE = [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-2.0, -1.0]]
 
 
 def law(
-    places: list[list[float]], copies: list[int], draws: int, fixed: list[list[float]]
+    places: list[list[float]], copies: list[int], draws: int, fixed: list[list[float]], candidates: int = 1
 ) -> dict[tuple[int, ...], float]:
-    """The probability of every sequence of places drawn, by enumeration."""
-    found = {}
-    for sequence in permutations(range(len(places)), draws):
-        probability, centres = 1.0, list(fixed)
-        for drawn in sequence:
-            weight = [
-                n * min((sum((a - b) ** 2 for a, b in zip(p, c, strict=True)) for c in centres), default=1.0)
-                for p, n in zip(places, copies, strict=True)
+    """The probability of every sequence of places drawn, by enumeration of the rows that may ring first, in order.
+
+    Candidates often leave exactly the same: two rows that only win each other. The one that rang first is taken.
+    """
+
+    def squared(a: list[float], b: list[float]) -> float:
+        return sum((p - q) ** 2 for p, q in zip(a, b, strict=True))
+
+    rows = [i for i, n in enumerate(copies) for _ in range(n)]
+    found: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(draws):
+        longer: defaultdict[tuple[int, ...], float] = defaultdict(float)
+        for sequence, before in found.items():
+            centres = fixed + [places[i] for i in sequence]
+            weight = [min((squared(places[i], c) for c in centres), default=1.0) for i in rows]
+            left = [
+                round(sum(min(w, squared(places[r], place)) for w, r in zip(weight, rows, strict=True)), 9)
+                for place in places
             ]
-            probability *= weight[drawn] / sum(weight)
-            centres.append(places[drawn])
-        if probability:
-            found[sequence] = probability
+            moving = [r for r in range(len(rows)) if weight[r]]
+            for order in permutations(moving, min(candidates if centres else 1, len(moving))):
+                probability, total = before, sum(weight)
+                for r in order:
+                    probability *= weight[r] / total
+                    total -= weight[r]
+                longer[(*sequence, min((rows[r] for r in order), key=left.__getitem__))] += probability
+        found = dict(longer)
     return found
 
 
@@ -205,20 +222,44 @@ def test_the_law_of_three_points_by_hand() -> None:
         {(0, 1): 1 / 30, (0, 2): 9 / 30, (1, 0): 1 / 15, (1, 2): 4 / 15, (2, 0): 3 / 13, (2, 1): 4 / 39}
     )
     assert law(LINE, [1, 3, 1], 1, [[0.0]]) == pytest.approx({(1,): 3 / 12, (2,): 9 / 12})
+    # The better of two: 1 leaves 4 and 3 leaves 3 · 1, so that 3 is taken unless both are copies of 1.
+    assert law(LINE, [1, 3, 1], 1, [[0.0]], 2) == pytest.approx({(1,): 3 / 12 * 2 / 11, (2,): 1 - 3 / 12 * 2 / 11})
 
 
 @pytest.mark.parametrize(
-    ("places", "copies", "draws", "fixed"),
+    ("places", "copies", "draws", "fixed", "candidates"),
     [
-        (LINE, [1, 1, 1], 1, []),
-        (LINE, [1, 1, 1], 2, []),
-        (LINE, [2, 5, 1], 2, []),
-        (PLANE, [1, 1, 1, 1, 1], 3, []),
-        (PLANE, [4, 1, 3, 1, 2], 3, []),
-        (PLANE, [1, 1, 1, 1, 1], 2, [[0.0, 1.0], [2.0, 0.0]]),
-        (PLANE, [4, 1, 3, 1, 2], 3, [[1.0, 0.0]]),
+        (LINE, [1, 1, 1], 1, [], 1),
+        (LINE, [1, 1, 1], 2, [], 1),
+        (LINE, [2, 5, 1], 2, [], 1),
+        (PLANE, [1, 1, 1, 1, 1], 3, [], 1),
+        (PLANE, [4, 1, 3, 1, 2], 3, [], 1),
+        (PLANE, [1, 1, 1, 1, 1], 2, [[0.0, 1.0], [2.0, 0.0]], 1),
+        (PLANE, [4, 1, 3, 1, 2], 3, [[1.0, 0.0]], 1),
+        (UNEVEN, [1, 1, 1, 1, 1, 1], 3, [], 2),
+        (UNEVEN, [2, 1, 3, 1, 1, 1], 3, [], 2),
+        (UNEVEN, [1, 1, 1, 1, 1, 1], 3, [[4.0, 4.5]], 3),
+        (PAIRED, [1, 1, 1, 1, 1, 1], 3, [[0.3, -0.4]], 2),
+        (PAIRED, [1, 1, 1, 1, 1, 1], 2, [[0.3, -0.4]], 3),
+        ([*PAIRED, [4.0, -0.2]], [1, 1, 1, 1, 1, 1, 1], 3, [[0.3, -0.4]], 2),
+        ([*PAIRED, [4.0, -0.2]], [1, 1, 1, 1, 1, 1, 1], 2, [[0.3, -0.4]], 3),
     ],
-    ids=["first", "pairs", "pairs of copies", "triples", "triples of copies", "labelled", "labelled, on a row"],
+    ids=[
+        "first",
+        "pairs",
+        "pairs of copies",
+        "triples",
+        "triples of copies",
+        "labelled",
+        "labelled, on a row",
+        "the better of two",
+        "the better of two copies",
+        "the best of three, labelled",
+        "equally good two",
+        "equally good three",
+        "the better of seven",
+        "the best of seven",
+    ],
 )
 @pytest.mark.parametrize(
     ("dtype", "scale", "offset"),
@@ -236,6 +277,7 @@ def test_draws_follow_the_d2_law(
     copies: list[int],
     draws: int,
     fixed: list[list[float]],
+    candidates: int,
     dtype: torch.dtype,
     scale: float,
     offset: float,
@@ -244,9 +286,9 @@ def test_draws_follow_the_d2_law(
     x = distinct.repeat_interleave(torch.tensor(copies), 0)
     first = (torch.tensor(fixed, dtype=dtype).view(-1, x.shape[1])) * scale + offset
     n = 20_000
-    seeds = seeded(Points(x), n, first).grow(len(fixed) + draws)
+    seeds = seeded(Points(x), n, first, candidates).grow(len(fixed) + draws)
     drawn = Counter(tuple(row) for row in rows_of(seeds, distinct, skip=len(fixed)).tolist())
-    expected = law(places, copies, draws, fixed)
+    expected = law(places, copies, draws, fixed, candidates)
     assert drawn.keys() <= expected.keys()
     # What is expected fewer than five times counts together, as the test wants it.
     rare = {sequence for sequence, p in expected.items() if n * p < 5}
@@ -255,10 +297,29 @@ def test_draws_follow_the_d2_law(
     hoped = [n * expected[sequence] for sequence in common] + [n * sum(expected[sequence] for sequence in rare)]
     keep = slice(None) if rare else slice(-1)
     if len(common) > 1:
-        assert chisquare(observed[keep], hoped[keep]).pvalue > 1e-3
+        assert chisquare(observed[keep], hoped[keep]).pvalue > CHANCE
+
+
+def test_more_candidates_than_rows_are_left() -> None:
+    x = normal(6, 2)
+    seeds = Seeds(Points(x), row_keys(Points(x)), [0, 1, 2], x[:0], 9).grow(6)
+    assert sorted(rows_of(seeds, x, skip=0)[0].tolist()) == list(range(6))
+    assert Seeds(Points(x), row_keys(Points(x)), [0], x[:0], 9).grow(8).centres.isfinite().all()
+
+
+def test_greedy_starts_are_better() -> None:
+    x = torch.cat([normal(60, 8) * 0.4 + 3 * normal(20, 8)[j] for j in range(20)])
+    points, keys = Points(x), row_keys(Points(x))
+    cost = [
+        (Seeds(points, keys, list(range(30)), x[:0], w).grow(20).best + points.norms).sum(1).mean() for w in (1, 2, 5)
+    ]
+    assert cost[0] > cost[1] > cost[2]
 
 
 # Growth
+
+candidates = pytest.mark.parametrize("candidates", [1, 3])
+labelled = pytest.mark.parametrize("fixed", [None, normal(2, 4, seed=7)], ids=["plain", "labelled"])
 
 
 @st.composite
@@ -271,10 +332,11 @@ def grids(draw: st.DrawFn) -> Tensor:
 
 
 @untimed
-@given(grids())
-def test_no_row_is_drawn_twice_while_another_is_left(x: Tensor) -> None:
+@given(grids(), st.integers(1, 4))
+@example(torch.tensor([[100.0, 100.0]] * 3 + [[99.0, 100.0], [100.0, 99.0]]), 2)
+def test_no_row_is_drawn_twice_while_another_is_left(x: Tensor, candidates: int) -> None:
     distinct, points = torch.unique(x, dim=0), Points(x)
-    seeds = seeded(points, 4).grow(len(distinct))
+    seeds = seeded(points, 4, candidates=candidates).grow(len(distinct))
     assert rows_of(seeds, distinct).sort(1).values.tolist() == [list(range(len(distinct)))] * 4
     copies = torch.unique(x, dim=0, return_inverse=True)[1].sort().values.tolist()
     assert rows_of(seeds.grow(len(x)), distinct).sort(1).values.tolist() == [copies] * 4
@@ -288,9 +350,9 @@ def test_copies_of_a_centre_weigh_nothing_however_many_and_whatever_rounding_say
 
 
 @untimed
-@given(grids(), st.integers(1, 4))
-def test_more_centres_than_rows_are_defined(x: Tensor, more: int) -> None:
-    seeds = seeded(Points(x), 2, x[:1] + 1).grow(1 + len(x) + more)
+@given(grids(), st.integers(1, 4), st.integers(1, 3))
+def test_more_centres_than_rows_are_defined(x: Tensor, more: int, candidates: int) -> None:
+    seeds = seeded(Points(x), 2, x[:1] + 1, candidates).grow(1 + len(x) + more)
     assert seeds.centres.isfinite().all()
     rows_of(seeds, x, skip=1)
 
@@ -301,10 +363,11 @@ def same(one: Seeds, other: Seeds) -> bool:
     )
 
 
-@pytest.mark.parametrize("fixed", [None, normal(2, 4, seed=7)], ids=["plain", "labelled"])
-def test_the_first_centres_are_the_start_of_fewer(fixed: Tensor | None) -> None:
+@candidates
+@labelled
+def test_the_first_centres_are_the_start_of_fewer(fixed: Tensor | None, candidates: int) -> None:
     points = Points(normal(100, 4))
-    nine, five = seeded(points, 6, fixed).grow(9), seeded(points, 6, fixed).grow(5)
+    nine, five = (seeded(points, 6, fixed, candidates).grow(k) for k in (9, 5))
     assert five.drawn == 5
     assert torch.equal(nine.centres[:, :5], five.centres)
     assert same(five.grow(9), nine)
@@ -345,30 +408,34 @@ def test_a_tie_goes_to_the_centre_that_was_there_first() -> None:
         if 2 not in drawn:
             assert nearest[2] == 0
     assert (rows_of(seeds, x) != 2).all(1).any()
-    labelled = seeded(Points(x), 1, x[:2])
-    assert labelled.nearest.tolist() == [[0, 1, 0]]
-    assert labelled.best[0, 2] == labelled.second[0, 2]
+    between = seeded(Points(x), 1, x[:2])
+    assert between.nearest.tolist() == [[0, 1, 0]]
+    assert between.best[0, 2] == between.second[0, 2]
 
 
+@candidates
 @dtypes
-@pytest.mark.parametrize("fixed", [None, normal(2, 4, seed=7)], ids=["plain", "labelled"])
-def test_the_order_of_rows_changes_no_centre(fixed: Tensor | None, dtype: torch.dtype) -> None:
+@labelled
+def test_the_order_of_rows_changes_no_centre(fixed: Tensor | None, dtype: torch.dtype, candidates: int) -> None:
     x, skip = normal(300, 4).to(dtype), 0 if fixed is None else 2
     x[250:] = x[:50]
     order = shuffled(300)
-    one = seeded(Points(x), 10, fixed).grow(20)
-    other = seeded(Points(x[order]), 10, fixed).grow(20)
-    assert torch.equal(rows_of(one, x, skip), rows_of(other, x, skip))
+    for offset in (0, 100):
+        x, fixed = x + offset, None if fixed is None else fixed + offset
+        one = seeded(Points(x), 10, fixed, candidates).grow(20)
+        other = seeded(Points(x[order]), 10, fixed, candidates).grow(20)
+        assert torch.equal(rows_of(one, x, skip), rows_of(other, x, skip))
     assert len({tuple(row) for row in rows_of(one, x, skip).tolist()}) == 10  # every restart goes its own way
 
 
-def test_the_centres_of_a_restart_depend_on_its_seed_alone() -> None:
+@candidates
+def test_the_centres_of_a_restart_depend_on_its_seed_alone(candidates: int) -> None:
     x = normal(300, 4)
     points, keys = Points(x), row_keys(Points(x))
-    alone = Seeds(points, keys, [4], x[:0]).grow(20)
-    among = Seeds(points, keys, [3, 4, 5], x[:0]).grow(20)
+    alone = Seeds(points, keys, [4], x[:0], candidates).grow(20)
+    among = Seeds(points, keys, [3, 4, 5], x[:0], candidates).grow(20)
     small = Points(torch.cat([x, x + 50]), torch.arange(300), mean=points.mean, budget=100)
-    piecemeal = Seeds(small, row_keys(small), [4], x[:0]).grow(20)
+    piecemeal = Seeds(small, row_keys(small), [4], x[:0], candidates).grow(20)
     assert torch.equal(rows_of(alone, x)[0], rows_of(among, x)[1])
     assert torch.equal(rows_of(alone, x), rows_of(piecemeal, x))
 

@@ -48,6 +48,7 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
     fixed = Fixed.of(x, labels, 2, points)
     keys = row_keys(points)
     seeds = Seeds(points, keys, [0, 1, 2], (fixed.means - points.mean).float()).grow(12)
+    greedy = Seeds(points, keys, [0, 1, 2], (fixed.means - points.mean).float(), candidates=3).grow(30)
     assigned = seeds.nearest % 6
     members = Members.of(points, fixed, assigned, 8)  # centres 6 and 7 are empty
     empty = members.counts.clone()
@@ -62,6 +63,7 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
         "fixed": fixed.sums,
         "spread": members.spread(points, seeds.centres[:, :8]),
         "centres": seeds.grow(50).centres + points.mean,  # every row is drawn, copies last
+        "greedy centres": greedy.centres + points.mean,
         "empty": empty,
         "counts": members.counts,
         "sums": members.sums,

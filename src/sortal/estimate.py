@@ -166,7 +166,8 @@ class _Fold:
         self.k_limit = len(shown) + sum(shards.objects(len(free)))
         first, keys = (self.fixed.means - self.points.mean).to(x.dtype), row_keys(self.points)
         size = together(self.points, k_max)
-        self.seeds = [Seeds(self.points, keys, seeds[i : i + size], first) for i in range(0, len(seeds), size)]
+        few = 2 + int(log(k_max))
+        self.seeds = [Seeds(self.points, keys, seeds[i : i + size], first, few) for i in range(0, len(seeds), size)]
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
         """How well k clusters serve the hidden classes, once from each seed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from math import log
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -36,6 +37,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     ----------
     n_clusters : clusters in all, those of the labelled classes included; "auto" estimates it (`sortal.estimate_k`).
     n_init : restarts; the one of lowest inertia counts.
+    n_candidates : rows of which the best becomes the next starting centre; None is 2 + log(n_clusters), as scikit-learn
+        does, and 1 is k-means++ as the paper has it.
     max_iter : iterations of each restart.
     tol : a restart also ends when its centres move, squared and summed, by no more than this share of the mean variance
         of the features; 0 goes on until no row changes its cluster.
@@ -54,6 +57,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         n_clusters: int | Literal["auto"] = "auto",
         *,
         n_init: int = 10,
+        n_candidates: int | None = None,
         max_iter: int = 200,
         tol: float = 0.0,
         random_state: int | np.random.RandomState | None = None,
@@ -61,6 +65,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     ) -> None:
         self.n_clusters = n_clusters
         self.n_init = n_init
+        self.n_candidates = n_candidates
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -88,10 +93,17 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         free = None if c == 0 else (known == UNLABELLED).nonzero()[:, 0]
         points = Points(x, free, shards=shards)
         fixed = Fixed.of(x, known, c, points)
-        best = min(
-            restarts(points, fixed, self.n_clusters_, self.n_init, seed, max_iter=self.max_iter, tol=self.tol),
-            key=lambda ended: ended.spread,
+        ended = restarts(
+            points,
+            fixed,
+            self.n_clusters_,
+            self.n_init,
+            seed,
+            candidates=self.n_candidates or 2 + int(log(self.n_clusters_)),
+            max_iter=self.max_iter,
+            tol=self.tol,
         )
+        best = min(ended, key=lambda one: one.spread)
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
         assigned = _nearest(x, centres, free)
         known[slice(None) if free is None else free] = assigned
@@ -149,6 +161,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         if self.n_clusters != "auto":
             _check("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
         _check("n_init", self.n_init, Integral, 1)
+        if self.n_candidates is not None:
+            _check("n_candidates", self.n_candidates, Integral, 1, " or None")
         _check("max_iter", self.max_iter, Integral, 1)
         _check("tol", self.tol, Real, 0)
 

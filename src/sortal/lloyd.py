@@ -91,7 +91,7 @@ class Ended:
 
 
 def restarts(
-    points: Points, fixed: Fixed, k: int, n_init: int, seed: int, *, max_iter: int, tol: float
+    points: Points, fixed: Fixed, k: int, n_init: int, seed: int, *, candidates: int, max_iter: int, tol: float
 ) -> Iterator[Ended]:
     """Run n_init restarts, as many at a time as memory allows; `tol` is relative to the variance of the data."""
     keys, tol = row_keys(points), tol * points.variance()
@@ -99,7 +99,7 @@ def restarts(
     at_once = together(points, k)
     for start in range(0, n_init, at_once):
         numbers = range(start, min(start + at_once, n_init))
-        seeds = Seeds(points, keys, [seed + r for r in numbers], first).grow(k)
+        seeds = Seeds(points, keys, [seed + r for r in numbers], first, candidates).grow(k)
         for ended in lloyd(points, fixed, State.seeded(seeds), max_iter=max_iter, tol=tol):
             yield replace(ended, restart=start + ended.restart)
 

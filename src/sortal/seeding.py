@@ -17,7 +17,7 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 _SOON = 1e-30  # the least time on a clock
-_STILL = 1e-30  # a speed slower than any real one
+_STILL = 1e-37  # a speed slower than any real one
 
 
 def mix(z: Tensor) -> Tensor:
@@ -54,23 +54,36 @@ def _folded(z: Tensor) -> Tensor:
     return z ^ ((z >> 32) & 0xFFFFFFFF)
 
 
-def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype) -> Tensor:
-    """(g, m) draws from Exp(1), a function of (seed of the restart, key of the row) alone."""
+def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype, draw: int = 0) -> Tensor:
+    """(g, ...) draws from Exp(1), a function of (seed of the restart, number of the draw, key of the row) alone.
+
+    `keys` is (m,), shared by all restarts, or (g, m).
+    """
     device = keys.device
     keys = keys.cpu() if device.type == "mps" else keys
-    salt = mix(torch.tensor(seeds, dtype=torch.int64, device=keys.device))[:, None]
+    salt = mix(mix(torch.tensor(seeds, dtype=torch.int64, device=keys.device)) + draw)[:, None]
     uniform = (((mix(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
     return uniform.log_().neg_().clamp_min_(_SOON).to(dtype).to(device)
 
 
 class Seeds:
-    """Starting centres of one restart per seed; `grow` draws on, and the first k are the start for any smaller k."""
+    """Starting centres of one restart per seed; `grow` draws on, and the first k are the start for any smaller k.
 
-    def __init__(self, points: Points, keys: Tensor, seeds: list[int], fixed: Tensor) -> None:
+    Of the first few rows whose clocks ring, the `candidates`, the one that lowers the sum of D² most becomes the centre
+    (greedy k-means++). One candidate is k-means++ as first published.
+    """
+
+    def __init__(self, points: Points, keys: Tensor, seeds: list[int], fixed: Tensor, candidates: int = 1) -> None:
         """`fixed` (c, d): the labelled means, relative to the data mean, shared by all restarts."""
         g, m, c = len(seeds), points.count, fixed.shape[0]
         self.points = points
+        self.keys = keys
+        self.seeds = seeds
+        self.candidates = candidates
         self.clocks = exponentials(keys, seeds, points.x.dtype)
+        self.noise = points.shards.sum(points.copies.sum(dtype=points.wide))  # what rounding may do to a sum of D²
+        largest = max(points.shards.objects(float(points.norms.max()) if m else 0.0))
+        self.per = 1 / largest if largest > 0 else 1.0  # speeds are D² in units of the largest, whatever the scale
         self.centres = fixed.expand(g, c, -1)  # (g, k, d)
         nearest = torch.zeros(m, dtype=torch.int64, device=fixed.device)
         best, second = points.x.new_full((2, m), torch.inf)
@@ -100,31 +113,74 @@ class Seeds:
         return self
 
     def _draw(self, j: int) -> Tensor:
-        """(g, d): the row of each restart whose clock rings first."""
-        points, shards = self.points, self.points.shards
+        """(g, d): the next centre of each restart."""
+        wanted = self.candidates if j else 1
         speed = self._speed(j)
-        if points.count:
-            wait, index = (self.clocks / speed).min(1)
-            chosen = points.take(index).to(points.wide) - points.mean
+        time, index, mine = self._first(self.clocks / speed, wanted)
+        rows = self._rows(index, mine)
+        taken = self._most_useful(rows, time) if wanted > 1 else torch.zeros_like(index[:, 0])
+        horizon = time.masked_fill(time.isinf(), 0).amax(1, keepdim=True)
+        self.clocks.addcmul_(horizon, speed, value=-1)
+        if self.points.count:
+            self._reset(j, time, index, mine, taken)
+        return rows[torch.arange(len(rows), device=rows.device), taken]
+
+    def _reset(self, j: int, time: Tensor, index: Tensor, mine: Tensor, taken: Tensor) -> None:
+        """The clocks of the candidates start anew; that of the new centre never rings again: its D² is zero."""
+        new = torch.empty_like(time)
+        if new.shape[1] > 1:
+            new = exponentials(self.keys[index], self.seeds, time.dtype, draw=j).masked_fill_(time.isinf(), torch.inf)
+        new.scatter_(1, taken[:, None], torch.inf)
+        if self.points.shards.size == 1:
+            self.clocks.scatter_(1, index, new)
         else:
-            wait, index = self.best.new_full((len(self.best),), torch.inf), self.nearest.new_empty(len(self.best))
-            chosen = points.mean.new_zeros(len(self.best), len(points.mean))
-        mine = torch.arange(len(wait), device=wait.device)
-        if shards.size > 1:
-            wait, winner = shards.stack(wait).min(0)
-            mine = (winner == shards.rank).nonzero()[:, 0]
-            chosen = shards.sum(torch.where((winner == shards.rank)[:, None], chosen, 0))
-        self.clocks.addcmul_(wait[:, None], speed, value=-1)
-        self.clocks[mine, index[mine]] = torch.inf  # its D² is zero now, whatever rounding says
-        return chosen.to(points.x.dtype)
+            run, place = mine.nonzero(as_tuple=True)
+            self.clocks[run, index[run, place]] = new[run, place]
+
+    def _first(self, times: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The first clocks to ring, over all processes: when, (g, w), in which row, and whether it is a row of ours."""
+        shards, here = self.points.shards, min(wanted, times.shape[1])
+        time, index = times.min(1, keepdim=True) if here == 1 else times.topk(here, largest=False)
+        if shards.size == 1:
+            return time, index, torch.ones_like(index, dtype=torch.bool)
+        missing = (0, wanted - here)
+        time = torch.nn.functional.pad(time, missing, value=torch.inf)
+        index = torch.nn.functional.pad(index, missing)
+        offers = shards.stack(time).permute(1, 0, 2).flatten(1)  # (g, processes × w)
+        time, place = offers.topk(wanted, largest=False)
+        return time, index.gather(1, place % wanted), place // wanted == shards.rank
+
+    def _rows(self, index: Tensor, mine: Tensor) -> Tensor:
+        """(g, w, d): rows of this or another process, relative to the mean."""
+        points = self.points
+        if points.count:
+            rows = (points.take(index).to(points.wide) - points.mean).masked_fill_(~mine[:, :, None], 0)
+        else:
+            rows = points.mean.new_zeros(*index.shape, len(points.mean))
+        return points.shards.sum(rows).to(points.x.dtype)
+
+    def _most_useful(self, rows: Tensor, time: Tensor) -> Tensor:
+        """(g,): which candidate, (g, w, d), that rings at all, (g, w), would leave the least sum of D².
+
+        Of equally good ones it is the first: two far-off neighbours are exactly as good as each other, and rounding must
+        not choose between them.
+        """
+        g, w, d = rows.shape
+        flat = rows.view(g * w, d)
+        bias, left = self.points.bias(flat), self.points.mean.new_zeros(g, w)
+        for part, some in self.points.chunks(g * w):
+            score = scores(bias, flat, some).view(g, w, -1)
+            left += torch.minimum(score, self.best[:, None, part], out=score).sum(2, dtype=left.dtype)
+        left = self.points.shards.sum(left).masked_fill_(time.isinf(), torch.inf)
+        return (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1)
 
     def _speed(self, j: int) -> Tensor:
         """(g, m): D², or the same for all rows where there is no centre yet."""
         if j == 0:
             return torch.ones_like(self.best)
-        speed: Tensor = self.best + self.points.norms
+        speed: Tensor = (self.best + self.points.norms).mul_(self.per)
         # A copy of a centre, but for rounding, all but stands still: its turn comes when every row lies on a centre.
-        return speed.masked_fill_(speed <= self.points.copies, _STILL)
+        return speed.masked_fill_(speed <= self.points.copies * self.per, _STILL)
 
     def _join(self, j: int) -> None:
         """Let centre j compete for every row."""
