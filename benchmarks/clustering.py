@@ -245,11 +245,11 @@ def speed_record(peer: Peer, n_init: int, measured: Measured) -> Record:
 
 
 def ratios(records: list[Record], solvers: list[Peer]) -> list[Record]:
-    """Everyone against ours on the same problem: the semi-supervised ones with labels, the others without."""
+    """Everyone against ours on the same problem: with labels and the paper's starts, or without labels."""
     seconds = {(record["method"], record["n_init"]): record["seconds"] for record in records}
     rows = []
     for peer in solvers:
-        mine = "ours" if peer.semi else "ours, plain"
+        mine = "ours, paper's starts" if peer.semi else "ours, plain"
         if peer.group != "ours":
             rows.append({"method": peer.name, "against": mine})
             for n_init in dict.fromkeys(record["n_init"] for record in records):

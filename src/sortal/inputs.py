@@ -44,12 +44,12 @@ def _alike(
     rows: Tensor, labels: NDArray[np.int64], classes: NDArray[Any], shards: Shards
 ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
     """Rows of one type and width, and classes of one numbering, in all processes."""
-    parts = shards.objects((rows.shape[1], rows.dtype, classes.tolist()))
-    widths = [width for width, _, _ in parts]
+    parts = shards.objects((tuple(rows.shape), rows.dtype, classes.tolist()))
+    widths = [shape[1] for shape, _, _ in parts]
     if len(set(widths)) > 1:
         raise InputError(f"X must have the same number of features in all processes, got {widths}.")
-    for _, dtype, _ in parts:
-        rows = rows.to(torch.promote_types(rows.dtype, dtype))
+    if types := [dtype for shape, dtype, _ in parts if shape[0]]:
+        rows = rows.to(torch.float64 if torch.float64 in types else types[0])
     names = [name for _, _, part in parts for name in part]
     _, everyone = read_labels(np.array([*names, UNLABELLED], dtype=object), len(names) + 1)
     place = {name: j for j, name in enumerate(everyone.tolist())}
@@ -80,7 +80,10 @@ def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1)
         rows = _checked(x.detach(), at_least)
     else:
         kept = [np.float32] if getattr(x, "dtype", None) == np.float16 else [np.float64, np.float32]
-        array = check_array(x, dtype=kept, input_name="X", ensure_min_samples=at_least)
+        try:
+            array = check_array(x, dtype=kept, input_name="X", ensure_min_samples=at_least)
+        except ValueError as error:
+            raise InputError(str(error)) from None
         if any(stride < 0 or stride % array.itemsize for stride in array.strides):
             array = np.ascontiguousarray(array)  # strides that torch does not have
         with warnings.catch_warnings():
@@ -88,6 +91,15 @@ def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1)
             rows = torch.from_numpy(array)
     if device.type == "mps":
         rows = rows.float()  # it has no float64
+    if rows.numel():
+        largest, most = (
+            max(-float(rows.min()), float(rows.max())),
+            (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5,
+        )
+        if largest > most:
+            raise InputError(
+                f"X must not exceed {most:.0e}, or its squares overflow, got {largest:.0e}. Scale it down."
+            )
     return rows.to(device)
 
 
@@ -119,7 +131,11 @@ def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64]
     """
     if y is None:
         return np.full(n, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
-    values = y.detach().cpu().numpy() if isinstance(y, Tensor) else _column(y, n)
+    if isinstance(y, Tensor):
+        y = y.detach().cpu()
+        values = (y.double() if y.is_floating_point() else y).numpy()
+    else:
+        values = _column(y, n)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or len(values) != n:
@@ -160,7 +176,10 @@ def _names(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         if _missing(value):
             raise InputError(f"y must mark unlabelled rows with -1, got {value!r} in row {row}.")
     known = [value not in (UNLABELLED, "-1", b"-1") for value in values]
-    found = {value for value, keep in zip(values, known, strict=True) if keep}
+    try:
+        found = {value for value, keep in zip(values, known, strict=True) if keep}
+    except TypeError as error:
+        raise InputError(f"y must hold hashable classes: {error}.") from None
     ordered = sorted(found, key=_place)
     number = {value: j for j, value in enumerate(ordered)}
     labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, known, strict=True)]

@@ -64,16 +64,11 @@ class State:
     def place(self, points: Points) -> None:
         """Score all rows against all centres; a row as near to its own centre as to another stays."""
         g, k, d = self.centres.shape
-        slack = self.slack(points)
+        slack = points.slack(self.lengths)
         for part, rows in points.chunks(g * k):
             table = scores(self.bias.flatten(), self.centres.view(g * k, d), rows).view(g, k, -1)
             found = nearest(table, self.assigned[:, part], slack[:, part], self.centres, rows.expand(g, -1, -1), points)
             self.assigned[:, part], self.upper[:, part], self.lower[:, part] = found
-
-    def slack(self, points: Points, rows: slice = slice(None)) -> Tensor:
-        """(g, r): how far rounding may have moved a score."""
-        slack: Tensor = points.rounding[rows] * (self.lengths.amax(1, keepdim=True) + points.radii[rows])
-        return slack
 
     def __getitem__(self, restarts: Tensor) -> State:
         return State(**{field.name: getattr(self, field.name)[restarts] for field in fields(self)})
@@ -180,7 +175,7 @@ def _reassign(points: Points, state: State, members: Members, shift: Tensor) -> 
 
 def _distances(points: Points, state: State, rows: slice) -> tuple[Tensor, Tensor]:
     """The bounds of some rows as distances, opened by what rounding may have hidden: (g, r), (g, r)."""
-    norms, slack = points.norms[rows], state.slack(points, rows)
+    norms, slack = points.norms[rows], points.slack(state.lengths, rows)
     upper = (state.upper[:, rows] + norms + slack).clamp_min_(0).sqrt_()
     lower = (state.lower[:, rows] + norms - slack).clamp_min_(0).sqrt_()
     return upper, lower
@@ -242,7 +237,7 @@ def _score_far(points: Points, state: State, far: Tensor) -> None:
 
 def _score_doubtful(points: Points, state: State) -> None:
     """Score the rows whose bounds do not part against all centres of their restart."""
-    slack = state.slack(points)
+    slack = points.slack(state.lengths)
     doubtful = state.upper > state.lower - slack
     for group, most in _together(doubtful.sum(1)):
         pairs = doubtful[group].nonzero()

@@ -95,7 +95,7 @@ class Members:
     def refill(self, points: Points, restart: int, centres: Tensor, assigned: Tensor) -> Tensor:
         """Assign to each empty centre of a restart the row farthest from its own, unless it is the last one there.
 
-        Changes `assigned` (m,) and returns the rows of this process that moved.
+        Changes `assigned` (m,) and returns the rows of this process that moved; the sums follow when they are `move`d.
         """
         shards, counts = points.shards, self.counts[restart]
         empty = (counts == 0).nonzero()[:, 0].tolist()

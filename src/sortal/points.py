@@ -1,6 +1,6 @@
 """The rows being clustered, and their scores against centres, computed in pieces of bounded size.
 
-Everywhere below, centres are kept relative to the mean of the data, so that a common offset costs no digits, and the
+Everywhere below, centres are kept relative to the mean of the data, so that a common offset costs few digits, and the
 *score* of row x for centre c is ‖x − c‖² − ‖x − mean‖²: the squared distance without the part that is the same for
 every centre. One matrix product gives it, and comparing scores is comparing distances.
 """
@@ -89,8 +89,13 @@ class Points:
         wide = centres.to(self.wide)
         return ((wide + self._twice_mean) * wide).sum(-1).to(self.x.dtype)
 
+    def slack(self, lengths: Tensor, rows: slice = slice(None)) -> Tensor:
+        """How far rounding may have moved the scores of some rows at centres of these lengths: (g, k) -> (g, r)."""
+        slack: Tensor = self.rounding[rows] * (lengths.amax(1, keepdim=True) + self.radii[rows])
+        return slack
+
     def variance(self) -> float:
-        """Mean over features of the variance of the rows that may move."""
+        """Mean over features of the squared deviation from `mean`, of the rows that may move."""
         total = self.shards.sum(torch.stack([self.norms.sum(dtype=self.wide), self.mean.new_tensor(float(self.count))]))
         return float(total[0] / total[1].clamp_min(1) / self.x.shape[1])
 
@@ -121,7 +126,7 @@ def nearest(
     Where two centres are closer in score than rounding (`slack`, (g, r)) can tell, their scores are computed again in
     the wide type: what wins depends neither on the shape of the matrix product nor on the number of threads.
     """
-    chosen, best, second = best_two(table, keep)
+    chosen, best, second = best_two(table)
     tied = (second - best <= slack).nonzero()
     if not len(tied):
         return chosen, best, second

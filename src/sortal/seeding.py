@@ -84,6 +84,7 @@ class Seeds:
         self.noise = points.shards.sum(points.copies.sum(dtype=points.wide))  # what rounding may do to a sum of D²
         largest = max(points.shards.objects(float(points.norms.max()) if m else 0.0))
         self.per = 1 / largest if largest > 0 else 1.0  # speeds are D² in units of the largest, whatever the scale
+        self.copies = points.copies * self.per
         self.centres = fixed.expand(g, c, -1)  # (g, k, d)
         nearest = torch.zeros(m, dtype=torch.int64, device=fixed.device)
         best, second = points.x.new_full((2, m), torch.inf)
@@ -118,19 +119,19 @@ class Seeds:
         speed = self._speed(j)
         time, index, mine = self._first(self.clocks / speed, wanted)
         rows = self._rows(index, mine)
-        taken = self._most_useful(rows, time) if wanted > 1 else torch.zeros_like(index[:, 0])
+        taken = self._most_useful(rows, time)
         horizon = time.masked_fill(time.isinf(), 0).amax(1, keepdim=True)
         self.clocks.addcmul_(horizon, speed, value=-1)
         if self.points.count:
             self._reset(j, time, index, mine, taken)
-        return rows[torch.arange(len(rows), device=rows.device), taken]
+        return rows.gather(1, taken[:, :, None].expand(-1, -1, rows.shape[2]))[:, 0]
 
     def _reset(self, j: int, time: Tensor, index: Tensor, mine: Tensor, taken: Tensor) -> None:
         """The clocks of the candidates start anew; that of the new centre never rings again: its D² is zero."""
         new = torch.empty_like(time)
         if new.shape[1] > 1:
             new = exponentials(self.keys[index], self.seeds, time.dtype, draw=j).masked_fill_(time.isinf(), torch.inf)
-        new.scatter_(1, taken[:, None], torch.inf)
+        new.scatter_(1, taken, torch.inf)
         if self.points.shards.size == 1:
             self.clocks.scatter_(1, index, new)
         else:
@@ -154,25 +155,29 @@ class Seeds:
         """(g, w, d): rows of this or another process, relative to the mean."""
         points = self.points
         if points.count:
-            rows = (points.take(index).to(points.wide) - points.mean).masked_fill_(~mine[:, :, None], 0)
+            rows = points.take(index).to(points.wide).sub_(points.mean)
         else:
             rows = points.mean.new_zeros(*index.shape, len(points.mean))
-        return points.shards.sum(rows).to(points.x.dtype)
+        if points.shards.size > 1:
+            rows = points.shards.sum(rows.masked_fill_(~mine[:, :, None], 0))
+        return rows.to(points.x.dtype)
 
     def _most_useful(self, rows: Tensor, time: Tensor) -> Tensor:
-        """(g,): which candidate, (g, w, d), that rings at all, (g, w), would leave the least sum of D².
+        """(g, 1): which candidate, (g, w, d), that rings at all, (g, w), would leave the least sum of D².
 
-        Of equally good ones it is the first: two far-off neighbours are exactly as good as each other, and rounding must
-        not choose between them.
+        Of equally good ones it is the first: two far-off neighbours are exactly as good as each other, and rounding
+        must not choose between them.
         """
         g, w, d = rows.shape
+        if w == 1:
+            return self.nearest.new_zeros(g, 1)
         flat = rows.view(g * w, d)
         bias, left = self.points.bias(flat), self.points.mean.new_zeros(g, w)
         for part, some in self.points.chunks(g * w):
             score = scores(bias, flat, some).view(g, w, -1)
             left += torch.minimum(score, self.best[:, None, part], out=score).sum(2, dtype=left.dtype)
         left = self.points.shards.sum(left).masked_fill_(time.isinf(), torch.inf)
-        return (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1)
+        return (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1, keepdim=True)
 
     def _speed(self, j: int) -> Tensor:
         """(g, m): D², or the same for all rows where there is no centre yet."""
@@ -180,7 +185,7 @@ class Seeds:
             return torch.ones_like(self.best)
         speed: Tensor = (self.best + self.points.norms).mul_(self.per)
         # A copy of a centre, but for rounding, all but stands still: its turn comes when every row lies on a centre.
-        return speed.masked_fill_(speed <= self.points.copies * self.per, _STILL)
+        return speed.masked_fill_(speed <= self.copies, _STILL)
 
     def _join(self, j: int) -> None:
         """Let centre j compete for every row."""
