@@ -55,13 +55,14 @@ def test_hide_wants_a_seed_numpy_takes(seed: int) -> None:
         demo.hide(demo.digits()[1], labelled=0.5, seed=seed)
 
 
-def test_labels_help() -> None:
+def test_both_find_most_digits() -> None:
+    """On pixels labels hardly help: both land near 75 %, where chance is about 10 %."""
     result = demo.run(n_init=3)
     assert (result.n_labelled, result.n_unlabelled) == (450, 1347)
     assert (result.k, result.k_true, result.k_estimated) == (10, 10, False)
-    assert result.semi_supervised.all is not None
-    assert result.plain.all is not None
-    assert result.semi_supervised.all > result.plain.all > 0.5  # chance is about 0.1
+    for found in (result.plain, result.semi_supervised):
+        assert found.all is not None
+        assert 0.7 < found.all < 0.85
 
 
 def test_one_seed_one_result() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from sortal.seeding import Seeds, row_keys
 SAMPLE = 1024  # rows that the cost of an iteration is predicted from
 CHEAP = {"cpu": 1 << 26, "cuda": 1 << 37}  # multiplications that take less time than finding out which are needed
 GATHER = 32  # copying a row out costs about as much as scoring it against this many centres
+SHRINK = 0.7  # what has ended is cleared away, at the cost of a copy, when this share or less is still running
 # Restarts are computed together while the least of them needs this share of what the most needs: on a GPU padding costs
 # less than one more round of launches.
 RAGGED = {"cpu": 0.75, "cuda": 0.2, "mps": 0.2}
@@ -37,6 +39,7 @@ class State:
     assigned: Tensor  # (g, m) int64
     upper: Tensor  # (g, m) score at the own centre, or more
     lower: Tensor  # (g, m) score at every other centre, or less
+    table: Tensor | None = None  # (g, k, m) all scores, where they fit in one array and are up to date
 
     @classmethod
     def at(cls, points: Points, centres: Tensor) -> State:
@@ -61,17 +64,29 @@ class State:
         nearest, best, second = seeds.nearest.clone(), seeds.best.clone(), seeds.second.clone()
         return cls(centres.clone(), seeds.points.bias(centres), lengths, nearest, best, second)
 
-    def place(self, points: Points) -> None:
-        """Score all rows against all centres; a row as near to its own centre as to another stays."""
-        g, k, d = self.centres.shape
+    def place(self, points: Points, moved: Tensor | None = None) -> None:
+        """Give every row the nearest centre, knowing which have moved since the last time, (g, k); ties stay."""
+        g, k, _ = self.centres.shape
         slack = points.slack(self.lengths)
         for part, rows in points.chunks(g * k):
-            table = scores(self.bias.flatten(), self.centres.view(g * k, d), rows).view(g, k, -1)
+            table = self._scored(rows, moved) if len(rows) == points.count else self._scored(rows)
             found = nearest(table, self.assigned[:, part], slack[:, part], self.centres, rows.expand(g, -1, -1), points)
             self.assigned[:, part], self.upper[:, part], self.lower[:, part] = found
+            self.table = table if len(rows) == points.count else None
+
+    def _scored(self, rows: Tensor, moved: Tensor | None = None) -> Tensor:
+        """(g, k, r): the scores of rows at all centres; those of centres that did not move are in the table."""
+        g, k, d = self.centres.shape
+        bias, centres = self.bias.flatten(), self.centres.view(g * k, d)
+        if moved is None or self.table is None:
+            return scores(bias, centres, rows).view(g, k, -1)
+        which = moved.flatten().nonzero()[:, 0]
+        self.table.view(g * k, -1)[which] = scores(bias[which], centres[which], rows)
+        return self.table
 
     def __getitem__(self, restarts: Tensor) -> State:
-        return State(**{field.name: getattr(self, field.name)[restarts] for field in fields(self)})
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return State(**{name: None if value is None else value[restarts] for name, value in values.items()})
 
 
 @dataclass(frozen=True)
@@ -106,27 +121,29 @@ def together(points: Points, k: int) -> int:
 
 def lloyd(points: Points, fixed: Fixed, state: State, *, max_iter: int, tol: float) -> Iterator[Ended]:
     """Iterate until no row changes its centre (or the centres move by `tol` or less, squared and summed)."""
-    running = list(range(len(state.centres)))
+    number = list(range(len(state.centres)))
     _score_doubtful(points, state)
     members = Members.of(points, fixed, state.assigned, state.centres.shape[1])
     touched = torch.ones_like(state.bias, dtype=torch.bool)
+    running = touched.any(1)
     for n_iter in range(1, max_iter + 1):
         touched |= _refill(points, state, members)
-        shift = _recentre(points, state, members, touched)
+        shift = _recentre(points, state, members, touched & running[:, None])
         changed, touched = _reassign(points, state, members, shift)
-        done = (changed == 0) | (shift.square().sum(1) <= tol)
-        if n_iter == max_iter:
-            done[:] = True
-        if done.any():
-            ended = done.nonzero()[:, 0]
-            spread = members[ended].spread(points, state.centres[ended]).tolist()
-            for place, value in zip(ended.tolist(), spread, strict=True):
-                yield Ended(running[place], state.centres[place].clone(), state.assigned[place].clone(), value, n_iter)
-            live = (~done).nonzero()[:, 0]
-            if not len(live):
-                return
-            running = [running[place] for place in live.tolist()]
-            state, members, touched = state[live], members[live], touched[live]
+        done = running & ((changed == 0) | (shift.square().sum(1) <= tol) | (n_iter == max_iter))
+        ended = done.nonzero()[:, 0]
+        if not len(ended):
+            continue
+        spread = members[ended].spread(points, state.centres[ended]).tolist()
+        for place, value in zip(ended.tolist(), spread, strict=True):
+            yield Ended(number[place], state.centres[place].clone(), state.assigned[place].clone(), value, n_iter)
+        running &= ~done
+        live = running.nonzero()[:, 0]
+        if not len(live):
+            return
+        if len(live) <= SHRINK * len(running):
+            number = [number[place] for place in live.tolist()]
+            state, members, touched, running = state[live], members[live], touched[live], running[live]
 
 
 def _refill(points: Points, state: State, members: Members) -> Tensor:
@@ -162,8 +179,9 @@ def _reassign(points: Points, state: State, members: Members, shift: Tensor) -> 
     """
     before = state.assigned.clone()
     if state.centres.numel() * points.count <= CHEAP.get(shift.device.type, 0):
-        state.place(points)
+        state.place(points, shift > 0)
     else:
+        state.table = None
         far = _far(points, state, shift)
         _widen(points, state, shift, far)
         _score_far(points, state, far)

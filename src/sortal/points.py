@@ -106,7 +106,7 @@ def scores(bias: Tensor, centres: Tensor, rows: Tensor) -> Tensor:
 
 
 def best_two(table: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """Best centre, its score and the runner-up's, over dim -2 of a (..., c, r) score table, which is overwritten.
+    """Best centre, its score and the runner-up's, over dim -2 of a (..., c, r) score table.
 
     Ties go to the centre in `keep` (..., r) where given, else to the first.
     """
@@ -114,8 +114,10 @@ def best_two(table: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor,
     if keep is not None:
         stay = table.gather(-2, keep.unsqueeze(-2)).squeeze(-2) <= best
         chosen = torch.where(stay, keep, chosen)
-    table.scatter_(-2, chosen.unsqueeze(-2), torch.inf)
-    return chosen, best, table.amin(-2)
+    place = chosen.unsqueeze(-2)
+    second = table.scatter_(-2, place, torch.inf).amin(-2)
+    table.scatter_(-2, place, best.unsqueeze(-2))  # as it was
+    return chosen, best, second
 
 
 def nearest(
@@ -132,7 +134,6 @@ def nearest(
         return chosen, best, second
     run, place = tied[:, 0], tied[:, 1]
     few = table[run, :, place].to(points.wide)  # (t, c)
-    few.scatter_(1, chosen[run, place][:, None], best[run, place][:, None].to(points.wide))
     for some in points.pieces((few <= (best + slack)[run, place][:, None]).nonzero(), 8 * points.x.shape[1]):
         pair, centre = some[:, 0], some[:, 1]
         c = centres[run[pair], centre].to(points.wide)
