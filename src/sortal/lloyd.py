@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,8 +84,8 @@ class State:
         return self.table
 
     def __getitem__(self, restarts: Tensor) -> State:
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return State(**{name: None if value is None else value[restarts] for name, value in values.items()})
+        kept = {field.name: getattr(self, field.name)[restarts] for field in fields(self) if field.name != "table"}
+        return State(**kept, table=None if self.table is None else self.table[restarts])
 
 
 @dataclass(frozen=True)
