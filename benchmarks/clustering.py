@@ -55,7 +55,7 @@ from peers import (
 
 from sortal import estimate_k
 from sortal.estimate import Evaluation, Method
-from sortal.lloyd import State, restarts, together
+from sortal.lloyd import State, at_once, restarts
 from sortal.lloyd import lloyd as our_lloyd
 from sortal.members import Fixed
 from sortal.metrics import Accuracy, accuracy
@@ -278,12 +278,12 @@ def memory_child(options: Options) -> Record:
     problem = next(options.problems())
     peer = next(peer for peer in all_peers(1, 1) if peer.name == options.child)  # (a): one clocked draw is enough
     peer.solve(make_problem("warm-up", SCALES["tiny"], seed=0, device=options.device), 1, 0)
-    at_once = 1
+    size = 1
     if peer.group == "ours":
         split = Split.of(problem, semi=peer.semi)
-        at_once = together(Points(problem.x, split.where if peer.semi else None), problem.k)
+        size = at_once(Points(problem.x, split.where if peer.semi else None), problem.k)
         del split
-    n_init = min(at_once, max(options.n_init))
+    n_init = min(size, max(options.n_init))
     level = reset_peak(options.device)
     solution = peer.solve(problem, n_init, options.seed)
     peak = peak_bytes(options.device) - level
@@ -403,7 +403,9 @@ def limit(options: Options) -> Iterator[Table]:
             work = 2 * len(rows) * problem.k * rows.shape[1]
             iterations = mean_iterations(problem, semi, options.seed)
             for n_init in options.n_init:
-                _, seconds = best_time(partial(ours, problem, n_init, options.seed, semi=semi), options.device)
+                _, seconds = best_time(
+                    partial(ours, problem, n_init, options.seed, semi=semi, candidates=1), options.device
+                )
                 floor = assignment * iterations * n_init
                 records.append(
                     {

@@ -37,7 +37,8 @@ def mixture(
 # benchmarks/RESULTS.md). The bounds are wide enough for noise, too narrow for |Y_L|, for k_max or for chance.
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
-    ("k", "n", "tail", "low", "high"), [(20, 1500, 0.0, 17, 24), (20, 1500, 0.7, 13, 25), (100, 5000, 0.0, 85, 125)]
+    ("k", "n", "tail", "low", "high"),
+    [(20, 1500, 0.0, 17, 24), (20, 1500, 0.7, 13, 25), (100, 5000, 0.0, 85, 125), (100, 5000, 0.7, 60, 125)],
 )
 def test_planted_k_is_found(method: Method, k: int, n: int, tail: float, low: int, high: int) -> None:
     x, labels = mixture(n, k, tail=tail)
@@ -67,7 +68,7 @@ def test_the_score_is_the_accuracy_of_plain_k_means_on_labelled_rows() -> None:
     """With scikit-learn as the k-means, from the same starts."""
     x, labels = mixture(600, 8, tail=0.0)
     known = labels >= 0
-    fold = _Fold(torch.from_numpy(x), labels, 4, np.arange(4), [1, 2, 3], Shards(), 100)
+    fold = _Fold(torch.from_numpy(x), labels, 4, np.arange(4), [1, 2, 3], 4, Shards(), 100)
     scores = fold.scores(9, 300, 0.0)
     starts = (fold.seeds[0].centres.double() + fold.points.mean).float().numpy()
     for score, start in zip(scores, starts, strict=True):
@@ -79,7 +80,7 @@ def test_seeds_drawn_for_a_larger_k_do_not_change_a_smaller_one() -> None:
     x, labels = mixture(500, 10, tail=0.0)
 
     def fold() -> _Fold:
-        return _Fold(torch.from_numpy(x), labels, 5, np.arange(5), [1, 2, 3], Shards(), 100)
+        return _Fold(torch.from_numpy(x), labels, 5, np.arange(5), [1, 2, 3], 4, Shards(), 100)
 
     cold, warm = fold(), fold()
     warm.scores(60, 100, 1e-4)
@@ -89,7 +90,7 @@ def test_seeds_drawn_for_a_larger_k_do_not_change_a_smaller_one() -> None:
 def test_a_fold_shows_half_of_the_classes_and_is_scored_on_the_other() -> None:
     x, labels = mixture(500, 10, tail=0.0)
     hidden = _half(5, 0, seed=3)
-    fold = _Fold(torch.from_numpy(x), labels, 5, hidden, [1], Shards(), 100)
+    fold = _Fold(torch.from_numpy(x), labels, 5, hidden, [1], 4, Shards(), 100)
     assert len(hidden) == 3
     assert sorted([*hidden.tolist(), *_half(5, 1, seed=3).tolist()]) == [0, 1, 2, 3, 4]
     assert sorted(set(fold.truth.tolist())) == sorted(hidden.tolist())
@@ -145,6 +146,8 @@ def test_k_max_is_held_to_the_rows(method: Method) -> None:
         ([0, 1, 2, -1], {"k_max": 0}, "k_max must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"method": "guess"}, "method must be one of 'brent', 'hidden', got 'guess'"),
+        ([0, 1, 2, -1], {"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
+        ([0, 1, 2, -1], {"tol": -1}, "tol must be a number of at least 0, got -1"),
         ([0, 1, -1], {}, "y must have one label for each of the 4 rows"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch.multiprocessing.spawn import spawn
 
-from sortal import SemiSupervisedKMeans
+from sortal import SemiSupervisedKMeans, estimate_k
 from sortal.metrics import accuracy, ari
+from sortal.points import BUDGET
 
 Data = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
 
@@ -257,6 +259,42 @@ def test_row_order_and_threads_leave_no_trace() -> None:
         torch.set_num_threads(threads)
 
 
+def test_restarts_that_end_alike_do_not_compete_in_the_last_digit() -> None:
+    """On easy data many restarts find the same clusters under other numbers: the first of them counts, in any order."""
+    x, truth, labels = planted(400, 16, 12, 4, noise=0.1)
+    model = SemiSupervisedKMeans(12, n_init=12, random_state=0)
+    first = clone(model).fit(x, labels)
+    assert ari(truth, first.labels_) == 1.0
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(len(x))
+        assert clone(model).fit(x[order], labels[order]).labels_.tolist() == first.labels_[order].tolist()
+
+
+def test_the_precision_of_the_caller_does_not_matter_and_is_left_alone() -> None:
+    x, _, labels = planted(noise=1.5)
+    model = SemiSupervisedKMeans(20, n_init=2, random_state=0)
+    expected = clone(model).fit(x, labels)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = clone(model).fit(x, labels)
+            assert found.labels_.tolist() == expected.labels_.tolist()
+            assert found.predict(x).tolist() == expected.predict(x).tolist()
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("n", [600, 40_000])
+def test_the_gpu_gives_the_clusters_of_the_cpu(n: int) -> None:
+    x, _, labels = planted(n, 64, 30, 10, noise=1.0)
+    cpu, gpu = (SemiSupervisedKMeans(40, n_init=5, random_state=0, device=d).fit(x, labels) for d in ("cpu", "cuda"))
+    assert gpu.labels_.tolist() == cpu.labels_.tolist()
+    assert gpu.inertia_ == pytest.approx(cpu.inertia_, rel=1e-6)
+
+
 def test_fitting_leaves_the_input_alone() -> None:
     x, _, labels = planted()
     before = (x.copy(), labels.copy())
@@ -271,7 +309,11 @@ def test_auto_estimates_k() -> None:
     assert model.k_estimate_ is not None
     assert model.n_clusters_ == model.k_estimate_.k == len(model.cluster_centers_)
     assert model.n_clusters_ == pytest.approx(12, abs=1)
+    most, seed = 6 + int((labels < 0).sum()), np.random.RandomState(0).randint(2**31 - 1)
+    assert model.k_estimate_ == estimate_k(x, labels, k_max=most, random_state=seed)
     assert SemiSupervisedKMeans(5).fit(x).k_estimate_ is None
+    few = SemiSupervisedKMeans(random_state=0).fit([[0.0], [0.1], [5.0], [5.1], [2.0]], [0, 0, 1, 1, -1])
+    assert few.n_clusters_ <= 3, "one unlabelled row makes one new class at most"
 
 
 # --- errors ------------------------------------------------------------------------------------------------------
@@ -339,6 +381,10 @@ def _process(rank: int, size: int, folder: str) -> None:
         model = SemiSupervisedKMeans(14, n_init=6, random_state=0).fit(x[part], names[part], group=group)
         saved |= {f"labels {cut}": model.labels_, f"centres {cut}": model.cluster_centers_}
         saved |= {f"inertia {cut}": model.inertia_, f"classes {cut}": model.classes_}
+    BUDGET["cpu"] = 400  # too little for all restarts at once: the processes, which hold unlike shares, must agree
+    again = SemiSupervisedKMeans(14, n_init=6, random_state=0).fit(x[part], names[part], group=group)
+    saved["same"] = (again.labels_ == model.labels_).all()
+    BUDGET["cpu"] = 1 << 22
     saved["k"] = SemiSupervisedKMeans(random_state=0).fit(x[part], names[part], group=group).n_clusters_
     rows = [[[1.0], [1.0], [1.0]], [[1.0], [9.0], [5.0]]][rank]
     saved["few"] = SemiSupervisedKMeans(3, n_init=2, random_state=0).fit(rows, group=group).labels_
@@ -352,7 +398,13 @@ def _process(rank: int, size: int, folder: str) -> None:
 
 
 def test_two_processes_give_the_clusters_of_one(tmp_path: Path) -> None:
-    spawn(_process, args=(2, str(tmp_path)), nprocs=2)  # type: ignore[no-untyped-call]
+    context = spawn(_process, args=(2, str(tmp_path)), nprocs=2, join=False)  # type: ignore[no-untyped-call]
+    deadline = time.monotonic() + 180
+    while not context.join(timeout=5):
+        if time.monotonic() > deadline:
+            for process in context.processes:
+                process.kill()
+            pytest.fail("two processes did not end")
     parts = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]
     x, _, labels = planted(900, 12, 10, 5, noise=0.9)
     one = SemiSupervisedKMeans(14, n_init=6, random_state=0).fit(x, labels)
@@ -364,5 +416,6 @@ def test_two_processes_give_the_clusters_of_one(tmp_path: Path) -> None:
             assert float(part[f"inertia {cut}"]) == pytest.approx(one.inertia_, rel=1e-9)
             assert part[f"classes {cut}"].tolist() == [f"class {j}" for j in range(5)]
     assert [int(part["k"]) for part in parts] == [k, k]
+    assert all(part["same"] for part in parts)
     assert ari([1, 1, 1, 1, 9, 5], np.concatenate([part["few"] for part in parts])) == 1.0
     assert [str(part["problem"])[:20] for part in parts] == ["process 1: Input X c", "Input X contains NaN"]

@@ -233,7 +233,7 @@ def test_restarts_do_not_depend_on_how_many_run_together(monkeypatch: pytest.Mon
     together = outcome()
     assert sorted(together) == list(range(7))
     for size in (1, 3):
-        monkeypatch.setattr(module, "together", lambda points, k, size=size: size)
+        monkeypatch.setattr(module, "at_once", lambda points, k, size=size: size)
         assert outcome() == together
 
 

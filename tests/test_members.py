@@ -132,15 +132,14 @@ def test_spread_is_inertia_less_the_scatter_about_the_mean(offset: float) -> Non
     points = Points(x, (labels < 0).nonzero()[:, 0])
     fixed = Fixed.of(x, labels, 2, points)
     assigned, centres = whole(3, points.count, high=k, seed=2), normal(3, k, 5, seed=3)
-    spread = Members.of(points, fixed, assigned, k).spread(points, centres)
-    assert spread.dtype == torch.float64
+    members = Members.of(points, fixed, assigned, k)
     for r in range(3):
         belongs = labels.clone()
         belongs[labels < 0] = assigned[r]
         places = (centres[r].double() + points.mean)[belongs]
         inertia = (x.double() - places).square().sum()
         scatter = (x.double() - x.double().mean(0)).square().sum()
-        assert float(spread[r]) == pytest.approx(float(inertia - scatter), rel=1e-9)
+        assert members.spread(points, r, centres[r]) == pytest.approx(float(inertia - scatter), rel=1e-9)
 
 
 # Empty centres

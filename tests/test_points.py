@@ -28,9 +28,8 @@ def exact_scores(points: Points, centres: Tensor, x: Tensor) -> Tensor:
 
 
 def slack_of(points: Points, centres: Tensor) -> Tensor:
-    """(n,): what rounding may do to a score, as `State.slack` says."""
-    slack: Tensor = points.rounding * (centres.square().sum(1).sqrt().amax() + points.norms.sqrt())
-    return slack
+    """(n,): what rounding may do to a score."""
+    return points.slack(torch.linalg.vector_norm(centres, dim=1)[None])[0]
 
 
 CLOUDS = {
@@ -38,6 +37,7 @@ CLOUDS = {
     "offset": normal(200, 16) + 1000,
     "double": normal(200, 16).double() + 1000,
     "short rows, far mean": torch.cat([normal(100, 16) + 100, 1e-3 * normal(100, 16)]),
+    "short rows, near mean": torch.cat([normal(50, 16) + 100, -normal(50, 16) - 100, 1e-3 * normal(100, 16)]),
     "zero rows, far mean": torch.cat([normal(100, 16) + 100, torch.zeros(100, 16)]),
 }
 cloud = pytest.mark.parametrize("x", CLOUDS.values(), ids=CLOUDS)

@@ -1,6 +1,7 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +50,14 @@ def test_names_come_one_at_a_time() -> None:
     code = "import sys, sortal; sortal.SortalError; sortal.metrics; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
+
+
+def test_the_code_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    code = readme.split("```python\n", 1)[1].split("```", 1)[0]
+    exec(compile(code, "README.md", "exec"), {})
+    k, clusters, new, accuracy = capsys.readouterr().out.strip().rsplit("\n", 3)
+    assert 5 <= int(k.split()[0]) <= 20
+    assert clusters.startswith("[")
+    assert new.startswith("[")
+    assert accuracy.startswith("Accuracy(all=0.")

@@ -61,7 +61,7 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
         "mean": points.mean,
         "variance": points.variance(),
         "fixed": fixed.sums,
-        "spread": members.spread(points, seeds.centres[:, :8]),
+        "spread": [members.spread(points, r, seeds.centres[r, :8]) for r in range(3)],
         "centres": seeds.grow(50).centres + points.mean,  # every row is drawn, copies last
         "greedy centres": greedy.centres + points.mean,
         "empty": empty,

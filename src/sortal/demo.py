@@ -76,6 +76,8 @@ def run(
     x, truth = digits()
     labels = hide(truth, labelled=labelled, seed=seed)
     unlabelled = labels == -1
+    if k != "auto" and not len(OLD) <= k <= len(x):
+        raise InputError(f"k must be from {len(OLD)} (the labelled classes) to {len(x)} (the images), got {k}.")
 
     def cluster(y: NDArray[np.int64]) -> Accuracy:
         model = SemiSupervisedKMeans(n_clusters, n_init=n_init, random_state=seed, device=device).fit(x, y)
@@ -84,7 +86,14 @@ def run(
     start = perf_counter()
     if k == "auto":
         on_step("Estimating the number of classes")
-        n_clusters = estimate_k(x, labels, k_max=K_MAX, random_state=seed).k
+        n_clusters = estimate_k(
+            x,
+            labels,
+            k_max=K_MAX,
+            random_state=seed,
+            device=device,
+            callback=lambda at: on_step(f"Estimating the number of classes: {at.k} scores {at.score:.3f}"),
+        ).k
     else:
         n_clusters = k
     on_step("Clustering without labels")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import exp, log
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
@@ -16,11 +16,11 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from sortal.errors import InputError
-from sortal.inputs import UNLABELLED, read
-from sortal.lloyd import Ended, State, lloyd, together
+from sortal.inputs import UNLABELLED, check_number, read
+from sortal.lloyd import Ended, State, at_once, lloyd
 from sortal.members import Fixed
 from sortal.metrics import accuracy
-from sortal.points import Points
+from sortal.points import Points, full_precision
 from sortal.seeding import Seeds, row_keys
 from sortal.shards import Shards
 
@@ -57,6 +57,7 @@ def estimate_k(
     k_max: int = 1000,
     method: Method = "brent",
     n_init: int = 10,
+    n_candidates: int | None = None,
     max_iter: int = 100,
     tol: float = 1e-4,
     random_state: int | np.random.RandomState | None = None,
@@ -71,9 +72,14 @@ def estimate_k(
     other half times the silhouette of its clusters. Either score, a mean over `n_init` restarts or choices of the half,
     is maximised by Brent's method, in log k, between the number of labelled classes and k_max (or what the rows allow,
     where that is less), never trying a k twice. `callback` is told of every k tried. With a process `group`, each
-    process passes its own rows. The other parameters are those of `SemiSupervisedKMeans`.
+    process passes its own rows. The other parameters are those of `SemiSupervisedKMeans`; candidates None is 2 +
+    log(k_max), so that the seeds of a smaller k are the first of those of a larger. Memory grows with n_init.
     """
-    _check(method, n_init, k_max)
+    if method not in get_args(Method):
+        raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
+    for name, value in (("k_max", k_max), ("n_init", n_init), ("max_iter", max_iter)):
+        check_number(name, value, Integral, 1)
+    check_number("tol", tol, Real, 0)
     shards = Shards(group)
     rows, labels, classes = read(x, y, device, shards)
     c = len(classes)
@@ -84,8 +90,9 @@ def estimate_k(
     seed = shards.objects(int(check_random_state(random_state).randint(2**31 - 1)))[0]
     hidden = [np.arange(c)] if method == "brent" else [_half(c, i, seed) for i in range(n_init)]
     each_fold = n_init // len(hidden)
+    few = n_candidates or 2 + int(log(k_max))
     folds = [
-        _Fold(rows, labels, c, hide, [seed + i * each_fold + j for j in range(each_fold)], shards, k_max)
+        _Fold(rows, labels, c, hide, [seed + i * each_fold + j for j in range(each_fold)], few, shards, k_max)
         for i, hide in enumerate(hidden)
     ]
     tried: dict[int, Evaluation] = {}
@@ -93,7 +100,8 @@ def estimate_k(
     def loss(at: float) -> float:
         k = round(exp(at))
         if k not in tried:
-            each = tuple(score for fold in folds for score in fold.scores(k, max_iter, tol))
+            with full_precision(rows.device):
+                each = tuple(score for fold in folds for score in fold.scores(k, max_iter, tol))
             tried[k] = Evaluation(k=k, score=sum(each) / n_init, each=each)
             if callback is not None:
                 callback(tried[k])
@@ -104,14 +112,6 @@ def estimate_k(
     best = max(curve, key=lambda at: at.score).k
     alone = [-max((at.each[i], -at.k) for at in curve)[1] for i in range(n_init)]
     return KEstimate(k=best, interval=(min(best, *alone), max(best, *alone)), curve=curve, method=method)
-
-
-def _check(method: str, n_init: int, k_max: int) -> None:
-    if method not in get_args(Method):
-        raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
-    for name, value in (("n_init", n_init), ("k_max", k_max)):
-        if not isinstance(value, Integral) or value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
 
 def _search(loss: Callable[[float], float], low: int, high: int, tried: dict[int, Evaluation]) -> None:
@@ -149,6 +149,7 @@ class _Fold:
         classes: int,
         hidden: NDArray[np.int64],
         seeds: list[int],
+        candidates: int,
         shards: Shards,
         k_max: int,
     ) -> None:
@@ -165,9 +166,10 @@ class _Fold:
         self.truth = shards.concat(torch.from_numpy(labels[concealed]).to(x.device))[0].cpu().numpy()
         self.k_limit = len(shown) + sum(shards.objects(len(free)))
         first, keys = (self.fixed.means - self.points.mean).to(x.dtype), row_keys(self.points)
-        size = together(self.points, k_max)
-        few = 2 + int(log(k_max))
-        self.seeds = [Seeds(self.points, keys, seeds[i : i + size], first, few) for i in range(0, len(seeds), size)]
+        size = at_once(self.points, k_max)
+        self.seeds = [
+            Seeds(self.points, keys, seeds[i : i + size], first, candidates) for i in range(0, len(seeds), size)
+        ]
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
         """How well k clusters serve the hidden classes, once from each seed."""

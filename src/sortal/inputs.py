@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,13 @@ from sortal.errors import InputError
 from sortal.shards import Shards
 
 UNLABELLED = -1
+
+
+def check_number(name: str, value: object, kind: type, least: int, also: str = "") -> None:
+    """A parameter must be a number of some kind, and not too small."""
+    if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:  # type: ignore[operator]
+        what = "a whole number" if kind is Integral else "a number"
+        raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
 
 
 def read(
@@ -180,7 +187,10 @@ def _names(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
         found = {value for value, keep in zip(values, known, strict=True) if keep}
     except TypeError as error:
         raise InputError(f"y must hold hashable classes: {error}.") from None
-    ordered = sorted(found, key=_place)
+    try:
+        ordered = sorted(found, key=_place)
+    except TypeError:  # classes without an order
+        ordered = sorted(found, key=repr)
     number = {value: j for j, value in enumerate(ordered)}
     labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, known, strict=True)]
     if {type(value) for value in ordered} in ({str}, {int}, {bytes}):

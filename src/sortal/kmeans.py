@@ -18,10 +18,10 @@ from torch import Tensor
 
 from sortal.errors import InputError
 from sortal.estimate import KEstimate, estimate_k
-from sortal.inputs import UNLABELLED, choose_device, read, read_rows
-from sortal.lloyd import State, restarts
+from sortal.inputs import UNLABELLED, check_number, choose_device, read, read_rows
+from sortal.lloyd import Ended, State, restarts
 from sortal.members import Fixed
-from sortal.points import Points
+from sortal.points import Points, full_precision
 from sortal.shards import Shards
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
 
     Parameters
     ----------
-    n_clusters : clusters in all, those of the labelled classes included; "auto" estimates it (`sortal.estimate_k`).
+    n_clusters : clusters in all, those of the labelled classes included; "auto" estimates it (`sortal.estimate_k`
+        with its defaults).
     n_init : restarts; the one of lowest inertia counts.
     n_candidates : rows of which the best becomes the next starting centre; None is 2 + log(n_clusters), as scikit-learn
         does, and 1 is k-means++ as the paper has it.
@@ -82,20 +83,25 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         shards = Shards(group)
         x, labels, classes = read(X, y, self.device, shards)
         validate_data(self, X, skip_check_array=True)
-        self._check_count(labels, len(classes), shards)
-        self.classes_ = classes
+        unlabelled = self._check_count(labels, len(classes), shards)
         seed = shards.objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
+        self.classes_ = classes
         self.k_estimate_: KEstimate | None = None
         if self.n_clusters == "auto":
-            self.k_estimate_ = estimate_k(x, labels, random_state=seed, group=group)
+            most = min(max(1000, 2 * len(classes)), len(classes) + unlabelled)
+            self.k_estimate_ = estimate_k(x, labels, k_max=most, random_state=seed, group=group)
         self.n_clusters_ = self.k_estimate_.k if self.k_estimate_ else int(self.n_clusters)
-        c, known = len(classes), torch.from_numpy(labels).to(x.device)
-        free = None if c == 0 else (known == UNLABELLED).nonzero()[:, 0]
+        with full_precision(x.device):
+            self._cluster(x, torch.from_numpy(labels).to(x.device), seed, shards)
+        return self
+
+    def _cluster(self, x: Tensor, labels: Tensor, seed: int, shards: Shards) -> None:
+        """Run the restarts and keep the best; fills `labels` in."""
+        free = None if len(self.classes_) == 0 else (labels == UNLABELLED).nonzero()[:, 0]
         points = Points(x, free, shards=shards)
-        fixed = Fixed.of(x, known, c, points)
         ended = restarts(
             points,
-            fixed,
+            Fixed.of(x, labels, len(self.classes_), points),
             self.n_clusters_,
             self.n_init,
             seed,
@@ -103,17 +109,21 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
             max_iter=self.max_iter,
             tol=self.tol,
         )
-        best = min(ended, key=lambda one: one.spread)
+        # Restarts that end in the same clusters differ in their last digits: of those the first counts.
+        digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * sum(shards.objects(len(x)))
+
+        def rank(one: Ended) -> tuple[int, int]:
+            return round(one.spread / digit), one.restart
+
+        best = min(ended, key=rank)
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
-        assigned = _nearest(x, centres, free)
-        known[slice(None) if free is None else free] = assigned
-        self._warn_of_empty(shards.sum(torch.bincount(known, minlength=self.n_clusters_)))
-        self.labels_: NDArray[np.int64] = known.cpu().numpy()
-        self.inertia_ = float(shards.sum(_inertia(x, centres, known)))
+        labels[slice(None) if free is None else free] = _nearest(x, centres, free)
+        self._warn_of_empty(shards.sum(torch.bincount(labels, minlength=self.n_clusters_)))
+        self.labels_: NDArray[np.int64] = labels.cpu().numpy()
+        self.inertia_ = float(shards.sum(_inertia(x, centres, labels)))
         self.cluster_centers_: NDArray[Any] = centres.cpu().numpy()
         self.n_iter_ = best.n_iter
         self._n_features_out = self.n_clusters_
-        return self
 
     def fit_predict(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, **fit_params: Any
@@ -124,7 +134,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def predict(self, X: ArrayLike | Tensor) -> NDArray[np.int64]:
         """The nearest cluster of each row, seen before or not."""
         x, centres = self._fitted(X)
-        return _nearest(x, centres).cpu().numpy()
+        with full_precision(x.device):
+            return _nearest(x, centres).cpu().numpy()
 
     def transform(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """(n, n_clusters): the distance of each row to each centre."""
@@ -137,7 +148,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def score(self, X: ArrayLike | Tensor, y: object = None) -> float:
         """Minus the squared distances of the rows to their nearest centres, summed."""
         x, centres = self._fitted(X)
-        return -float(_inertia(x, centres, _nearest(x, centres)))
+        with full_precision(x.device):
+            return -float(_inertia(x, centres, _nearest(x, centres)))
 
     def _fitted(self, X: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
         check_is_fitted(self)
@@ -152,30 +164,31 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         empty = int((sizes == 0).sum())
         if empty:
             warnings.warn(
-                f"{empty} of {self.n_clusters_} clusters are empty: X has fewer distinct rows. Lower n_clusters.",
+                f"{empty} of {self.n_clusters_} clusters are empty, as where rows are alike. Lower n_clusters.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _check_parameters(self) -> None:
         if self.n_clusters != "auto":
-            _check("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
-        _check("n_init", self.n_init, Integral, 1)
+            check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
+        check_number("n_init", self.n_init, Integral, 1)
         if self.n_candidates is not None:
-            _check("n_candidates", self.n_candidates, Integral, 1, " or None")
-        _check("max_iter", self.max_iter, Integral, 1)
-        _check("tol", self.tol, Real, 0)
+            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
+        check_number("max_iter", self.max_iter, Integral, 1)
+        check_number("tol", self.tol, Real, 0)
 
-    def _check_count(self, labels: NDArray[np.int64], classes: int, shards: Shards) -> None:
+    def _check_count(self, labels: NDArray[np.int64], classes: int, shards: Shards) -> int:
+        """How many rows are unlabelled, over all processes."""
         parts = shards.objects((len(labels), int((labels == UNLABELLED).sum())))
-        rows, unlabelled = (sum(counts) for counts in zip(*parts, strict=True))
+        rows, unlabelled = (int(sum(counts)) for counts in zip(*parts, strict=True))
         if unlabelled == 0:
             raise InputError(
                 f"y must leave rows unlabelled (-1) for clustering to place, got {rows} rows, all labelled. "
                 "Pass y=None to cluster them without their labels."
             )
         if self.n_clusters == "auto":
-            return
+            return unlabelled
         k = int(self.n_clusters)
         if k < classes:
             raise InputError(f"n_clusters must be at least {classes} (the labelled classes), got {k}.")
@@ -186,12 +199,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
                 f"n_clusters must be at most {classes + unlabelled} ({classes} labelled classes and {unlabelled} "
                 f"unlabelled rows to make new ones of), got {k}."
             )
-
-
-def _check(name: str, value: object, kind: type, least: int, also: str = "") -> None:
-    what = "a whole number" if kind is Integral else "a number"
-    if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:  # type: ignore[operator]
-        raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
+        return unlabelled
 
 
 def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:

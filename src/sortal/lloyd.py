@@ -46,7 +46,7 @@ class State:
         g = len(centres)
         state = cls(
             centres=centres.clone(),
-            bias=points.bias(centres),
+            bias=torch.stack([points.bias(one) for one in centres]),
             lengths=torch.linalg.vector_norm(centres, dim=2),
             assigned=torch.zeros(g, points.count, dtype=torch.int64, device=centres.device),
             upper=centres.new_empty(g, points.count),
@@ -58,10 +58,15 @@ class State:
     @classmethod
     def seeded(cls, seeds: Seeds) -> State:
         """Every row where the seeding left it."""
-        centres = seeds.centres
-        lengths = torch.linalg.vector_norm(centres, dim=2)
-        nearest, best, second = seeds.nearest.clone(), seeds.best.clone(), seeds.second.clone()
-        return cls(centres.clone(), seeds.points.bias(centres), lengths, nearest, best, second)
+        centres, points = seeds.centres, seeds.points
+        return cls(
+            centres=centres.clone(),
+            bias=torch.stack([points.bias(one) for one in centres]),
+            lengths=torch.linalg.vector_norm(centres, dim=2),
+            assigned=seeds.nearest.clone(),
+            upper=seeds.best.clone(),
+            lower=seeds.second.clone(),
+        )
 
     def place(self, points: Points, moved: Tensor | None = None) -> None:
         """Give every row the nearest centre, knowing which have moved since the last time, (g, k); ties stay."""
@@ -105,17 +110,18 @@ def restarts(
     """Run n_init restarts, as many at a time as memory allows; `tol` is relative to the variance of the data."""
     keys, tol = row_keys(points), tol * points.variance()
     first = (fixed.means - points.mean).to(points.x.dtype)
-    at_once = together(points, k)
-    for start in range(0, n_init, at_once):
-        numbers = range(start, min(start + at_once, n_init))
-        seeds = Seeds(points, keys, [seed + r for r in numbers], first, candidates).grow(k)
-        for ended in lloyd(points, fixed, State.seeded(seeds), max_iter=max_iter, tol=tol):
+    size = at_once(points, k)
+    for start in range(0, n_init, size):
+        numbers = range(start, min(start + size, n_init))
+        state = State.seeded(Seeds(points, keys, [seed + r for r in numbers], first, candidates).grow(k))
+        for ended in lloyd(points, fixed, state, max_iter=max_iter, tol=tol):
             yield replace(ended, restart=start + ended.restart)
 
 
-def together(points: Points, k: int) -> int:
+def at_once(points: Points, k: int) -> int:
     """How many restarts of k centres fit in memory: what they keep may be a few times the budget of one array."""
-    return max(1, 8 * points.budget // (3 * k * points.x.shape[1] + 8 * points.count))
+    room = max(1, 8 * points.budget // (3 * k * points.x.shape[1] + 8 * points.count))
+    return min(map(int, points.shards.objects(room)))  # the same in all processes
 
 
 def lloyd(points: Points, fixed: Fixed, state: State, *, max_iter: int, tol: float) -> Iterator[Ended]:
@@ -126,16 +132,17 @@ def lloyd(points: Points, fixed: Fixed, state: State, *, max_iter: int, tol: flo
     touched = torch.ones_like(state.bias, dtype=torch.bool)
     running = touched.any(1)
     for n_iter in range(1, max_iter + 1):
-        touched |= _refill(points, state, members)
+        touched |= _refill(points, state, members, running)
         shift = _recentre(points, state, members, touched & running[:, None])
         changed, touched = _reassign(points, state, members, shift)
         done = running & ((changed == 0) | (shift.square().sum(1) <= tol) | (n_iter == max_iter))
         ended = done.nonzero()[:, 0]
         if not len(ended):
             continue
-        spread = members[ended].spread(points, state.centres[ended]).tolist()
-        for place, value in zip(ended.tolist(), spread, strict=True):
-            yield Ended(number[place], state.centres[place].clone(), state.assigned[place].clone(), value, n_iter)
+        for place in ended.tolist():
+            centres = state.centres[place].clone()
+            spread = members.spread(points, place, centres)
+            yield Ended(number[place], centres, state.assigned[place].clone(), spread, n_iter)
         running &= ~done
         live = running.nonzero()[:, 0]
         if not len(live):
@@ -145,10 +152,10 @@ def lloyd(points: Points, fixed: Fixed, state: State, *, max_iter: int, tol: flo
             state, members, touched, running = state[live], members[live], touched[live], running[live]
 
 
-def _refill(points: Points, state: State, members: Members) -> Tensor:
+def _refill(points: Points, state: State, members: Members, running: Tensor) -> Tensor:
     """Give the empty centres a row each; which centres gained or lost one, (g, k)."""
     touched = torch.zeros_like(state.bias, dtype=torch.bool)
-    for r in (members.counts == 0).any(1).nonzero()[:, 0].tolist():
+    for r in ((members.counts == 0).any(1) & running).nonzero()[:, 0].tolist():
         before = state.assigned.clone()
         rows = members.refill(points, r, state.centres[r], state.assigned[r])
         state.upper[r, rows], state.lower[r, rows] = torch.inf, -torch.inf
@@ -162,9 +169,8 @@ def _recentre(points: Points, state: State, members: Members, touched: Tensor) -
     shift = torch.zeros_like(state.bias)
     for some in points.pieces((touched & (members.counts > 0)).nonzero(), 8 * points.x.shape[1]):
         which = (some[:, 0], some[:, 1])
-        means = members.means(which).sub_(points.mean)
+        means = members.means(which).sub_(points.mean).to(state.centres.dtype)
         state.bias[which] = points.bias(means)
-        means = means.to(state.centres.dtype)
         shift[which] = torch.linalg.vector_norm(means - state.centres[which], dim=1)
         state.centres[which] = means
         state.lengths[which] = torch.linalg.vector_norm(means, dim=1)
@@ -233,7 +239,7 @@ def _score_far(points: Points, state: State, far: Tensor) -> None:
     """Score all rows against the far centres: exact where the own centre is far, and the best of the others."""
     g, k, d = state.centres.shape
     arange = torch.arange(k, device=far.device)
-    for group, most in _together(far.sum(1)):
+    for group, most in _alike(far.sum(1)):
         need = far[group]
         columns = need.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]  # (l, most)
         valid = need.gather(1, columns)
@@ -256,7 +262,7 @@ def _score_doubtful(points: Points, state: State) -> None:
     """Score the rows whose bounds do not part against all centres of their restart."""
     slack = points.slack(state.lengths)
     doubtful = state.upper > state.lower - slack
-    for group, most in _together(doubtful.sum(1)):
+    for group, most in _alike(doubtful.sum(1)):
         pairs = doubtful[group].nonzero()
         run, row = pairs[:, 0], pairs[:, 1]
         # The rows of each restart side by side, (l, most), padded with row 0: what is found for the padding is dropped.
@@ -283,7 +289,7 @@ def _nearest_in_pieces(points: Points, state: State, group: Tensor, index: Tenso
     return [torch.cat(values, 1) for values in zip(*pieces, strict=True)] if len(pieces) > 1 else list(pieces[0])
 
 
-def _together(needs: Tensor) -> Iterator[tuple[Tensor, int]]:
+def _alike(needs: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Restarts that need something, (g,) -> groups of nearly equal need, and the most that one of the group needs."""
     share = RAGGED.get(needs.device.type, 0.5)
     order = needs.argsort(descending=True)

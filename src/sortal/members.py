@@ -63,11 +63,11 @@ class Members:
         """(p, d): the mean of the members of each (restart, centre)."""
         return self.sums[which].div_(self.counts[which][:, None])
 
-    def spread(self, points: Points, centres: Tensor) -> Tensor:
-        """Σ ‖x − c‖² − ‖x − mean‖² over all rows, from the sums alone: (g, k, d) -> (g,)."""
-        wide = centres.to(points.wide)
-        inner = self.sums - self.counts[:, :, None] * points.mean
-        return (self.counts * wide.square().sum(2)).sum(1) - 2 * (wide * inner).sum((1, 2))
+    def spread(self, points: Points, restart: int, centres: Tensor) -> float:
+        """Σ ‖x − c‖² − ‖x − mean‖² over all rows of a restart, from the sums alone, for its centres (k, d)."""
+        wide, counts = centres.to(points.wide), self.counts[restart]
+        inner = self.sums[restart] - counts[:, None] * points.mean
+        return float((counts * wide.square().sum(1)).sum() - 2 * (wide * inner).sum())
 
     def move(self, points: Points, pairs: Tensor, before: Tensor, after: Tensor) -> Tensor:
         """Move the rows of `pairs` (p, 2), each a (restart, row), from the centres they had to those they have.

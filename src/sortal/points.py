@@ -8,6 +8,7 @@ every centre. One matrix product gives it, and comparing scores is comparing dis
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -46,8 +47,8 @@ class Points:
             self.norms[part] = (rows - near).square_().sum(1)
             self.lengths[part] = rows.square().sum(1).sqrt()
         self.radii = self.norms.sqrt()  # (m,) distance of each row to the mean
-        digits = (8 + 2 * x.shape[1] ** 0.5) * torch.finfo(x.dtype).eps  # rounding of a product of d terms, generously
-        self.rounding = digits * (
+        self.digits = (8 + 2 * x.shape[1] ** 0.5) * torch.finfo(x.dtype).eps  # of a product of d terms, generously
+        self.rounding = self.digits * (
             self.lengths + near.square().sum().sqrt()
         )  # (m,) error of a score, per length of centre
         self.copies = self.rounding * self.radii  # (m,) a row whose squared distance is less may lie on the centre
@@ -91,13 +92,26 @@ class Points:
 
     def slack(self, lengths: Tensor, rows: slice = slice(None)) -> Tensor:
         """How far rounding may have moved the scores of some rows at centres of these lengths: (g, k) -> (g, r)."""
-        slack: Tensor = self.rounding[rows] * (lengths.amax(1, keepdim=True) + self.radii[rows])
+        longest = lengths.amax(1, keepdim=True)
+        slack: Tensor = self.rounding[rows] * (longest + self.radii[rows]) + self.digits * longest.square()
         return slack
 
     def variance(self) -> float:
         """Mean over features of the squared deviation from `mean`, of the rows that may move."""
         total = self.shards.sum(torch.stack([self.norms.sum(dtype=self.wide), self.mean.new_tensor(float(self.count))]))
         return float(total[0] / total[1].clamp_min(1) / self.x.shape[1])
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Matrix products in the precision of their type, whatever the caller set for its training."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device.type, enabled=False), torch.no_grad():
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def scores(bias: Tensor, centres: Tensor, rows: Tensor) -> Tensor:
