@@ -92,5 +92,5 @@ def test_k_can_be_estimated() -> None:
 
 
 def test_k_below_the_labelled_classes_is_refused() -> None:
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"k must be from 5 .* to 1797 .*, got 4\."):
         demo.run(k=4, n_init=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
+from processes import run_two
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch.multiprocessing.spawn import spawn
 
 from sortal import SemiSupervisedKMeans, estimate_k
 from sortal.metrics import accuracy, ari
@@ -369,9 +368,7 @@ def test_predict_wants_the_same_features() -> None:
 CUTS = (500, 7)  # where the rows are cut in two: nearly in the middle, and so that one process has but a few
 
 
-def _process(rank: int, size: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    torch.set_num_threads(1)
+def _process(rank: int, folder: Path) -> None:
     group = dist.group.WORLD
     x, _, labels = planted(900, 12, 10, 5, noise=0.9)
     names = np.where(labels < 0, "-1", np.char.add("class ", labels.astype(str)))
@@ -392,19 +389,11 @@ def _process(rank: int, size: int, folder: str) -> None:
         SemiSupervisedKMeans(3).fit(np.full((4, 2), np.nan if rank else 0.0), group=group)
     except ValueError as error:
         saved["problem"] = str(error)
-    np.savez(f"{folder}/{rank}.npz", **saved)
-    dist.barrier()  # gloo aborts a process whose peer has left
-    dist.destroy_process_group()
+    np.savez(folder / f"{rank}.npz", **saved)
 
 
 def test_two_processes_give_the_clusters_of_one(tmp_path: Path) -> None:
-    context = spawn(_process, args=(2, str(tmp_path)), nprocs=2, join=False)  # type: ignore[no-untyped-call]
-    deadline = time.monotonic() + 180
-    while not context.join(timeout=5):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.kill()
-            pytest.fail("two processes did not end")
+    run_two(_process, tmp_path)
     parts = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]
     x, _, labels = planted(900, 12, 10, 5, noise=0.9)
     one = SemiSupervisedKMeans(14, n_init=6, random_state=0).fit(x, labels)

@@ -1,8 +1,6 @@
 """Shards: nothing happens without a group, and two processes agree on what one process would find."""
 
-import time
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from processes import run_two
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.multiprocessing.spawn import spawn
 
 from sortal.inputs import read
 from sortal.members import Fixed, Members
@@ -83,10 +81,6 @@ def attempt(call: Callable[[], Any]) -> Any:
 
 def work(rank: int, folder: Path) -> None:
     """One of two processes; writes what it found."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=30)
-    )
     shards, mine = Shards(dist.group.WORLD), torch.arange(6).view(2, 3) + 10 * rank
     kept = mine.clone()
     found: Result = {
@@ -116,20 +110,13 @@ def work(rank: int, folder: Path) -> None:
     # Last, as a process that gives up alone leaves the other waiting.
     found["sparse"] = attempt(lambda: read(csr_array(three) if rank else three, None, "cpu", shards))
     torch.save(found, folder / f"{rank}.pt")
-    dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     """What each of two processes found."""
     folder = tmp_path_factory.mktemp("shards")
-    context = spawn(work, (folder,), nprocs=2, join=False)  # type: ignore[no-untyped-call]
-    deadline = time.monotonic() + 90
-    while not context.join(timeout=5):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.kill()
-            pytest.fail("two processes did not end")
+    run_two(work, folder)
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 
 
