@@ -94,7 +94,7 @@ def test_demo_as_a_table(calls: list[dict[str, object]], capsys: pytest.CaptureF
         "semi-supervised k-means   90.0    n/a   100.0",
         "",
         "Measured on the 1,347 unlabelled images; 1.3 s.",
-        "On raw pixels labels gain little: the tightest clusters are not quite the digits.",
+        "On raw pixels labels gain little: the tightest clusters are not the digits.",
     ]
 
 

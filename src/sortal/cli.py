@@ -106,7 +106,7 @@ def _show_demo(result: "DemoResult") -> None:
     console.print(f"k = {result.k}, {'estimated' if result.k_estimated else 'given'}; the truth is {result.k_true}.\n")
     console.print(table)
     console.print(f"\nMeasured on the {result.n_unlabelled:,} unlabelled images; {result.seconds:.1f} s.")
-    console.print("On raw pixels labels gain little: the tightest clusters are not quite the digits.")
+    console.print("On raw pixels labels gain little: the tightest clusters are not the digits.")
 
 
 def _span(classes: Sequence[int]) -> str:
