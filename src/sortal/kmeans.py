@@ -21,7 +21,7 @@ from sortal.estimate import KEstimate, estimate_k
 from sortal.inputs import UNLABELLED, check_number, choose_device, read, read_rows
 from sortal.lloyd import Ended, State, restarts
 from sortal.members import Fixed
-from sortal.points import Points, full_precision
+from sortal.points import Points, full_precision, slices
 from sortal.shards import Shards
 
 if TYPE_CHECKING:
@@ -141,8 +141,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         """(n, n_clusters): the distance of each row to each centre."""
         x, centres = self._fitted(X)
         out = np.empty((len(x), len(centres)), dtype=self.cluster_centers_.dtype)
-        for part, rows in Points(x, mean=centres.mean(0)).chunks(len(centres)):
-            out[part] = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist").cpu().numpy()
+        for part in slices(len(x), len(centres), x.device):
+            out[part] = torch.cdist(x[part], centres, compute_mode="donot_use_mm_for_euclid_dist").cpu().numpy()
         return out
 
     def score(self, X: ArrayLike | Tensor, y: object = None) -> float:
@@ -210,8 +210,8 @@ def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:
 
 
 def _inertia(x: Tensor, centres: Tensor, assigned: Tensor) -> Tensor:
-    points = Points(x, mean=centres.mean(0))
-    total = torch.zeros((), dtype=points.wide, device=x.device)
-    for part, rows in points.chunks(2 * x.shape[1]):
-        total += (rows - centres[assigned[part]]).square_().sum(dtype=points.wide)
+    wide = torch.float32 if x.device.type == "mps" else torch.float64
+    total = torch.zeros((), dtype=wide, device=x.device)
+    for part in slices(len(x), 2 * x.shape[1], x.device):
+        total += (x[part] - centres[assigned[part]]).square_().sum(dtype=wide)
     return total

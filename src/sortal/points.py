@@ -18,6 +18,13 @@ from sortal.shards import Shards
 BUDGET = {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25}  # elements of one temporary array, by device
 
 
+def slices(n: int, width: int, device: torch.device) -> Iterator[slice]:
+    """Consecutive pieces of n rows, small enough for a (piece, width) array."""
+    step = max(1, BUDGET.get(device.type, 1 << 24) // max(1, width))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))
+
+
 class Points:
     """The unlabelled rows of `x` (all rows when `free` is None), with their mean and norms over all processes."""
 
