@@ -4,27 +4,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sortal import metrics
+    from sortal import datasets, metrics
     from sortal.errors import SortalError
     from sortal.estimate import KEstimate, estimate_k
+    from sortal.images import ImageSet
     from sortal.kmeans import SemiSupervisedKMeans
+    from sortal.reading import read_images
 
 __version__ = "0.1.0"
 
-__all__ = ["KEstimate", "SemiSupervisedKMeans", "SortalError", "__version__", "estimate_k", "metrics"]
+__all__ = [
+    "ImageSet",
+    "KEstimate",
+    "SemiSupervisedKMeans",
+    "SortalError",
+    "__version__",
+    "datasets",
+    "estimate_k",
+    "metrics",
+    "read_images",
+]
 
+_MODULES = ("datasets", "metrics")
 _HOME = {
+    "ImageSet": "sortal.images",
     "KEstimate": "sortal.estimate",
     "SemiSupervisedKMeans": "sortal.kmeans",
     "SortalError": "sortal.errors",
     "estimate_k": "sortal.estimate",
+    "read_images": "sortal.reading",
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for (PEP 562), so that `import sortal` loads nothing heavy."""
-    if name == "metrics":
-        return import_module("sortal.metrics")
+    if name in _MODULES:
+        return import_module(f"sortal.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'sortal' has no attribute {name!r}")
     value: object = getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,168 @@
+"""Tables of labels: CSV, TSV, JSON lines and Parquet, one row per image, columns `file_name`, `label` and `truth`."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sortal.errors import InputError, listing
+
+COLUMNS = ("file_name", "label", "truth")
+DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # the choice, by extension; the header decides
+EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
+MISSING = ("nan", "NaN", "<NA>", "NaT")  # how data frames spell "empty", where the cell is no text
+KINDS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl) and Parquet (.parquet)"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length as they were written; `None` where a cell is empty or says −1."""
+
+    path: Path
+    file_name: Sequence[str]
+    label: Sequence[str | None]
+    truth: Sequence[str | None] | None
+
+
+def read(path: Path, *, extra_columns: Literal["error", "ignore"] = "error") -> Table:
+    """The labels in a file, whose kind its extension tells."""
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"The table {str(path)!r} {what}.")
+    kind = path.suffix.lower()
+    if kind in DELIMITERS:
+        header, rows = _delimited(path, DELIMITERS[kind])
+    elif kind in (".jsonl", ".ndjson"):
+        header, rows = _json_lines(path)
+    elif kind == ".parquet":
+        header, rows = _parquet(path)
+    else:
+        raise InputError(f"The table {str(path)!r} must be one of {KINDS}, got {kind or 'no extension'!r}.")
+    _check_columns(path, header, extra_columns)
+    names: list[str] = []
+    for number, row in enumerate(rows, start=1):
+        name = row.get("file_name")
+        if not isinstance(name, str) or not name:
+            raise InputError(f"The table {str(path)!r} needs a file_name in every row, got {name!r} in row {number:,}.")
+        names.append(name)
+    return Table(
+        path=path,
+        file_name=names,
+        label=[as_name(row.get("label")) for row in rows],
+        truth=[as_name(row.get("truth")) for row in rows] if "truth" in header else None,
+    )
+
+
+def write(path: Path, table: Mapping[str, Sequence[str]]) -> None:
+    """Write columns as CSV. Names are data: they are quoted where they must be, and nothing else is done to them."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(table)
+        writer.writerows(zip(*table.values(), strict=True))
+
+
+def as_name(label: object) -> str | None:
+    """A label as the name of a class, without spaces around it; `None` where it is empty or −1."""
+    if label is None or (not isinstance(label, str) and str(label) in MISSING):
+        return None
+    if isinstance(label, float) and label.is_integer():
+        label = int(label)  # a column of whole numbers with gaps becomes one of floats in a data frame
+    name = str(label).strip()
+    return None if name in ("", "-1") else name
+
+
+def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> None:
+    if twice := sorted({name for name in header if header.count(name) > 1}):
+        raise InputError(f"The table {str(path)!r} names the column {listing(twice)} twice. Give each its own name.")
+    missing = [name for name in ("file_name", "label") if name not in header]
+    if missing:
+        raise InputError(
+            f"The table {str(path)!r} must have the columns file_name and label; {listing(missing)} is missing. "
+            f"Its columns are: {listing(header, show=8) or 'none'}."
+        )
+    extra = [name for name in header if name not in COLUMNS]
+    if extra and extra_columns == "error":
+        raise InputError(
+            f"The table {str(path)!r} has {len(extra):,} unknown columns: {listing(extra)}. Known are "
+            f"{', '.join(COLUMNS)}. Rename or remove the others, or have them ignored (extra_columns='ignore')."
+        )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise InputError(
+            f"The table {str(path)!r} must be UTF-8 text; line {line:,} is not. Save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise InputError(f"The table {str(path)!r} cannot be read: {error.strerror}.") from error
+
+
+def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str, object]]]:
+    text = _text(path)
+    first = text.partition("\n")[0]
+    delimiter = max(delimiters, key=first.count)  # spreadsheets of some countries write semicolons
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[Mapping[str, object]] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        for cells in reader:
+            if not cells:
+                continue  # an empty line
+            if len(cells) != len(header):
+                raise InputError(
+                    f"The table {str(path)!r} must have {len(header)} cells in every row, "
+                    f"got {len(cells)} in line {reader.line_num:,}."
+                )
+            rows.append(dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise InputError(f"The table {str(path)!r} is damaged in line {reader.line_num:,}: {error}.") from None
+    return header, rows
+
+
+def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
+    rows: list[Mapping[str, object]] = []
+    header: dict[str, None] = {}
+    for number, line in _lines(_text(path)):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"The table {str(path)!r} has no JSON in line {number:,}: {error}.") from None
+        if not isinstance(row, dict):
+            raise InputError(
+                f"The table {str(path)!r} must have one JSON object a line, got {line[:40]!r} in line {number:,}."
+            )
+        for column in COLUMNS:
+            if isinstance(row.get(column), dict | list | bool):
+                raise InputError(
+                    f"The table {str(path)!r} must have text or a number as {column}, "
+                    f"got {row[column]!r} in line {number:,}."
+                )
+        header |= dict.fromkeys(row)
+        rows.append(row)
+    return list(header), rows
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, numbered from 1. Only "\\n" ends one: JSON strings may hold other separators."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
+
+
+def _parquet(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise InputError(
+            f"Reading the table {str(path)!r} needs pyarrow: pip install 'sortal[parquet]', or save it as CSV."
+        ) from None
+    try:
+        file = parquet.ParquetFile(path)
+        header = list(file.schema_arrow.names)
+        return header, file.read(columns=[name for name in header if name in COLUMNS]).to_pylist()
+    except (ArrowException, OSError) as error:
+        raise InputError(f"The table {str(path)!r} cannot be read as Parquet: {error}.") from None
