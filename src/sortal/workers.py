@@ -1,0 +1,228 @@
+"""Processes that read images: a file that kills its decoder costs one process and is named; nothing else is lost.
+
+A worker is a fresh Python that imports no more than its task needs, so callers need no `if __name__ == "__main__"`.
+Jobs go to it and results come back as lines of JSON; pixels of archives follow their line as raw bytes.
+"""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+
+from sortal.errors import InputError, SortalError
+from sortal.images import Source
+from sortal.pixels import UnreadableError
+
+Values: TypeAlias = dict[str, Any]  # what JSON can hold
+Task: TypeAlias = Callable[[Source, Values], Values]  # (what to read, options of the run and of the job) -> result
+
+AHEAD = 4  # jobs a worker has in hand, so that it never waits for the next one
+
+
+@dataclass(frozen=True)
+class Job:
+    """One image for a task: the row it is, what to read, and options for this one."""
+
+    row: int
+    source: Source
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def count(workers: int | None) -> int:
+    """How many workers to start: as many as there are cores for this process, unless told."""
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}.")
+    return workers
+
+
+def run(
+    task: Task, jobs: Iterable[Job], *, options: Mapping[str, Any] | None = None, workers: int | None = None
+) -> Iterator[tuple[int, Values]]:
+    """Yield (row, result) as they come. A result with "reason" and "detail" is an image that could not be read."""
+    waiting = iter(jobs)
+    lock = threading.Lock()
+    results: queue.SimpleQueue[tuple[int, Values] | BaseException | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    running: set[_Worker] = set()
+
+    def take() -> Job | None:
+        with lock:
+            return None if stop.is_set() else next(waiting, None)
+
+    def serve() -> None:
+        try:
+            _serve(lambda: _Worker(task, options or {}, running), take, results.put, stop)
+        except BaseException as error:
+            results.put(error)
+        results.put(None)
+
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count(workers))]
+    for thread in threads:
+        thread.start()
+    try:
+        left = len(threads)
+        while left:
+            got = results.get()
+            if got is None:
+                left -= 1
+            elif isinstance(got, BaseException):
+                raise got
+            else:
+                yield got
+    finally:
+        stop.set()
+        for worker in list(running):
+            worker.process.kill()
+        for thread in threads:
+            thread.join()
+
+
+def _serve(
+    start: "Callable[[], _Worker]",
+    take: Callable[[], Job | None],
+    put: Callable[[tuple[int, Values]], None],
+    stop: threading.Event,
+) -> None:
+    """Feed one worker until there are no more jobs, and replace it by another when it dies."""
+    worker: _Worker | None = None
+    given: deque[Job] = deque()
+    try:
+        while True:
+            while len(given) < AHEAD and (job := take()) is not None:
+                if worker is None:
+                    worker = start()
+                given.append(job)
+                worker.send(job)
+            if worker is None or not given:
+                return
+            if (result := worker.receive()) is not None:
+                put((given.popleft().row, result))
+                continue
+            if stop.is_set():
+                return
+            died = worker.close()
+            put((given.popleft().row, {"reason": "crashed", "detail": died}))
+            worker = start() if given else None
+            for job in given:
+                worker.send(job)  # type: ignore[union-attr]
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+class _Worker:
+    """One process, and the pipes to it."""
+
+    def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
+        path = [entry for entry in sys.path if entry]
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders written in C complain here
+        self.process = subprocess.Popen(
+            # -P: a folder of images may hold a file called json.py
+            [sys.executable, "-P", "-c", "from sortal.workers import work; work()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path),
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            },
+        )
+        self.running = running
+        running.add(self)
+        self._write(json.dumps({"module": task.__module__, "name": task.__qualname__, "options": dict(options)}))
+        if self.receive() is None:
+            raise SortalError(f"A process that reads images could not start: {self.close()}")
+
+    def send(self, job: Job) -> None:
+        if isinstance(job.source, str):
+            self._write(json.dumps({"path": job.source, "options": dict(job.options)}))
+        else:
+            pixels = np.ascontiguousarray(job.source)
+            self._write(json.dumps({"shape": pixels.shape, "options": dict(job.options)}), pixels.data)
+
+    def receive(self) -> Values | None:
+        """The next result, or nothing if the process has died."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.endswith(b"\n"):
+            return None
+        result: Values = json.loads(line)
+        if "failure" in result:
+            raise SortalError(result["failure"])
+        if "bug" in result:
+            raise RuntimeError(f"A task of a process that reads images failed:\n{result['bug']}")
+        return result
+
+    def close(self) -> str:
+        """End the process; what it said last, for when it died by itself."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with suppress(BrokenPipeError):
+                pipe.close()
+        code = self.process.wait()
+        self.running.discard(self)
+        self.errors.seek(0)
+        said = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self.errors.close()
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"the decoder died by {how}{': ' + said if said else ''}"
+
+    def _write(self, line: str, payload: "memoryview | bytes" = b"") -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # if it has died, the next receive() says so
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.write(payload)
+            self.process.stdin.flush()
+
+
+def work() -> None:
+    """The life of a worker: do jobs from stdin until there are no more, and write results to stdout."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipes
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a decoder prints must not end up among the results
+    jobs = sys.stdin.buffer
+    try:
+        setup = json.loads(jobs.readline())
+        task: Task = getattr(import_module(setup["module"]), setup["name"])
+        _answer(out, {"ready": True})
+        for line in jobs:
+            _answer(out, _do(task, json.loads(line), setup["options"], jobs))
+    except BrokenPipeError:
+        os._exit(0)  # the parent has gone
+
+
+def _do(task: Task, job: Values, options: Values, payload: IO[bytes]) -> Values:
+    source: Source = job.get("path", "")
+    if "shape" in job:
+        pixels = np.frombuffer(payload.read(int(np.prod(job["shape"]))), dtype=np.uint8)
+        source = pixels.reshape(job["shape"])
+    try:
+        return task(source, {**options, **job["options"]})
+    except UnreadableError as error:
+        return {"reason": error.reason, "detail": error.detail}
+    except SortalError as error:
+        return {"failure": str(error)}
+    except Exception:
+        return {"bug": traceback.format_exc()}
+
+
+def _answer(out: IO[bytes], result: Values) -> None:
+    out.write(json.dumps(result).encode() + b"\n")
+    out.flush()
