@@ -1,19 +1,25 @@
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import sortal
-from sortal import cli
+from sortal import check, cli
 from sortal.demo import DemoResult
 from sortal.errors import SortalError
 from sortal.metrics import Accuracy
+from sortal.reading import read_images
 
 RESULT = DemoResult(
     n_labelled=450,
@@ -52,6 +58,11 @@ def terminal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def run(**_: object) -> DemoResult:
         raise error
@@ -76,7 +87,7 @@ def test_help_has_examples(tokens: list[str], capsys: pytest.CaptureFixture[str]
 def test_help_and_version_load_nothing_heavy(token: str) -> None:
     code = (
         "import sys; from sortal.cli import main; main(sys.argv[1:]); "
-        "print(*{'numpy', 'scipy', 'sklearn', 'torch'} & set(sys.modules), file=sys.stderr)"
+        "print(*{'PIL', 'numpy', 'scipy', 'sklearn', 'torch'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code, token], capture_output=True, text=True, check=True)
     assert done.stderr.split() == []
@@ -119,19 +130,142 @@ def test_demo_options_reach_the_library(calls: list[dict[str, object]]) -> None:
     assert cli.main(["demo", "--k", "7", "--labelled", "0.25", "--n-init", "3", "--seed", "5", "--device", "cpu"]) == 0
     assert cli.main(["demo", "--k", "auto"]) == 0
     assert calls == [
-        {"k": 10, "labelled": 0.5, "n_init": 10, "seed": 0, "device": "auto"},
+        {"k": 10, "labelled": 0.5, "n_init": 100, "seed": 0, "device": "auto"},
         {"k": 7, "labelled": 0.25, "n_init": 3, "seed": 5, "device": "cpu"},
-        {"k": "auto", "labelled": 0.5, "n_init": 10, "seed": 0, "device": "auto"},
+        {"k": "auto", "labelled": 0.5, "n_init": 100, "seed": 0, "device": "auto"},
     ]
+
+
+def some_images(folder: Path) -> None:
+    """Two classes, one unlabelled image, one file that is no image."""
+    for seed, name in enumerate(("cat/1.png", "cat/2.png", "dog/1.png", "unlabelled/x.png")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        noise = np.random.default_rng(seed).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(folder / name)
+    (folder / "notes.txt").touch()
+
+
+def test_check_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    assert cli.main(["check", str(tmp_path)]) == 0
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "4 images: 3 labelled in 2 classes, 1 unlabelled.",
+        "",
+        "Class          Images",
+        "─────────────────────",
+        "cat                 2",
+        "dog                 1",
+        "(unlabelled)        1",
+        "",
+        "No images by their extension, ignored: 1",
+        "  notes.txt",
+    ]
+
+
+def test_check_goes_on_without_unreadable_files_and_exits_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    (tmp_path / "dog" / "2\n[red].jpg").write_text("no image")
+    assert cli.main(["check", str(tmp_path)]) == 3
+    out = capsys.readouterr().out
+    assert "Unreadable, left out of every run: 1\n  dog/2\\n[red].jpg  not an image: none of JPEG" in out
+    assert "dog                 2            1\n" in out
+    assert cli.main(["check", str(tmp_path), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["unreadable"][0]["file"] == "dog/2\n[red].jpg"
+
+
+def test_check_of_an_image_under_two_labels_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    (tmp_path / "dog" / "2.png").write_bytes((tmp_path / "cat" / "2.png").read_bytes())
+    (tmp_path / "dog" / "3.png").touch()  # an unreadable one beside it does not make it better
+    assert cli.main(["check", str(tmp_path)]) == 1
+    assert "One image under two labels: 1\n  cat/2.png (cat) = dog/2.png (dog)\n" in capsys.readouterr().out
+
+
+def test_check_with_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    table = tmp_path / "labels.csv"
+    table.write_text("file_name,label,who\ncat/1.png,tom,me\ncat/2.png,,me\n")
+    tokens = ["check", str(tmp_path), "--labels", str(table), "--json"]
+    assert cli.main(tokens) == 2
+    assert "unknown columns: 'who'" in capsys.readouterr().err
+    tokens += ["--extra-columns", "ignore"]
+    assert cli.main(tokens) == 2
+    assert "2 have none: 'dog/1.png', 'unlabelled/x.png'" in capsys.readouterr().err
+    assert cli.main([*tokens, "--unlisted", "unlabelled"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(count["name"], count["images"]) for count in found["classes"]] == [("tom", 1), (None, 3)]
+    assert found["ignored"] == ["notes.txt"]  # the table itself is not an odd file
+
+
+def test_check_options_reach_the_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+
+    def checked(*tokens: str) -> dict[str, Any]:
+        cli.main(["check", str(tmp_path), "--json", *tokens])
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    assert len(checked("--tiny", "41")["tiny"]) == 4
+    assert len(checked("--max-pixels", "1599", "--workers", "1")["unreadable"]) == 4
+    assert checked("--unlabelled", "dog")["labelled"] == 3  # and unlabelled/x.png is now one of them
+    assert cli.main(["check", str(tmp_path), "--workers", "0"]) == 2
+    assert "workers must be at least 1, got 0." in capsys.readouterr().err
+
+
+def test_check_of_a_folder_without_labels_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    assert cli.main(["check", str(tmp_path / "cat")]) == 0
+    assert "No image is labelled. Put the images of a class" in capsys.readouterr().out
+
+
+def test_check_shows_the_largest_and_the_smallest_of_many_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(30):
+        (tmp_path / f"class{number:02d}").mkdir()
+        for copy in range(1 + (number == 29)):
+            Image.new("L", (40, 40), 8 * number + copy).save(tmp_path / f"class{number:02d}" / f"{copy}.png")
+    assert cli.main(["check", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[4].split() == ["class29", "2"]
+    assert [line.split() for line in lines if "more classes" in line] == [["…", "6", "more", "classes", "6"]]
+    assert sum(int(line.split()[-1]) for line in lines[4:29]) == 31
+
+
+def test_the_defaults_shown_are_those_of_the_library() -> None:
+    shown = signature(cli.check).parameters
+    real = signature(check.check).parameters
+    for name in ("tiny", "max_pixels", "workers"):
+        assert shown[name].default == real[name].default
+    read = signature(read_images).parameters
+    for name in ("unlabelled", "unlisted", "extra_columns"):
+        assert shown[name].default == read[name].default
+
+
+def test_sample(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "my digits"
+    assert cli.main(["sample", "digits", str(out), "--labelled", "0.25", "--seed", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"1,797 images and labels.csv written to {out}. Look at them with:"
+    assert cli.main(shlex.split(lines[1])[1:]) == 0
+    assert "1,797 images: 225 labelled in 5 classes, 1,572 unlabelled." in capsys.readouterr().out
+    assert cli.main(["sample", "digits", str(out)]) == 2
+    assert "must be new or empty" in capsys.readouterr().err
+
+
+def test_a_bar_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some_images(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert cli.main(["check", str(tmp_path)]) == 0
+    assert "Checking images" in terminal.getvalue()
+    assert "4/4" in terminal.getvalue()
 
 
 def test_progress_only_on_a_terminal(
     calls: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     assert cli.main(["demo", "--json"]) == 0
     assert capsys.readouterr().err == ""
 

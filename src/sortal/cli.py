@@ -2,19 +2,18 @@
 
 import json as jsonlib
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
 from sortal import __version__
 from sortal.errors import SortalError
-
-if TYPE_CHECKING:
-    from sortal.demo import DemoResult
 
 HELP = "Sortal sorts partly labelled images into classes: the ones you have named and the ones nobody has named yet."
 
@@ -25,6 +24,8 @@ Examples:
   sortal demo --k auto         the same, without being told that there are ten
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
+  sortal check photos          what is in a folder of images, and what is wrong
+  sortal sample digits OUT     images to try things on
 """
 
 app = App(
@@ -46,7 +47,7 @@ def demo(
     *,
     k: Annotated[int | Literal["auto"], Parameter(metavar="INT|auto", show_choices=False)] = 10,
     labelled: float = 0.5,
-    n_init: int = 10,
+    n_init: int = 100,
     seed: int = 0,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
@@ -77,40 +78,105 @@ def demo(
         from sortal.demo import run
 
         result = run(k=k, labelled=labelled, n_init=n_init, seed=seed, device=device, on_step=on_step)
+    from sortal import show
+
     if json:
         print(jsonlib.dumps(asdict(result), indent=2))
     else:
-        _show_demo(result)
+        show.demo(result)
 
 
-def _show_demo(result: "DemoResult") -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+@app.command
+def check(
+    images: Path,
+    *,
+    labels: Path | None = None,
+    unlabelled: str = "unlabelled",
+    unlisted: Literal["error", "unlabelled", "ignore"] = "error",
+    extra_columns: Literal["error", "ignore"] = "error",
+    tiny: int = 32,
+    max_pixels: int = 80_000_000,
+    workers: int | None = None,
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+) -> int:
+    """Check a folder of images before anything is learned from it.
 
-    def percent(fraction: float | None) -> str:
-        return "n/a" if fraction is None else f"{100 * fraction:.1f}"
+    Reads every image once and changes nothing. Reports images per class,
+    files that cannot be read, images that are there twice (first of all those
+    under two labels, or both labelled and unlabelled), near-duplicates, tiny,
+    rotated and 16-bit images.
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("Accuracy, %")
-    for heading in ("All", "Old", "New"):
-        table.add_column(heading, justify="right")
-    for name, row in (("plain k-means", result.plain), ("semi-supervised k-means", result.semi_supervised)):
-        table.add_row(name, percent(row.all), percent(row.old), percent(row.new))
+    Each folder in IMAGES is a class, but for the one named unlabelled; loose
+    files are unlabelled too. With a table the folders do not matter.
 
-    console = Console(highlight=False)
-    console.print(
-        f"{result.n_labelled + result.n_unlabelled:,} handwritten digits, {result.n_labelled:,} labelled. "
-        f"Old classes {_span(result.old)}, new classes {_span(result.new)}."
+    Exit codes: 0 all images can be used; 1 one image is under two labels;
+    2 bad usage or input; 3 some files cannot be read.
+
+    Parameters
+    ----------
+    images
+        A folder of images.
+    labels
+        A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth.
+    unlabelled
+        Name of the folder whose images have no label.
+    unlisted
+        What to do about images that the table does not name.
+    extra_columns
+        What to do about other columns of the table.
+    tiny
+        Report images whose shorter side is below this many pixels.
+    max_pixels
+        Refuse images of more pixels.
+    workers
+        Processes that read images; as many as cores unless given.
+    json
+        Write the report as JSON.
+    """
+    from sortal import show
+    from sortal.check import check
+    from sortal.reading import read_images
+
+    found = read_images(
+        images,
+        labels=labels,
+        unlabelled=unlabelled,
+        unlisted=unlisted,
+        extra_columns=extra_columns,
+        need_labels=False,
     )
-    console.print(f"k = {result.k}, {'estimated' if result.k_estimated else 'given'}; the truth is {result.k_true}.\n")
-    console.print(table)
-    console.print(f"\nMeasured on the {result.n_unlabelled:,} unlabelled images; {result.seconds:.1f} s.")
-    console.print("On raw pixels labels gain little: the tightest clusters are not the digits.")
+    with _bar("Checking images") as on_progress:
+        health = check(found, tiny=tiny, max_pixels=max_pixels, workers=workers, on_progress=on_progress)
+    if json:
+        print(jsonlib.dumps(asdict(health), indent=2))
+    else:
+        show.health(health, tiny)
+    return 1 if health.contradictions else 3 if health.unreadable else 0
 
 
-def _span(classes: Sequence[int]) -> str:
-    return f"{min(classes)}–{max(classes)}"
+@app.command
+def sample(name: Literal["digits"], out: Path, *, labelled: float = 0.5, seed: int = 0) -> None:
+    """Write a built-in sample as image files and a table of labels.
+
+    The digits are 1,797 real handwritten ones, 8 by 8 pixels. Half of the
+    images of 0 to 4 are labelled in labels.csv; its column truth tells all.
+
+    Parameters
+    ----------
+    name
+        Which sample.
+    out
+        Folder to write; it must be new or empty.
+    labelled
+        Fraction of the images of digits 0 to 4 that are labelled.
+    seed
+        Seed of the choice of labelled images.
+    """
+    from sortal.datasets.digits import TABLE, write
+
+    images = write(out, labelled=labelled, seed=seed)
+    print(f"{len(images):,} images and {TABLE} written to {out}. Look at them with:")
+    print(f"  {shlex.join(['sortal', 'check', str(out), '--labels', str(out / TABLE)])}")
 
 
 @contextmanager
@@ -125,10 +191,28 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield status.update
 
 
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function that draws a bar with the time left, on stderr, where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
 def main(tokens: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 failed, 2 bad usage or input, 130 interrupted."""
+    """Run the command line and return its exit code.
+
+    0 done, 1 failed, 2 bad usage or input, 3 done but files were left out, 130 interrupted.
+    """
     try:
-        app(sys.argv[1:] if tokens is None else tokens)
+        code = app(sys.argv[1:] if tokens is None else tokens)
         print(end="", flush=True)  # a reader that has gone away shows here, not while Python shuts down
     except CycloptsError as error:
         return _complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.")
@@ -139,7 +223,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush of all succeeds
         return 1
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _complain(message: str) -> int:

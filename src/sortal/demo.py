@@ -1,21 +1,24 @@
-"""A small honest demo: the handwritten digits that come with scikit-learn, half of 0–4 labelled, 5–9 unknown."""
+"""A small honest demo on handwritten digits, half of 0–4 labelled, 5–9 unknown, the same way as a user's own folder."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
+from sortal.datasets import digits
 from sortal.errors import InputError
 from sortal.estimate import estimate_k
+from sortal.images import ImageSet
 from sortal.kmeans import SemiSupervisedKMeans
 from sortal.metrics import Accuracy, accuracy
+from sortal.packing import Settings, pack
 
-OLD = (0, 1, 2, 3, 4)
-NEW = (5, 6, 7, 8, 9)
+SIDE = 8  # of the images, in pixels
 K_MAX = 100  # where the search for k ends
 
 
@@ -35,53 +38,36 @@ class DemoResult:
     seconds: float  # the clustering and, where asked for, the estimate of k
 
 
-def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The 1,797 images as L2-normalised pixels, (n, 64), and their digits, (n,)."""
-    pixels, truth = load_digits(return_X_y=True)
-    x = pixels / np.linalg.norm(pixels, axis=1, keepdims=True)
-    return x.astype(np.float32), truth.astype(np.int64)
-
-
-def hide(truth: NDArray[np.int64], *, labelled: float, seed: int) -> NDArray[np.int64]:
-    """Labels to learn from: a fraction `labelled` of the images of old classes keep theirs, all others get −1.
-
-    The choice is the benchmarks' own: uniform over the images of all old classes together, not class by class.
-    """
-    if not 0 < labelled <= 1:
-        raise InputError(f"labelled must be a fraction above 0 and at most 1, got {labelled}.")
-    if not 0 <= seed < 2**32:
-        raise InputError(f"seed must be between 0 and 2**32 - 1, got {seed}.")
-    rows = np.flatnonzero(np.isin(truth, OLD))
-    kept = rows[np.random.RandomState(seed).choice(len(rows), size=int(labelled * len(rows)), replace=False)]
-    labels = np.full_like(truth, -1)
-    labels[kept] = truth[kept]
-    if bare := set(OLD) - set(labels.tolist()):
-        raise InputError(
-            f"labelled must leave every old class a labelled image, got {labelled}: class {min(bare)} has none. "
-            "Choose a larger fraction."
-        )
-    return labels
+def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
+    """The images as L2-normalised grey pixels, (n, 64); `folder` is where they are stored on the way."""
+    store = pack(images, folder, settings=Settings(shorter_side=SIDE))
+    rows = np.arange(len(store))
+    x = store.crops(rows, 0 * rows, 0 * rows, SIDE)[..., 0].reshape(len(store), -1).astype(np.float32)
+    unit: NDArray[np.float32] = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return unit
 
 
 def run(
     *,
     k: int | Literal["auto"] = 10,
     labelled: float = 0.5,
-    n_init: int = 10,
+    n_init: int = 100,
     seed: int = 0,
     device: str = "auto",
     on_step: Callable[[str], None] = lambda _: None,
 ) -> DemoResult:
     """Cluster the digits with and without their labels; `on_step` is told what is going on."""
-    x, truth = digits()
-    labels = hide(truth, labelled=labelled, seed=seed)
-    unlabelled = labels == -1
-    if k != "auto" and not len(OLD) <= k <= len(x):
-        raise InputError(f"k must be from {len(OLD)} (the labelled classes) to {len(x)} (the images), got {k}.")
+    on_step("Writing and reading images")
+    with TemporaryDirectory() as folder:
+        images = digits.write(Path(folder, "digits"), labelled=labelled, seed=seed)
+        x = grey_pixels(images, Path(folder, "pixels"))
+    labels, truth, unlabelled, n_old = images.labels, images.truth, images.unlabelled, len(images.classes)
+    if k != "auto" and not n_old <= k <= len(x):
+        raise InputError(f"k must be from {n_old} (the labelled classes) to {len(x)} (the images), got {k}.")
 
     def cluster(y: NDArray[np.int64]) -> Accuracy:
         model = SemiSupervisedKMeans(n_clusters, n_init=n_init, random_state=seed, device=device).fit(x, y)
-        return accuracy(truth[unlabelled], model.labels_[unlabelled], old=OLD)
+        return accuracy(truth[unlabelled], model.labels_[unlabelled], old=range(n_old))
 
     start = perf_counter()
     if k == "auto":
@@ -101,12 +87,12 @@ def run(
     on_step("Clustering with labels")
     semi_supervised = cluster(labels)
     return DemoResult(
-        n_labelled=int((~unlabelled).sum()),
+        n_labelled=int(images.labelled.sum()),
         n_unlabelled=int(unlabelled.sum()),
-        old=OLD,
-        new=NEW,
+        old=tuple(map(int, images.classes)),
+        new=tuple(map(int, images.new_classes)),
         k=n_clusters,
-        k_true=len(OLD) + len(NEW),
+        k_true=n_old + len(images.new_classes),
         k_estimated=k == "auto",
         plain=plain,
         semi_supervised=semi_supervised,

@@ -71,13 +71,13 @@ class ImageSet:
         """
         chosen = self._old(old)
         if not 0 < fraction <= 1:
-            raise InputError(f"fraction must be above 0 and at most 1, got {fraction}.")
+            raise InputError(f"The labelled fraction must be above 0 and at most 1, got {fraction}.")
         is_old = np.isin(self.truth, chosen)
         rows = np.flatnonzero(is_old & ~self.validation)
         kept = rows[_generator(seed).choice(len(rows), size=int(fraction * len(rows)), replace=False)]
         if bare := sorted(set(chosen) - set(self.truth[kept].tolist())):
             raise InputError(
-                f"fraction must leave every old class a labelled image, got {fraction}: "
+                f"The labelled fraction must leave every old class a labelled image, got {fraction}: "
                 f"{listing([self._names[i] for i in bare])} would have none. Choose a larger fraction."
             )
         labels = np.full(len(self), -1)

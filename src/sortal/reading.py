@@ -117,7 +117,7 @@ def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
         paths=[os.path.join(folder, name) for name in at],
         labels=labels,
         truth=truth,
-        ignored=[name for name in others if name not in listed],
+        ignored=[name for name in others if name not in listed and not table.path.samefile(folder / name)],
     )
 
 

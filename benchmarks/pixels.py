@@ -1,0 +1,194 @@
+"""Speed of getting at pixels: the store against decoding each time and against copying memory; packing; the check.
+
+    python benchmarks/pixels.py crops --images FOLDER --workers 2
+    python benchmarks/pixels.py check --images FOLDER --count 10000
+
+crops      random 224-crops a second: from the store, by decoding 500 × 375 JPEGs each time, and plain copies
+pack       seconds to fill the store, against decoding and resizing the same files in as many processes
+check      seconds of the health check
+
+Images are those of FOLDER, resized to 500 × 375 and saved as JPEG, mirrored and turned where more are asked for than
+there are; without FOLDER they are made of smoothed noise. `--as-is` takes the files of FOLDER as they are.
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFilter
+
+from sortal import read_images
+from sortal.check import check
+from sortal.images import ImageSet
+from sortal.packing import pack
+from sortal.store import PixelStore
+
+SIZE = (500, 375)
+SHORTER, CROP, BATCH = 256, 224, 128
+REPEATS = 3
+
+
+def make_images(folder: Path, source: Path | None, count: int) -> None:
+    """As many JPEGs of 500 × 375, each of another picture or another view of it."""
+    originals = read_images(source, need_labels=False).paths if source else ()
+    for number in range(count):
+        if originals:
+            view, which = divmod(number, len(originals))
+            with Image.open(originals[which]) as file:
+                picture = file.convert("RGB")
+            picture = picture.rotate(90 * (view // 2), expand=True)
+            picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if view % 2 else picture
+        else:
+            noise = np.random.default_rng(number).integers(0, 256, (SIZE[1], SIZE[0], 3), dtype=np.uint8)
+            picture = Image.fromarray(noise).filter(ImageFilter.GaussianBlur(2))
+        picture.resize(SIZE, Image.Resampling.BICUBIC).save(folder / f"{number:06d}.jpg", quality=90)
+
+
+def by_decoding(paths: tuple[str, ...], seed: int, count: int) -> float:
+    """Seconds for a number of random crops the usual way: open, decode, resize, crop."""
+    rng = np.random.default_rng(seed)
+    out = np.empty((BATCH, CROP, CROP, 3), dtype=np.uint8)
+    start = perf_counter()
+    for number in range(count):
+        with Image.open(paths[rng.integers(len(paths))]) as file:
+            picture = file.convert("RGB")
+        scale = SHORTER / min(picture.size)
+        width, height = (int(side * scale) for side in picture.size)
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+        left, top = int(rng.integers(width - CROP + 1)), int(rng.integers(height - CROP + 1))
+        out[number % BATCH] = np.asarray(picture.crop((left, top, left + CROP, top + CROP)))
+    return perf_counter() - start
+
+
+@cache
+def opened(folder: str, images: str) -> PixelStore:
+    return pack(read_images(images, need_labels=False), folder)
+
+
+def from_store(folder: str, images: str, seed: int, count: int) -> float:
+    """Seconds for as many random crops, a batch at a time, from the store."""
+    store = opened(folder, images)
+    rng = np.random.default_rng(seed)
+    out = np.empty((BATCH, CROP, CROP, 3), dtype=np.uint8)
+    start = perf_counter()
+    for _ in range(count // BATCH):
+        rows = rng.integers(len(store), size=BATCH)
+        tops = (rng.random(BATCH) * (store.heights[rows] - CROP + 1)).astype(np.int64)
+        lefts = (rng.random(BATCH) * (store.widths[rows] - CROP + 1)).astype(np.int64)
+        store.crops(rows, tops, lefts, CROP, out=out)
+    return perf_counter() - start
+
+
+def by_copying(seed: int, count: int) -> float:
+    """Seconds to copy as many bytes, from random places of memory larger than any cache: the limit."""
+    rng = np.random.default_rng(seed)
+    piece = CROP * CROP * 3
+    there = np.ones(2**29, dtype=np.uint8)
+    out: NDArray[np.uint8] = np.empty((BATCH, piece), dtype=np.uint8)
+    start = perf_counter()
+    for _ in range(count // BATCH):
+        for place, offset in zip(out, rng.integers(len(there) - piece, size=BATCH).tolist(), strict=True):
+            place[:] = there[offset : offset + piece]
+    return perf_counter() - start
+
+
+def rate(pool: ProcessPoolExecutor, work: Callable[[int, int], float], workers: int, count: int) -> float:
+    """Crops a second of all workers together, the best of several goes."""
+    best = 0.0
+    for repeat in range(REPEATS + 1):  # the first one warms up
+        seconds = list(pool.map(work, range(repeat * workers, (repeat + 1) * workers), [count] * workers))
+        best = max(best, workers * count / max(seconds)) if repeat else best
+    return best
+
+
+def crops(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
+    pack(images, folder / "store", workers=workers)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        store = rate(pool, partial(from_store, str(folder / "store"), str(source)), workers, 20 * BATCH)
+        decoding = rate(pool, partial(by_decoding, images.paths), workers, 3 * BATCH)
+        copying = rate(pool, by_copying, workers, 20 * BATCH)
+    return {
+        "store, crops/s": store,
+        "decoding, crops/s": decoding,
+        "copying, crops/s": copying,
+        "store against decoding": store / decoding,
+        "store against copying": store / copying,
+    }
+
+
+def decode_all(paths: Iterable[str]) -> int:
+    count = 0
+    for path in paths:
+        with Image.open(path) as file:
+            picture = file.convert("RGB")
+        scale = SHORTER / min(picture.size)
+        picture.resize((int(picture.width * scale), int(picture.height * scale)), Image.Resampling.BICUBIC)
+        count += 1
+    return count
+
+
+def packing(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
+    start = perf_counter()
+    pack(images, folder / "store", workers=workers)
+    ours = perf_counter() - start
+    start = perf_counter()
+    pack(images, folder / "store", workers=workers)
+    again = perf_counter() - start
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        start = perf_counter()
+        list(pool.map(decode_all, [images.paths[i::workers] for i in range(workers)]))
+        plain = perf_counter() - start
+    return {"pack, s": ours, "pack again, s": again, "decoding alone, s": plain, "decoding against pack": plain / ours}
+
+
+def checking(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
+    start = perf_counter()
+    health = check(images, workers=workers)
+    seconds = perf_counter() - start
+    return {
+        "seconds": seconds,
+        "images/s": len(images) / seconds,
+        "unreadable": len(health.unreadable),
+        "groups of duplicates": len(health.duplicates),
+        "groups of near-duplicates": len(health.near_duplicates),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=("crops", "pack", "check"))
+    parser.add_argument("--images", type=Path)
+    parser.add_argument("--as-is", action="store_true")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = options.images if options.as_is else folder / "images"
+        if not options.as_is:
+            source.mkdir()
+            make_images(source, options.images, options.count)
+        images = read_images(source, need_labels=False)
+        size = sum(os.path.getsize(path) for path in images.paths)
+        run = {"crops": crops, "pack": packing, "check": checking}[options.mode]
+        figures = run(images, source, folder, options.workers)
+    print(f"{len(images):,} images of {size / len(images):,.0f} bytes on average, {options.workers} workers")
+    for what, figure in figures.items():
+        print(f"{what:28} {figure:12,.2f}")
+    versions = {name: version(name) for name in ("sortal", "pillow", "numpy")}
+    print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), **versions}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""CIFAR-10 and CIFAR-100 in their versions for Python: pickles of 32 × 32 images.
+
+An image is named after its file and its row in it, from 0: data_batch_1/00042.png.
+"""
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.datasets.official import Official, Rows, find
+from sortal.errors import InputError
+
+PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+
+
+def read10(root: Path) -> Official:
+    return _read(
+        root,
+        title="CIFAR-10",
+        top="cifar-10-batches-py",
+        train=[f"data_batch_{i}" for i in range(1, 6)],
+        test=["test_batch"],
+        meta="batches.meta",
+        names="label_names",
+        labels="labels",
+    )
+
+
+def read100(root: Path) -> Official:
+    return _read(
+        root,
+        title="CIFAR-100",
+        top="cifar-100-python",
+        train=["train"],
+        test=["test"],
+        meta="meta",
+        names="fine_label_names",
+        labels="fine_labels",
+    )
+
+
+def _read(
+    root: Path, *, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, names: str, labels: str
+) -> Official:
+    tree = find(root, title=f"{title} (Python version)", page=PAGE, tops=[top], needs=[*train, *test, meta])
+    classes = _unpickle(tree.base / meta).get(names)
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise InputError(f"The file {str(tree.base / meta)!r} must hold a list of names, {names}. Extract it again.")
+
+    def rows(batches: Sequence[str]) -> Rows:
+        parts = [_batch(tree.base / batch, labels, len(classes)) for batch in batches]
+        return Rows(
+            files=[f"{batch}/{i:05d}.png" for batch, (_, y) in zip(batches, parts, strict=True) for i in range(len(y))],
+            classes=[classes[number] for _, y in parts for number in y],
+            pixels=np.concatenate([pixels for pixels, _ in parts]),
+        )
+
+    return Official(classes=classes, train=rows(train), test=rows(test))
+
+
+def _batch(path: Path, key: str, n_classes: int) -> tuple[NDArray[np.uint8], list[int]]:
+    """The images, (n, 32, 32, 3), and their class numbers."""
+    content = _unpickle(path)
+    data, labels = content.get("data"), content.get(key)
+    pixels = data.pixels if isinstance(data, _Array) else None
+    if pixels is None or pixels.ndim != 2 or pixels.shape[1] != 3072:
+        raise InputError(
+            f"The file {str(path)!r} must hold data of shape (n, 3072) in bytes, "
+            f"got {'none' if pixels is None else pixels.shape}. Extract it again."
+        )
+    if (
+        not isinstance(labels, list)
+        or len(labels) != len(pixels)
+        or not all(isinstance(number, int) and 0 <= number < n_classes for number in labels)
+    ):
+        raise InputError(
+            f"The file {str(path)!r} must hold {key}, one for each of {len(pixels):,} images and "
+            f"from 0 to {n_classes - 1}. Extract it again."
+        )
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
+
+
+def _unpickle(path: Path) -> dict[str, Any]:
+    """The dictionary in a pickle, by Python 2 or later. A pickle is a program, so all it may call are the stand-ins."""
+    try:
+        with path.open("rb") as file:
+            content = _Unpickler(file, encoding="latin1").load()
+    except InputError as error:
+        raise InputError(f"The file {str(path)!r} {error}") from None
+    except Exception as error:  # what a damaged pickle raises is not limited
+        raise InputError(
+            f"The file {str(path)!r} cannot be read as a pickle ({type(error).__name__}: {error}). Extract it again."
+        ) from None
+    if not isinstance(content, dict):
+        raise InputError(f"The file {str(path)!r} must hold a dictionary, got {type(content).__name__}.")
+    return content
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in STAND_INS:
+            raise InputError(
+                f"asks to run {module}.{name}, which no file of CIFAR does, and was not read on. "
+                f"Do not trust it; download it again from {PAGE}."
+            )
+        return STAND_INS[module, name]
+
+
+class _Type:
+    """For numpy.dtype."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        self.code = code
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and fields: bytes have none."""
+
+
+class _Array:
+    """For numpy.ndarray."""
+
+    def __init__(self, *_: object) -> None:
+        self.pixels: NDArray[np.uint8] | None = None
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], _Type, bool, str | bytes]) -> None:
+        _, shape, kind, by_column, raw = state
+        if kind.code == "u1":
+            content = raw.encode("latin1") if isinstance(raw, str) else raw
+            self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
+
+
+def _encode(text: str, _: str) -> bytes:
+    """For _codecs.encode, by which Python 3 writes bytes into a pickle of Python 2's protocol."""
+    return text.encode("latin1")
+
+
+STAND_INS = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+    ("_codecs", "encode"): _encode,
+}

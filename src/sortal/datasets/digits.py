@@ -1,0 +1,82 @@
+"""A small set to try things on: scikit-learn's handwritten digits as a folder of images and a table of labels."""
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal import tables
+from sortal.errors import InputError, listing
+from sortal.images import ImageSet, image_set
+from sortal.reading import read_images
+
+TABLE = "labels.csv"
+OLD = 5  # digits 0–4 are old
+
+
+def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) -> ImageSet:
+    """Write 1,797 images and their labels.csv into a folder that is new or empty, all or nothing, and read it back.
+
+    A fraction `labelled` of the images of digits 0–4 have a label, drawn from the seed; the table tells the truth of
+    all. The images are in a random order, the same for every seed, so that no file name gives its digit away.
+    """
+    out = Path(out)
+    if not 0 < labelled <= 1:
+        raise InputError(f"labelled must be above 0 and at most 1, got {labelled}.")
+    _check_free(out)
+    pixels, table = _digits(labelled, seed)
+    target = out.resolve()
+    unfinished = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.mkdir()
+            _save(unfinished, pixels, table)
+            if target.exists():
+                target.rmdir()
+            unfinished.rename(target)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    except OSError as error:
+        at = f": {error.filename!r}" if error.filename else ""
+        raise InputError(f"The folder {str(out)!r} cannot be written: {error.strerror}{at}. Choose another.") from error
+    return read_images(out, labels=out / TABLE)
+
+
+def _check_free(out: Path) -> None:
+    if not os.path.lexists(out):
+        return
+    if not out.is_dir():
+        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which is a file.")
+    if entries := sorted(os.listdir(out)):
+        raise InputError(
+            f"The folder to write must be new or empty, got {str(out)!r}, which holds {listing(entries)}. "
+            "Choose another or empty it."
+        )
+    if Path.cwd().is_relative_to(out.resolve()):
+        raise InputError(f"The folder to write cannot be the current one, got {str(out)!r}. Name a new folder in it.")
+
+
+def _digits(labelled: float, seed: int) -> tuple[NDArray[np.uint8], dict[str, list[str]]]:
+    """The images, (n, 8, 8) in grey, and the table to write beside them."""
+    from sklearn.datasets import load_digits
+
+    grey, digits = load_digits(return_X_y=True)
+    mixed = np.random.RandomState(0).permutation(len(digits))  # scikit-learn has them nearly in order: 0, 1, 2, …
+    files = [f"{i:04d}.png" for i in range(len(digits))]
+    truth = [str(digits[i]) for i in mixed]
+    drawn = image_set(files, paths=files, labels=truth).hide_labels(old=OLD, fraction=labelled, seed=seed)
+    names = (*drawn.classes, "")
+    pixels = np.rint(grey[mixed].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    return pixels, {"file_name": files, "label": [names[i] for i in drawn.labels], "truth": truth}
+
+
+def _save(folder: Path, pixels: NDArray[np.uint8], table: dict[str, list[str]]) -> None:
+    from PIL import Image
+
+    for name, image in zip(table["file_name"], pixels, strict=True):
+        Image.fromarray(image).save(folder / name)
+    tables.write(folder / TABLE, table)

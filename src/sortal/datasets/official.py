@@ -1,0 +1,170 @@
+"""A data set as its publisher packs it: finding its files, reading its lists, and saying what is missing."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.errors import InputError, listing
+from sortal.folders import EXTENSIONS
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The images of an official split in data-set order."""
+
+    files: Sequence[str]  # relative to the root with "/"; in an archive of pixels, names this package gives
+    classes: Sequence[str]  # the class of each
+    pixels: NDArray[np.uint8] | None = None  # (n, height, width, 3), where the images are rows of an archive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Official:
+    classes: Sequence[str]  # in the data set's own order, which the splits number
+    train: Rows
+    test: Rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """A data set that was extracted: `base` holds its files and is `root`, the user's folder, or lies in it."""
+
+    title: str
+    page: str
+    root: Path
+    base: Path
+
+    def first(self, *names: str) -> Path:
+        """The first of several files or folders that exists, in `base` or, failing that, in `root`."""
+        tried = dict.fromkeys(folder / name for name in names for folder in (self.base, self.root))
+        for path in tried:
+            if path.exists():
+                return path
+        raise self.missing([self._name(path) for path in tried], one_of=True)
+
+    def lines(self, path: Path) -> list[str]:
+        """The lines of a text file that are not blank, without spaces around them."""
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{self._file(path)} cannot be read as UTF-8 text: {error}. Extract it again.") from None
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def pairs(self, path: Path) -> dict[str, str]:
+        """Lines "id value" as a mapping in their order; a value may hold spaces."""
+        found: dict[str, str] = {}
+        for line in self.lines(path):
+            key, _, value = line.partition(" ")
+            if not value or key in found:
+                what = "names it again" if value else "holds one word"
+                raise InputError(f"{self._file(path)} must have one id and its value a line; the line {line!r} {what}.")
+            found[key] = value.strip()
+        return found
+
+    def matlab(self, path: Path, variable: str, fields: Sequence[str] = ()) -> list[list[Any]]:
+        """The columns of an array of structs in a .mat file, one for each field; without fields, an array as one."""
+        from scipy.io import loadmat
+
+        try:
+            array = np.atleast_1d(loadmat(path, squeeze_me=True, variable_names=[variable])[variable])
+            columns = [array[field] for field in fields] if fields else [array]
+            return [[np.asarray(cell).item() for cell in column.tolist()] for column in columns]
+        except Exception as error:  # what a damaged file makes SciPy raise is not limited
+            wanted = f"{variable} with the fields {', '.join(fields)}" if fields else variable
+            raise InputError(
+                f"{self._file(path)} must be a MATLAB file that holds {wanted}; reading it failed "
+                f"({type(error).__name__}: {error}). Extract or download it again."
+            ) from None
+
+    def numbered(self, classes: Sequence[str], number: object, path: Path) -> str:
+        """The class of a number from 1, as publishers count."""
+        try:
+            at = int(str(number))
+        except ValueError:
+            at = 0
+        if not 1 <= at <= len(classes):
+            raise InputError(f"{self._file(path)} must number classes from 1 to {len(classes)}, got {number!r}.")
+        return classes[at - 1]
+
+    def listed(self, folder: str, names: Sequence[str], classes: Sequence[str]) -> Rows:
+        """Images that a list names, each of which must exist."""
+        within = self._name(self.base / folder)
+        files = [f"{within}/{name}" for name in names]
+        there = {parent: set(_entries(self.root / parent)) for parent in {os.path.dirname(file) for file in files}}
+        if absent := [file for file in files if os.path.basename(file) not in there[os.path.dirname(file)]]:
+            raise InputError(
+                f"{self.title}: every image that is listed must lie in {str(self.root)!r}; {len(absent):,} of "
+                f"{len(files):,} do not: {listing(absent)}. Extract the images again; they come from {self.page}."
+            )
+        return Rows(files=files, classes=list(classes))
+
+    def class_folders(self, folder: str, classes: Sequence[str] | None = None) -> Rows:
+        """Images in a folder for each class: by class, in the order given or by code point, then by name.
+
+        This is the order of torchvision's ImageFolder. Folders of other classes than those given are left alone.
+        """
+        at = self.base / folder
+        if classes is None:
+            classes = sorted(name for name in _entries(at) if (at / name).is_dir())
+        elif absent := [f"{self._name(at)}/{name}" for name in classes if not (at / name).is_dir()]:
+            raise self.missing(absent)
+        found = {
+            name: sorted(file for file in _entries(at / name) if os.path.splitext(file)[1].lower() in EXTENSIONS)
+            for name in classes
+        }
+        return Rows(
+            files=[f"{self._name(at)}/{name}/{file}" for name, inside in found.items() for file in inside],
+            classes=[name for name, inside in found.items() for _ in inside],
+        )
+
+    def missing(self, names: Sequence[str], *, one_of: bool = False) -> InputError:
+        """Says what was looked for, what is there instead, and where the data set is had."""
+        what = f"one of {listing(names, show=8)}" if one_of else listing(names, show=8)
+        entries = _entries(self.root)
+        packed = [name for name in entries if name.lower().endswith(ARCHIVES)]
+        return InputError(
+            f"{self.title} must lie in {str(self.root)!r} as its publisher packs it; not found: {what}. "
+            f"The folder holds {listing(entries, show=6) or 'nothing'}. "
+            f"{f'Extract {listing(packed)} there first. ' if packed else ''}The data set comes from {self.page}."
+        )
+
+    def _name(self, path: Path) -> str:
+        """A path relative to the root."""
+        return path.relative_to(self.root).as_posix()
+
+    def _file(self, path: Path) -> str:
+        return f"{self.title}: the file {str(path)!r}"
+
+
+def find(root: Path, *, title: str, page: str, tops: Sequence[str], needs: Sequence[str]) -> Tree:
+    """The data set in `root`, or in the folder of `root` that its archive makes (`tops`); `needs` tell it."""
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        raise InputError(
+            f"root must be the folder that holds {title}, got {str(root)!r}, which {what}. It comes from {page}."
+        )
+    bases = [root, *(root / top for top in tops)]
+    found = [[need for need in needs if (base / need).exists()] for base in bases]
+    most = max(range(len(bases)), key=lambda i: len(found[i]))
+    tree = Tree(title=title, page=page, root=root, base=bases[most])
+    if len(found[most]) < len(needs):
+        # Where nothing at all is found, speak of the folder the archive makes.
+        base = bases[most] if found[most] else bases[1]
+        raise tree.missing([(base / need).relative_to(root).as_posix() for need in needs if need not in found[most]])
+    return tree
+
+
+def _entries(folder: Path) -> list[str]:
+    """What lies in a folder, sorted, without hidden files; nothing where there is no folder."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InputError(f"The folder {str(folder)!r} cannot be read: {error.strerror}.") from error

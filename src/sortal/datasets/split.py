@@ -1,0 +1,25 @@
+"""Which classes of a data set are old: the benchmark's choice, from the JSON files in splits/."""
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """Class numbers are from 0, in the data set's own order of classes."""
+
+    n_classes: int
+    old: tuple[int, ...]
+    ilsvrc: tuple[int, ...] = ()  # ImageNet-100: the number of each class among the 1,000 sorted WordNet ids
+    wnids: tuple[str, ...] = ()  # ImageNet-100: the WordNet id of each class
+
+
+def read(name: str) -> Split:
+    found = json.loads(files("sortal.datasets").joinpath("splits", f"{name}.json").read_text(encoding="utf-8"))
+    return Split(
+        n_classes=found["n_classes"],
+        old=tuple(found["old"]),
+        ilsvrc=tuple(found.get("ilsvrc", ())),
+        wnids=tuple(found.get("wnids", ())),
+    )
