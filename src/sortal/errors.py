@@ -11,8 +11,14 @@ class InputError(SortalError, ValueError):
     """Bad data or a bad parameter. Also a `ValueError`, which is what scikit-learn's users catch."""
 
 
+def quoted(value: object, longest: int = 1000) -> str:
+    """A value for a message: odd characters escaped, NumPy's text as text, and cut where nobody would read on."""
+    text = repr(str(value) if isinstance(value, str) else value)
+    return text if len(text) <= longest else f"{text[:longest]}... ({len(text):,} characters)"
+
+
 def listing(names: Collection[object], show: int = 3) -> str:
-    """The first few of many, quoted and with odd characters escaped, and how many there are beyond them."""
-    shown = [repr(name) for _, name in zip(range(show), names, strict=False)]
+    """The first few of many, quoted, and how many there are beyond them."""
+    shown = [quoted(name) for _, name in zip(range(show), names, strict=False)]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest:,} more" if rest else "")

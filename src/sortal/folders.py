@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unicodedata import normalize
 
 from sortal.errors import InputError
 
@@ -16,18 +17,30 @@ def find(folder: Path) -> tuple[list[str], list[str]]:
     Hidden files and folders (those whose names start with a dot) are left out of both. Symbolic links are followed,
     but never into a folder that contains them; a link to nothing is listed, so that it can be reported as unreadable.
     """
-    if not folder.is_dir():
-        what = "is a file, not a folder" if folder.exists() else "does not exist"
+    if not os.path.isdir(folder):  # unlike Path.is_dir, which fails on a name that is too long
+        what = "is a file, not a folder" if os.path.exists(folder) else "does not exist"
         raise InputError(f"The image folder {str(folder)!r} {what}. Name a folder that holds images.")
     images: list[str] = []
     others: list[str] = []
     for name in _walk(folder, "", ()):
         (images if _extension(name) in EXTENSIONS else others).append(name)
-    return sorted(images), sorted(others)
+    return sorted(images, key=_order), sorted(others, key=_order)
+
+
+def _order(name: str) -> tuple[str, str]:
+    """By code point, however accents are stored: the order outlives a copy through a system that decomposes them."""
+    return normalize("NFC", name), name
 
 
 def _extension(name: str) -> str:
     return os.path.splitext(name)[1].lower()
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link in a circle, or into a folder that is closed to us
+        return False
 
 
 def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Iterator[str]:
@@ -43,7 +56,7 @@ def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Ite
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_dir():
+        if _is_folder(entry):
             yield from _walk(folder / entry.name, f"{prefix}{entry.name}/", (*inside, here))
         else:
             yield prefix + entry.name

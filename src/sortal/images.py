@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -40,6 +41,10 @@ class ImageSet:
             array.flags.writeable = False
             object.__setattr__(self, name, array)
             assert array.shape == (len(self),), name
+        if self.pixels is not None:
+            pixels = self.pixels.view()  # an archive may be large, so not a copy
+            pixels.flags.writeable = False
+            object.__setattr__(self, "pixels", pixels)
         assert len(self.paths) == len(self) if self.pixels is None else len(self.pixels) == len(self)
         assert not (self.validation & (self.labels < 0)).any()
 
@@ -60,6 +65,12 @@ class ImageSet:
 
     def select(self, rows: NDArray[np.bool_]) -> "ImageSet":
         """The images of a mask, in the same order. Classes without an image left are dropped."""
+        rows = np.asarray(rows)
+        if rows.dtype != np.bool_ or rows.shape != (len(self),):
+            raise InputError(
+                f"rows must be a mask, one boolean for each of {len(self):,} images, "
+                f"got {rows.dtype} of shape {rows.shape}."
+            )
         return self._with(self.labels, self.validation, rows)
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
@@ -91,8 +102,10 @@ class ImageSet:
             raise InputError(f"fraction must be above 0 and below 1, got {fraction}.")
         generator = _generator(seed)
         validation = self.validation.copy()
-        for number in range(len(self.classes)):
-            rows = np.flatnonzero(self.labelled & (self.labels == number))
+        by_class = np.flatnonzero(self.labelled)[np.argsort(self.labels[self.labelled], kind="stable")]
+        ends = np.searchsorted(self.labels[by_class], np.arange(len(self.classes) + 1))
+        for start, end in pairwise(ends):
+            rows = by_class[start:end]
             validation[generator.choice(rows, size=int(fraction * len(rows)), replace=False)] = True
         if validation.sum() == self.validation.sum():
             raise InputError(f"fraction must hold out at least one image, got {fraction}: every class is too small.")
@@ -103,15 +116,14 @@ class ImageSet:
         import pandas
 
         names = (*self._names, None)
+        # Not the type for text that pandas would choose: it refuses file names that are not UTF-8.
+        columns = {
+            "file_name": list(self.files),
+            "label": [names[i] for i in self.labels],
+            "truth": [names[i] for i in self.truth],
+        }
         split = np.where(self.validation, "validation", np.where(self.unlabelled, "unlabelled", "labelled"))
-        return pandas.DataFrame(
-            {
-                "file_name": list(self.files),
-                "label": [names[i] for i in self.labels],
-                "truth": [names[i] for i in self.truth],
-                "split": split,
-            }
-        )
+        return pandas.DataFrame(columns, dtype=object).assign(split=split)
 
     def __repr__(self) -> str:
         return (
@@ -122,7 +134,8 @@ class ImageSet:
     def _repr_html_(self) -> str:
         counts = np.bincount(self.labels[self.labels >= 0], minlength=len(self.classes))
         rows = [(f"<i>{escape(repr(self)[1:-1])}</i>", ""), *zip(map(escape, self.classes), counts, strict=True)]
-        return f"<table>{''.join(f'<tr><td>{name}</td><td>{count}</td></tr>' for name, count in rows)}</table>"
+        html = f"<table>{''.join(f'<tr><td>{name}</td><td>{count}</td></tr>' for name, count in rows)}</table>"
+        return html.encode("utf-8", "backslashreplace").decode("utf-8")  # folder names may be no UTF-8
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -130,17 +143,18 @@ class ImageSet:
 
     def _old(self, old: int | Collection[str]) -> list[int]:
         """The numbers of old classes among all classes."""
-        if isinstance(old, int):
+        if isinstance(old, int | np.integer):
             if not 0 < old <= len(self._names):
                 raise InputError(f"old must be from 1 to {len(self._names)} (the classes there are), got {old}.")
-            return list(range(old))
-        if unknown := [name for name in old if name not in self._names]:
+            return list(range(int(old)))
+        if isinstance(old, str) or len(old) == 0:
+            raise InputError(f"old must name at least one class, in a list, or be a number of classes, got {old!r}.")
+        number = {name: i for i, name in enumerate(self._names)}
+        if unknown := [name for name in old if name not in number]:
             raise InputError(
                 f"old must name classes of the set; {listing(unknown)} is none. It has: {listing(self._names)}."
             )
-        if not old or isinstance(old, str):
-            raise InputError(f"old must name at least one class, in a list, or be a number of classes, got {old!r}.")
-        return [number for number, name in enumerate(self._names) if name in set(old)]
+        return sorted({number[name] for name in old})
 
     def _with(self, labels: NDArray[np.int64], validation: NDArray[np.bool_], rows: NDArray[np.bool_]) -> "ImageSet":
         """The rows of a mask under other labels (numbers of `_names`), with the classes these labels make known."""
@@ -182,9 +196,9 @@ def image_set(
             "Correct them, or leave their truth empty."
         )
     everything = known | {name for name in told if name is not None}
-    ranked = in_order(everything) if order is None else [name for name in order if name in everything]
-    classes = tuple(name for name in ranked if name in known)
-    new_classes = tuple(name for name in ranked if name not in known)
+    # Each in its own order, so that what only the truth knows does not renumber the known classes.
+    rank = in_order if order is None else lambda names: [name for name in order if name in names]
+    classes, new_classes = tuple(rank(known)), tuple(rank(everything - known))
     number: dict[str | None, int] = {name: i for i, name in enumerate(classes + new_classes)}
     number[None] = -1
     return ImageSet(
@@ -203,7 +217,13 @@ def image_set(
 def in_order(names: Iterable[str]) -> list[str]:
     """Names of classes in their order: by code point, or by value where every one is a whole number in digits."""
     names = list(names)
-    return sorted(names, key=lambda name: (int(name), name)) if all(map(_is_number, names)) else sorted(names)
+    return sorted(names, key=_by_value) if all(map(_is_number, names)) else sorted(names)
+
+
+def _by_value(digits: str) -> tuple[int, str, str]:
+    """Not int(), which refuses more than 4,300 digits."""
+    value = digits.lstrip("0")
+    return len(value), value, digits
 
 
 def _is_number(name: str) -> bool:

@@ -3,25 +3,30 @@
 import os
 import posixpath
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 from unicodedata import normalize
+
+from numpy.typing import NDArray
 
 from sortal import folders, tables
 from sortal.errors import InputError, listing
 from sortal.images import ImageSet, image_set
 
 UNLABELLED = "unlabelled"
+Unlisted = Literal["error", "unlabelled", "ignore"]
+Column: TypeAlias = Sequence[Any] | NDArray[Any]
 
 
 def read_images(
     source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    labels: str | os.PathLike[str] | Sequence[Any] | None = None,
-    truth: Sequence[Any] | None = None,
+    labels: str | os.PathLike[str] | Column | None = None,
+    truth: Column | None = None,
     unlabelled: str = UNLABELLED,
-    unlisted: Literal["error", "unlabelled", "ignore"] = "error",
+    unlisted: Unlisted = "error",
     extra_columns: Literal["error", "ignore"] = "error",
     need_labels: bool = True,
 ) -> ImageSet:
@@ -35,7 +40,11 @@ def read_images(
     Rows are in the order of the table or list; without one they are sorted by path. `need_labels=False` allows a set
     without any labelled image.
     """
+    if unlisted not in get_args(Unlisted):
+        raise InputError(f"unlisted must be 'error', 'unlabelled' or 'ignore', got {unlisted!r}.")
     if isinstance(source, str | os.PathLike):
+        if not os.fspath(source):
+            raise InputError("The image folder must be named, got ''. The current folder is '.'.")
         if truth is not None:
             raise InputError(
                 "truth can be given only with a list of images; beside a folder it is a column of the table."
@@ -52,7 +61,7 @@ def read_images(
         if not images.files:
             raise InputError(
                 f"The folder {str(folder)!r} must hold at least one image ({', '.join(sorted(folders.EXTENSIONS))}), "
-                f"got none{' and ' + format(len(images.ignored), ',') + ' other files' if images.ignored else ''}."
+                f"got none{f', but {listing(images.ignored)}' if images.ignored else ''}."
             )
     else:
         images = _from_list(source, labels, truth)
@@ -72,10 +81,11 @@ def _from_folder(folder: Path, unlabelled: str) -> ImageSet:
     names, ignored = folders.find(folder)
     within = [normalize("NFC", name.partition("/")[0]) if "/" in name else None for name in names]
     if unlabelled == UNLABELLED:
-        nameless = {UNLABELLED, "unlabeled"}
+        nameless = {name for name in within if name is not None and name.casefold() in (UNLABELLED, "unlabeled")}
     else:
-        nameless = {normalize("NFC", unlabelled)}
-        if not (folder / unlabelled).is_dir():
+        nameless = {normalize("NFC", unlabelled.rstrip("/"))}
+        there = {normalize("NFC", name) for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))}
+        if not nameless & there:
             raise InputError(
                 f"The folder of unlabelled images, {unlabelled!r}, must lie in {str(folder)!r}; "
                 f"there are: {listing(sorted({name for name in within if name is not None})) or 'no folders'}."
@@ -100,6 +110,8 @@ def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
     _check_once(f"The table {str(table.path)!r}", at, table.label)
     files, labels = list(table.file_name), list(table.label)
     truth = None if table.truth is None else list(table.truth)
+    if images and not at and unlisted == "ignore":
+        raise InputError(f"The table {str(table.path)!r} must have at least one row, got none.")
     listed = set(at)
     if rest := [name for name in images if name not in listed]:
         if unlisted == "error":
@@ -117,7 +129,7 @@ def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
         paths=[os.path.join(folder, name) for name in at],
         labels=labels,
         truth=truth,
-        ignored=[name for name in others if name not in listed and not table.path.samefile(folder / name)],
+        ignored=[name for name in others if name not in listed and not _same(folder / name, table.path)],
     )
 
 
@@ -127,19 +139,41 @@ def _locate(wanted: Sequence[str], folder: Path, there: Collection[str]) -> list
     Otherwise: composed or decomposed accents, "./" and "..", backslashes, or an absolute path into the folder.
     """
     exact = set(there)
+
+    @cache
+    def above(parent: str) -> str | None:
+        """What leads from the folder to an absolute path within it, whatever links and dots either is written with."""
+        rest = ""
+        while not _same(parent, folder):
+            parent, name = posixpath.split(parent)
+            if not name:
+                return None
+            rest = f"{name}/{rest}"
+        return rest
+
     alike: dict[str, list[str]] = {}
     for name in there:
         alike.setdefault(normalize("NFC", name), []).append(name)
-    root = folder.absolute().as_posix() + "/"
 
     def one(name: str) -> str | None:
         if name in exact:
             return name
-        path = posixpath.normpath(name.replace("\\", "/")).removeprefix(root)
+        path = posixpath.normpath(name.replace("\\", "/"))
+        if posixpath.isabs(path) and (before := above(posixpath.dirname(path))) is not None:
+            path = before + posixpath.basename(path)
+        if path in exact:
+            return path
         candidates = alike.get(normalize("NFC", path), [])
         return candidates[0] if len(candidates) == 1 else None
 
     return [one(name) for name in wanted]
+
+
+def _same(one: str | Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
 
 
 def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
@@ -161,23 +195,36 @@ def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -
 
 def _from_list(
     source: Sequence[str | os.PathLike[str]],
-    labels: str | os.PathLike[str] | Sequence[Any] | None,
-    truth: Sequence[Any] | None,
+    labels: str | os.PathLike[str] | Column | None,
+    truth: Column | None,
 ) -> ImageSet:
-    files = [os.fspath(path) for path in source]
+    files = [_path(path, row) for row, path in enumerate(source, start=1)]
     if not files:
         raise InputError("The list of images must hold at least one path, got none.")
     if isinstance(labels, str | os.PathLike):
         raise InputError("labels must be a list beside a list of images, got a path. Pass the folder with its table.")
-    for name, column in (("labels", labels), ("truth", truth)):
-        if column is not None and len(column) != len(files):
-            raise InputError(f"{name} must be as long as the list of images, {len(files):,}, got {len(column):,}.")
-    names = [None] * len(files) if labels is None else [tables.as_name(label) for label in labels]
+    names = [None] * len(files) if labels is None else _column("labels", labels, len(files))
+    told = None if truth is None else _column("truth", truth, len(files))
     if missing := [file for file in files if not os.path.lexists(file) or os.path.isdir(file)]:
         raise InputError(
             f"Every path of the list must be a file; {len(missing):,} of {len(files):,} are not: {listing(missing)}."
         )
     _check_once("The list of images", [os.path.abspath(file) for file in files], names)
-    return image_set(
-        files, paths=files, labels=names, truth=None if truth is None else [tables.as_name(name) for name in truth]
-    )
+    return image_set(files, paths=files, labels=names, truth=told)
+
+
+def _path(path: object, row: int) -> str:
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"The list of images must hold paths, got {path!r} as number {row:,}.")
+    return str(os.fspath(path))  # NumPy's text made text
+
+
+def _column(name: str, values: Column, n: int) -> list[str | None]:
+    if isinstance(values, Mapping | Set) or getattr(values, "ndim", 1) != 1:
+        raise InputError(f"{name} must be a list, one for each image in their order, got {type(values).__name__}.")
+    if len(values) != n:
+        raise InputError(f"{name} must be as long as the list of images, {n:,}, got {len(values):,}.")
+    try:
+        return [tables.as_name(value) for value in values]
+    except InputError as error:
+        raise InputError(f"{name} must name classes. {error}") from None

@@ -3,17 +3,23 @@
 import csv
 import io
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
+from unicodedata import normalize
 
-from sortal.errors import InputError, listing
+from sortal.errors import InputError, listing, quoted
 
 COLUMNS = ("file_name", "label", "truth")
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # the choice, by extension; the header decides
 EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
-MISSING = ("nan", "NaN", "<NA>", "NaT")  # how data frames spell "empty", where the cell is no text
+MISSING = ("nan", "NaN", "<NA>", "NaT", "--")  # "empty" in data frames and masked arrays, where it is no text
+ExtraColumns = Literal["error", "ignore"]
 KINDS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl) and Parquet (.parquet)"
 
 
@@ -27,10 +33,12 @@ class Table:
     truth: Sequence[str | None] | None
 
 
-def read(path: Path, *, extra_columns: Literal["error", "ignore"] = "error") -> Table:
+def read(path: Path, *, extra_columns: ExtraColumns = "error") -> Table:
     """The labels in a file, whose kind its extension tells."""
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "does not exist"
+    if extra_columns not in get_args(ExtraColumns):
+        raise InputError(f"extra_columns must be 'error' or 'ignore', got {extra_columns!r}.")
+    if not os.path.isfile(path):
+        what = "is not a file" if os.path.exists(path) else "does not exist"
         raise InputError(f"The table {str(path)!r} {what}.")
     kind = path.suffix.lower()
     if kind in DELIMITERS:
@@ -51,27 +59,37 @@ def read(path: Path, *, extra_columns: Literal["error", "ignore"] = "error") -> 
     return Table(
         path=path,
         file_name=names,
-        label=[as_name(row.get("label")) for row in rows],
-        truth=[as_name(row.get("truth")) for row in rows] if "truth" in header else None,
+        label=_names(path, rows, "label"),
+        truth=_names(path, rows, "truth") if "truth" in header else None,
     )
+
+
+def _names(path: Path, rows: Sequence[Mapping[str, object]], column: str) -> list[str | None]:
+    try:
+        return [as_name(row.get(column)) for row in rows]
+    except InputError as error:
+        raise InputError(f"The table {str(path)!r} has a {column} that is none. {error}") from None
 
 
 def write(path: Path, table: Mapping[str, Sequence[str]]) -> None:
     """Write columns as CSV. Names are data: they are quoted where they must be, and nothing else is done to them."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
+    with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)  # the minimum would leave "\r" bare
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
 
 
 def as_name(label: object) -> str | None:
-    """A label as the name of a class, without spaces around it; `None` where it is empty or −1."""
-    if label is None or (not isinstance(label, str) and str(label) in MISSING):
-        return None
-    if isinstance(label, float) and label.is_integer():
-        label = int(label)  # a column of whole numbers with gaps becomes one of floats in a data frame
-    name = str(label).strip()
-    return None if name in ("", "-1") else name
+    """A label as the name of a class, composed and without spaces around it; `None` where it is empty or −1."""
+    if not isinstance(label, str):
+        if label is None or str(label) in MISSING:
+            return None
+        if isinstance(label, bool) or not isinstance(label, Real | Decimal):
+            raise InputError(f"A label must be text or a number, got {type(label).__name__} {quoted(label, 100)}.")
+        if not isinstance(label, Integral | Decimal) and float(label).is_integer():
+            label = int(float(label))  # a column of whole numbers with gaps becomes one of floats in a data frame
+    name = normalize("NFC", str(label).strip())
+    return None if name in ("", "-1", "-1.0") else name
 
 
 def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> None:
@@ -86,16 +104,16 @@ def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> Non
     extra = [name for name in header if name not in COLUMNS]
     if extra and extra_columns == "error":
         raise InputError(
-            f"The table {str(path)!r} has {len(extra):,} unknown columns: {listing(extra)}. Known are "
+            f"The table {str(path)!r} has unknown columns: {listing(extra)}. Known are "
             f"{', '.join(COLUMNS)}. Rename or remove the others, or have them ignored (extra_columns='ignore')."
         )
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_bytes().decode("utf-8-sig")  # and no new line changed: cells may hold any
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = error.object[: error.start].count(b"\n") + 1
         raise InputError(
             f"The table {str(path)!r} must be UTF-8 text; line {line:,} is not. Save it as UTF-8."
         ) from None
@@ -105,8 +123,7 @@ def _text(path: Path) -> str:
 
 def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str, object]]]:
     text = _text(path)
-    first = text.partition("\n")[0]
-    delimiter = max(delimiters, key=first.count)  # spreadsheets of some countries write semicolons
+    delimiter = _delimiter(text, delimiters)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows: list[Mapping[str, object]] = []
     try:
@@ -125,13 +142,26 @@ def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str
     return header, rows
 
 
+def _delimiter(text: str, delimiters: str) -> str:
+    """That which parts the header into most known columns; spreadsheets of some countries write semicolons."""
+    first = re.split(r"[\r\n]", text, maxsplit=1)[0]
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        names = {name.strip(' "') for name in first.split(delimiter)}
+        return len(names & set(COLUMNS)), first.count(delimiter)
+
+    return max(delimiters, key=fit)
+
+
 def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
     rows: list[Mapping[str, object]] = []
     header: dict[str, None] = {}
     for number, line in _lines(_text(path)):
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, object_pairs_hook=_once)
+        except KeyError as twice:
+            raise InputError(f"The table {str(path)!r} names {twice} twice in line {number:,}.") from None
+        except (ValueError, RecursionError) as error:
             raise InputError(f"The table {str(path)!r} has no JSON in line {number:,}: {error}.") from None
         if not isinstance(row, dict):
             raise InputError(
@@ -141,11 +171,21 @@ def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
             if isinstance(row.get(column), dict | list | bool):
                 raise InputError(
                     f"The table {str(path)!r} must have text or a number as {column}, "
-                    f"got {row[column]!r} in line {number:,}."
+                    f"got {quoted(row[column], 100)} in line {number:,}."
                 )
         header |= dict.fromkeys(row)
         rows.append(row)
     return list(header), rows
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, whose keys may not repeat: readers would take the last value without a word."""
+    row: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in row:
+            raise KeyError(key)
+        row[key] = value
+    return row
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
