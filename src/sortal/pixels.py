@@ -1,9 +1,11 @@
 """Safe decoding: bytes that claim to be an image become upright RGB pixels, or a named reason why not."""
 
+import errno
 import hashlib
 import io
 import os
 import stat
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +18,14 @@ from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
+from sortal import colours
 from sortal.errors import SortalError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_PIXELS = 80_000_000  # a 12 KB file can claim more; beyond it an image is refused before it is decoded
 MAX_BYTES = 2**30
-SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", b"RIFF", b"II*\0", b"MM\0*", b"BM", b"GIF8")
+TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
 ORIENTATION = 0x0112  # the EXIF tag
 TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -34,6 +38,7 @@ TURNS = {
 }  # by EXIF orientation
 SWAPPED = (5, 6, 7, 8)  # those that exchange width and height
 DIGEST = 32  # characters of a digest
+LOCK = threading.Lock()
 GAP = 2  # JPEGs are decoded at reduced size, never below this many times the size asked for
 
 Reason = Literal[
@@ -95,7 +100,11 @@ def read(path: str) -> bytes:
         raise UnreadableError("missing", "no such file, or a link to nothing") from None
     except PermissionError:
         raise UnreadableError("forbidden", "no permission to read it") from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
+    except (NotADirectoryError, ValueError):  # ValueError: no file can have that name
+        raise UnreadableError("missing", "no such file") from None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise UnreadableError("missing", "no such file, or a link to nothing") from None
         raise UnreadableError("damaged", f"the file cannot be read: {error}") from None
     if not data:
         raise UnreadableError("empty", "0 bytes")
@@ -150,22 +159,27 @@ def decode(
     with _guarded():
         if isinstance(data, bytes):
             image = _open(data, max_pixels)
-            format_, bits = str(image.format), _bits(image, data)
+            format_, bits = str(image.format), colours.bits_of(image, data)
         else:
             image = Image.fromarray(data)
             format_, bits = "pixels", 8
         width, height = image.size
+        drafted = None
         if shorter_side is not None:
             target = check_resized(width, height, shorter_side, max_pixels)
             if draft and isinstance(image, JpegImageFile):
-                image.draft(None, (GAP * target[0], GAP * target[1]))
+                drafted = image.draft(None, (GAP * target[0], GAP * target[1]))
         orientation = _orientation(image) if isinstance(data, bytes) else 1
-        picture = _rgb(image, bits)
+        picture = colours.rgb(image, bits)
+        if drafted and picture.size != (width, height):  # a draft is padded to whole pixels; its box leaves that out
+            picture = picture.resize(target, Image.Resampling.BICUBIC, box=drafted[1])
         if orientation in TURNS and format_ != "TIFF":  # Pillow turns TIFFs by itself
             picture = picture.transpose(TURNS[orientation])
-        if orientation in SWAPPED and format_ != "TIFF":
+        if format_ == "TIFF":
+            width, height = picture.size
+        elif orientation in SWAPPED:
             width, height = height, width
-        if shorter_side is not None:
+        if shorter_side is not None and picture.size != resized(width, height, shorter_side):
             picture = picture.resize(resized(width, height, shorter_side), Image.Resampling.BICUBIC)
         return Picture(
             rgb=np.asarray(picture),
@@ -191,16 +205,28 @@ def _guarded() -> Iterator[None]:
         raise UnreadableError("too large", str(error) or "not enough memory to decode it") from None
     except Exception as error:  # decoders raise nearly every kind on damaged input
         text = " ".join(str(error).split()) or type(error).__name__
-        raise UnreadableError("truncated" if "truncated" in text.lower() else "damaged", text) from None
+        raise UnreadableError(_reason(text.lower()), text) from None
+
+
+def _reason(text: str) -> Reason:
+    """Which of the reasons a decoder's message comes down to."""
+    if "truncated" in text or "not enough image data" in text:
+        return "truncated"
+    return "unsupported" if "unsupported" in text else "damaged"
 
 
 def _open(data: bytes, max_pixels: int) -> Image.Image:
     """The image with its header read and nothing decoded."""
-    if data.startswith(b"RIFF") and len(data) < int.from_bytes(data[4:8], "little") + 8:
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP" and len(data) < int.from_bytes(data[4:8], "little") + 8:
         raise UnreadableError("truncated", "the file is shorter than its header says")
+    if data.startswith(b"\xff\xd8") and not _ends(data):
+        raise UnreadableError("truncated", "the pixels of the JPEG have no end")
     try:
-        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        with _limit_of_pillow_above(max_pixels):
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
+        if data.startswith(TIFFS) and (kind := _kind(data)):
+            raise UnreadableError("unsupported", kind) from None
         if data.startswith(SIGNATURES):
             raise UnreadableError("damaged", "its header is cut or broken") from None
         raise UnreadableError("not an image", f"none of {', '.join(FORMATS)}") from None
@@ -212,50 +238,48 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     return image
 
 
-def _bits(image: Image.Image, data: bytes) -> int:
-    """Bits per channel in the file, which Pillow's mode does not tell for colour."""
-    if isinstance(image, TiffImageFile):
-        return int(max(image.tag_v2.get(258, (1,))))
-    if image.format == "PNG":
-        return data[24]
-    return 1 if image.mode == "1" else 8
+@contextmanager
+def _limit_of_pillow_above(max_pixels: int) -> Iterator[None]:
+    """Pillow refuses twice its own limit, which is the same for the whole process: lifted only where ours is higher."""
+    theirs = Image.MAX_IMAGE_PIXELS
+    if theirs is None or max_pixels <= 2 * theirs:
+        yield
+        return
+    with LOCK:
+        Image.MAX_IMAGE_PIXELS = max_pixels
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = theirs
+
+
+def _ends(data: bytes) -> bool:
+    """Whether the pixels of a JPEG have an end: where a file was never written to its end, zeros decode as grey."""
+    at = 2
+    while data[at : at + 1] == b"\xff":
+        if data[at + 1 : at + 2] == b"\xda":
+            return data.find(b"\xff\xd9", at) > 0
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big") if data[at + 1 : at + 2] != b"\xff" else 1
+    return True  # broken otherwise, which the decoder tells
+
+
+def _kind(data: bytes) -> str | None:
+    """What is stored in a TIFF that is whole but none that Pillow knows."""
+    try:
+        TiffImageFile(io.BytesIO(data))
+    except SyntaxError as error:
+        return "numbers or channels of a kind that cannot be shown" if str(error) == "unknown pixel mode" else None
+    except Exception:
+        return None
+    return None
 
 
 def _orientation(image: Image.Image) -> int:
     """What EXIF says about the way up, 1 to 8; 1, which is upright, where it says nothing that makes sense."""
+    if image.format == "PNG":
+        image.load()  # its EXIF may come last; what is wrong with its pixels must not be taken for broken EXIF
     try:
         found = image.getexif().get(ORIENTATION, 1)
     except Exception:  # broken EXIF is no reason to lose the image
         return 1
     return found if isinstance(found, int) else 1
-
-
-def _rgb(image: Image.Image, bits: int) -> Image.Image:
-    """Any mode as RGB of 8 bits: transparency on white, deep grey scaled into range."""
-    image.load()
-    if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        return Image.fromarray(_eight_bits(np.asarray(image), bits)).convert("RGB")
-    if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    if image.mode == "LAB":
-        raise UnreadableError("unsupported", "CIELAB colours; save it as RGB")
-    return image.convert("RGB")
-
-
-def _eight_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
-    """Deep grey in 0..255. Whole numbers of up to 16 bits are scaled by the range of the file's type.
-
-    Floats from 0 to 1, or to 255, are taken at their word. What else there is has no range of its own, and is stretched
-    from its least to its greatest value. NaN is black.
-    """
-    x = values.astype(np.float64)
-    finite = np.isfinite(x)
-    low, high = (x[finite].min(), x[finite].max()) if finite.any() else (0.0, 0.0)
-    if values.dtype.kind in "iu" and low >= 0 and high < 2**16:
-        low, high = 0.0, 2.0 ** min(bits, 16) - 1
-    elif low >= 0 and high <= 255:
-        low, high = 0.0, 1.0 if high <= 1 else 255.0
-    scaled = (np.nan_to_num(x, nan=low, posinf=high, neginf=low) - low) * (255 / ((high - low) or 1))
-    eight: NDArray[np.uint8] = np.rint(scaled.clip(0, 255)).astype(np.uint8)
-    return eight

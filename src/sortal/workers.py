@@ -131,19 +131,23 @@ class _Worker:
     def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
         path = [entry for entry in sys.path if entry]
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders written in C complain here
-        self.process = subprocess.Popen(
-            # -P: a folder of images may hold a file called json.py
-            [sys.executable, "-P", "-c", "from sortal.workers import work; work()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(path),
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-            },
-        )
+        try:
+            self.process = subprocess.Popen(
+                # -P: a folder of images may hold a file called json.py
+                [sys.executable, "-P", "-c", "from sortal.workers import work; work()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.errors,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(path),
+                    "OMP_NUM_THREADS": "1",
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
+            )
+        except OSError as error:
+            self.errors.close()
+            raise SortalError(f"A process that reads images could not start: {error}") from None
         self.running = running
         running.add(self)
         self._write(json.dumps({"module": task.__module__, "name": task.__qualname__, "options": dict(options)}))
@@ -181,7 +185,7 @@ class _Worker:
         self.errors.seek(0)
         said = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         self.errors.close()
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = f"signal {_signal(-code)}" if code < 0 else f"exit code {code}"
         return f"the decoder died by {how}{': ' + said if said else ''}"
 
     def _write(self, line: str, payload: "memoryview | bytes" = b"") -> None:
@@ -192,37 +196,54 @@ class _Worker:
             self.process.stdin.flush()
 
 
+def _signal(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
+
+
 def work() -> None:
     """The life of a worker: do jobs from stdin until there are no more, and write results to stdout."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipes
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a decoder prints must not end up among the results
-    jobs = sys.stdin.buffer
+    stdin = sys.stdin.buffer
+    jobs: queue.SimpleQueue[tuple[Values, Source] | None] = queue.SimpleQueue()
+
+    def take() -> None:
+        """Read while results are written: else a long result and pixels on their way would block each other."""
+        try:
+            for line in stdin:
+                job = json.loads(line)
+                source: Source = job.get("path", "")
+                if "shape" in job:
+                    pixels = np.frombuffer(stdin.read(int(np.prod(job["shape"]))), dtype=np.uint8)
+                    source = pixels.reshape(job["shape"])
+                jobs.put((job, source))
+        finally:
+            jobs.put(None)
+
     try:
-        setup = json.loads(jobs.readline())
+        setup = json.loads(stdin.readline())
         task: Task = getattr(import_module(setup["module"]), setup["name"])
-        _answer(out, {"ready": True})
-        for line in jobs:
-            _answer(out, _do(task, json.loads(line), setup["options"], jobs))
+        _answer(out, json.dumps({"ready": True}))
+        threading.Thread(target=take, daemon=True).start()
+        while (got := jobs.get()) is not None:
+            job, source = got
+            _answer(out, _do(task, source, {**setup["options"], **job["options"]}))
     except BrokenPipeError:
         os._exit(0)  # the parent has gone
 
 
-def _do(task: Task, job: Values, options: Values, payload: IO[bytes]) -> Values:
-    source: Source = job.get("path", "")
-    if "shape" in job:
-        pixels = np.frombuffer(payload.read(int(np.prod(job["shape"]))), dtype=np.uint8)
-        source = pixels.reshape(job["shape"])
+def _do(task: Task, source: Source, options: Values) -> str:
     try:
-        return task(source, {**options, **job["options"]})
+        return json.dumps(task(source, options))
     except UnreadableError as error:
-        return {"reason": error.reason, "detail": error.detail}
+        return json.dumps({"reason": error.reason, "detail": error.detail})
     except SortalError as error:
-        return {"failure": str(error)}
+        return json.dumps({"failure": str(error)})
     except Exception:
-        return {"bug": traceback.format_exc()}
+        return json.dumps({"bug": traceback.format_exc()})
 
 
-def _answer(out: IO[bytes], result: Values) -> None:
-    out.write(json.dumps(result).encode() + b"\n")
+def _answer(out: IO[bytes], result: str) -> None:
+    out.write(result.encode() + b"\n")
     out.flush()
