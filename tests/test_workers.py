@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +136,7 @@ def test_jobs_are_taken_as_they_are_needed() -> None:
     endless = (Job(row, str(row)) for row in itertools.count())
     results = run(worker_tasks.echo, endless, workers=2)
     first = list(itertools.islice(results, 50))
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert {row for row, _ in first} <= set(range(50 + 2 * workers.AHEAD))
     assert all(result["path"] == str(row) for row, result in first)
 
@@ -296,7 +297,7 @@ def test_no_process_is_left_when_nobody_asks_for_the_rest(tmp_path: Path) -> Non
     pids = {next(results)[1]["pid"] for _ in range(2)}
     while not (tmp_path / "pid").exists():
         time.sleep(0.01)
-    results.close()  # type: ignore[attr-defined]
+    results.close()
     assert not any(map(is_alive, pids | {int((tmp_path / "pid").read_text())}))
 
 
@@ -344,3 +345,28 @@ def test_no_process_outlives_its_parent(number: signal.Signals) -> None:
     finally:
         parent.kill()
         parent.wait()
+
+
+def test_an_image_that_takes_for_ever_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "PATIENCE", 1.0)
+    found = dict(run(worker_tasks.hang, jobs("a", "stuck", "b", "c"), workers=1))
+    assert found[1] == {"reason": "timed out", "detail": "not decoded within 1 seconds"}
+    assert [found[row] for row in (0, 2, 3)] == [{"source": name} for name in ("a", "b", "c")]
+
+
+def test_a_death_is_told_without_what_was_said_of_others() -> None:
+    found = dict(run(worker_tasks.complain_then_die, jobs("noisy", "deadly"), workers=1))
+    assert found[1] == {"reason": "crashed", "detail": "the decoder died by signal SIGKILL"}
+
+
+def test_a_worker_that_cannot_be_replaced_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, started = subprocess.Popen, itertools.count()
+
+    def popen(*args: Any, **options: Any) -> Any:
+        if next(started):
+            raise OSError(11, "no process to be had")
+        return real(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(SortalError, match=r"could not start: .*no process to be had"):
+        list(run(worker_tasks.complain_then_die, jobs("a", "deadly", "b"), workers=1))

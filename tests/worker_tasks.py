@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import sys
 import time
 from pathlib import Path
@@ -97,3 +98,19 @@ def wait_for_a_path(source: Source, options: Values) -> Values:
         os.replace(f"{source}.new", str(source))
         time.sleep(600)
     return {"pid": os.getpid()}
+
+
+def hang(source: Source, options: Values) -> Values:
+    """Never comes to an end on the file "stuck"."""
+    while source == "stuck":
+        time.sleep(1)
+    return {"source": source}
+
+
+def complain_then_die(source: Source, options: Values) -> Values:
+    """Complains about the file "noisy", and dies of the file "deadly" without a word."""
+    if source == "noisy":
+        os.write(2, b"something is odd about noisy")
+    if source == "deadly":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {}

@@ -54,9 +54,8 @@ def eight_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
     Floats from 0 to 1, or to 255, are taken at their word. What else there is has no range of its own, and is stretched
     from its least to its greatest value. NaN is black.
     """
-    if values.dtype.kind in "iu" and values.min() >= 0 and values.max() < 2**16:
-        top = 2 ** min(bits, 16) - 1
-        table = np.rint(np.arange(2**16) * (255 / top)).clip(0, 255).astype(np.uint8)
+    if values.dtype.kind in "iu" and bits <= 16 and values.min() >= 0:
+        table = np.rint(np.arange(2**16) * (255 / (2**bits - 1))).clip(0, 255).astype(np.uint8)
         scaled: NDArray[np.uint8] = table[values]
         return scaled
     x = values.astype(np.float64)

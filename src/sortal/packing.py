@@ -15,8 +15,8 @@ write the same bytes to the same places.
 
 import json
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
@@ -24,38 +24,39 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sortal import pixels, segments
+from sortal import pixels, segments, space
 from sortal.errors import InputError, SortalError
 from sortal.images import ImageSet, Source
-from sortal.pixels import Quarantined, Reason, UnreadableError
-from sortal.seen import LASTING, Seen, Stamp, stamp_of
-from sortal.segments import Segment
+from sortal.pixels import LASTING, OF_THE_FILE, Quarantined, Reason, UnreadableError
+from sortal.seen import Seen, Stamp, stamp_of
+from sortal.segments import Place, Segment
 from sortal.store import PixelStore
 from sortal.workers import Job, Values, run
 
 FORMAT = 1  # of the files; another number is another folder
 COMMIT = 2.0  # seconds between commits: what a kill can cost
-MARGIN = 2**28  # bytes that stay free on the disk
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
+Troubles: TypeAlias = dict[int, tuple[Reason, str]]  # by row: why it could not be read this time, and the detail
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What decides the pixels of an image, beside its content."""
 
-    shorter_side: int = 256
+    shorter_side: int = pixels.SHORTER_SIDE
     draft: bool = True
     max_pixels: int = pixels.MAX_PIXELS
 
     def __post_init__(self) -> None:
         for name in ("shorter_side", "max_pixels"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
 
     @property
     def key(self) -> str:
-        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        text = json.dumps({"format": FORMAT, "decoder": pixels.VERSION, **asdict(self)}, sort_keys=True)
         return f"{self.shorter_side}px-{pixels.digest(text.encode())[:8]}"
 
 
@@ -70,126 +71,181 @@ def pack(
 ) -> PixelStore:
     """Put every image that is not there yet into the store, and open it for the rows of a set.
 
-    `budget` is the most bytes the store may take; without one, what the disk has free. It is checked before any pixel
-    is written. Images that cannot be read end up in `quarantine`.
+    `budget` is the most bytes of pixels the store may hold, under all settings; without one, what the disk has free. It
+    is checked before any pixel is written. Images that cannot be read end up in `quarantine`.
     """
     settings = settings or Settings()
     home = Path(folder) / settings.key
-    try:
+    with _writing(home):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / "settings.json").exists():
-            (home / "settings.json").write_text(json.dumps(asdict(settings), indent=2))
-        seen = Seen(home / "seen.jsonl")
-        contents = _survey(images, seen, settings, workers, on_progress)
-        _fill(images, contents, seen, home, settings, workers, budget, on_progress)
+            segments.write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
+        ledger = _Ledger(home, Seen(home / "seen.jsonl"))
+    contents, troubles = _survey(images, ledger, settings, workers, on_progress)
+    wanted = _plan(contents, ledger, settings, budget)
+    troubles |= _fill(images, wanted, ledger, settings, workers, on_progress)
+    return _open(images, contents, troubles, ledger)
+
+
+@contextmanager
+def _writing(home: Path) -> Iterator[None]:
+    """Around what writes to the store, and nothing else: what a user's own functions raise is not about it."""
+    try:
+        yield
     except OSError as error:
-        raise InputError(f"The pixel store in {str(home)!r} cannot be written: {error.strerror}.") from error
-    return _open(images, contents, seen, home)
+        raise InputError(f"The pixel store in {str(home)!r} cannot be written: {error.strerror or error}.") from error
 
 
-@dataclass(frozen=True)
-class Content:
-    """What a row turned out to be: a content, or none and the reason."""
+class _Ledger:
+    """What was found and done, written down every few seconds: pixels first, then the marks that they are there."""
 
-    digest: str | None
-    trouble: tuple[Reason, str] | None = None
+    def __init__(self, home: Path, seen: Seen) -> None:
+        self.home = home
+        self.seen = seen
+        self._done: dict[Segment, dict[int, int]] = {}
+        self._last = monotonic()
+
+    def __enter__(self) -> None:
+        """Whatever happens within, what was done by then is written down at the end."""
+
+    def __exit__(self, *_: object) -> None:
+        self.commit()
+
+    def mark(self, place: Place, mark: int) -> None:
+        self._done.setdefault(place.segment, {})[place.slot] = mark
+
+    def commit(self, *, only_if_due: bool = False) -> None:
+        if only_if_due and monotonic() - self._last < COMMIT:
+            return
+        with _writing(self.home):
+            for segment, slots in self._done.items():
+                segment.mark(slots)
+            self._done.clear()
+            self.seen.flush()
+        self._last = monotonic()
 
 
 def _survey(
-    images: ImageSet, seen: Seen, settings: Settings, workers: int | None, on_progress: Progress
-) -> list[Content]:
-    """The content of every row; only files that are not as they were when last seen are read."""
-    found: dict[int, Content] = {}
+    images: ImageSet, ledger: _Ledger, settings: Settings, workers: int | None, on_progress: Progress
+) -> tuple[list[str], Troubles]:
+    """The content of every row ("" where it has none); only files that are not as they were when last seen are read."""
+    contents, seen = [""] * len(images), ledger.seen
+    troubles: Troubles = {}
     stamps: dict[int, Stamp] = {}
     jobs: list[Job] = []
     for row in range(len(images)):
         source = images.source(row)
         if not isinstance(source, str):
-            content = pixels.digest(source)
-            seen.sizes[content] = (source.shape[1], source.shape[0])
-            found[row] = Content(content)
-            continue
-        stamp = stamp_of(source)
-        if stamp is not None and (known := seen.content(source, stamp)):
-            found[row] = Content(known)
-            continue
-        if stamp is not None:
-            stamps[row] = stamp
-        jobs.append(Job(row, source))
-    try:
-        for row, result in run(look, jobs, options=asdict(settings), workers=workers):
-            if "digest" in result and row in stamps:
-                seen.add({"path": os.path.abspath(images.paths[row]), "stamp": stamps[row], **result})
-            found[row] = Content(
-                result.get("digest"), None if "digest" in result else (result["reason"], result["detail"])
+            contents[row] = pixels.digest(source)
+            seen.note(
+                {"digest": contents[row], **_place_or_trouble(source.shape[1], source.shape[0], asdict(settings))}
             )
-            on_progress("Looking at images", len(found), len(images))
-    finally:
-        seen.flush()
-    return [found[row] for row in range(len(images))]
+        elif (stamp := stamp_of(source)) is not None and (known := seen.content(source, stamp)):
+            contents[row] = known
+        else:
+            stamps[row] = stamp or []
+            jobs.append(Job(row, source))
+    with ledger, closing(run(look, jobs, options=asdict(settings), workers=workers)) as results:
+        for count, (row, result) in enumerate(results, start=len(images) - len(jobs) + 1):
+            if "digest" in result:
+                contents[row] = result["digest"]
+                seen.add({"path": os.path.abspath(images.paths[row]), "stamp": stamps[row], **result})
+            else:
+                troubles[row] = (result["reason"], result["detail"])
+            ledger.commit(only_if_due=True)
+            on_progress("Looking at images", count, len(images))
+    return contents, troubles
 
 
 def look(source: Source, options: Values) -> Values:
     """A worker's task: the content of a file and, by its header, the size of its image or what is wrong with it."""
     assert isinstance(source, str)
     data = pixels.read(source)
-    result: Values = {"digest": pixels.digest(data)}
     try:
-        width, height = pixels.size(data, max_pixels=options["max_pixels"])
+        found = _place_or_trouble(*pixels.size(data, max_pixels=options["max_pixels"]), options)
+    except UnreadableError as error:
+        found = _lasting(error)
+    return {"digest": pixels.digest(data), **found}
+
+
+def _place_or_trouble(width: int, height: int, options: Values) -> Values:
+    """The size of an image, if it can be stored once resized."""
+    try:
         pixels.check_resized(width, height, options["shorter_side"], options["max_pixels"])
     except UnreadableError as error:
-        return {**result, "bad": [error.reason, error.detail]}
-    return {**result, "size": [width, height]}
+        return _lasting(error)
+    return {"size": [width, height]}
+
+
+def _lasting(error: UnreadableError) -> Values:
+    """A verdict to be kept; what is not about the content is raised again."""
+    if error.reason not in LASTING:
+        raise error
+    return {"bad": [error.reason, error.detail]}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A content that is not stored yet: where it goes, and the rows that have it, any of which will do."""
+
+    content: str
+    place: Place
+    rows: list[int]
+
+
+def _plan(contents: Sequence[str], ledger: _Ledger, settings: Settings, budget: int | None) -> list[Wanted]:
+    """The contents that are not stored yet, each with a place, which is made where there is none."""
+    seen, home = ledger.seen, ledger.home
+    rows: dict[str, list[int]] = {}
+    for row, content in enumerate(contents):
+        if content and content not in seen.bad:
+            rows.setdefault(content, []).append(row)
+    places = segments.places(home)
+    missing = [content for content in rows if content not in places or not places[content].mark]
+    if not missing:
+        return []
+    sizes = {content: pixels.resized(*seen.sizes[content], settings.shorter_side)[::-1] for content in missing}
+    space.check(home, [3 * high * wide for high, wide in sizes.values()], budget)
+    if new := [content for content in missing if content not in places]:
+        with _writing(home):
+            segments.create(home, new, [sizes[content] for content in new])
+        places = segments.places(home)
+    return [Wanted(content, places[content], rows[content]) for content in missing]
 
 
 def _fill(
     images: ImageSet,
-    contents: Sequence[Content],
-    seen: Seen,
-    home: Path,
+    wanted: list[Wanted],
+    ledger: _Ledger,
     settings: Settings,
     workers: int | None,
-    budget: int | None,
     on_progress: Progress,
-) -> None:
-    """Store the contents that are not there yet, at places planned before."""
-    rows: dict[str, int] = {}  # the first row of each content that can be read
-    for row, content in enumerate(contents):
-        if content.digest is not None and content.digest not in seen.bad:
-            rows.setdefault(content.digest, row)
-    places = _places(home)
-    new = [content for content in rows if content not in places]
-    sizes = [pixels.resized(*seen.sizes[content], settings.shorter_side)[::-1] for content in new]
-    _check_space(home, sum(3 * height * width for height, width in sizes), len(new), budget, settings)
-    if new:
-        segments.create(home, new, sizes)
-        places = _places(home)
-    waiting = {row: places[content] for content, row in rows.items() if not places[content].mark}
-    jobs = [Job(row, images.source(row), place.job()) for row, place in waiting.items()]
-    done: dict[Segment, dict[int, int]] = {}
-    committed = monotonic()
-
-    def commit() -> None:
-        for segment, slots in done.items():
-            segment.mark(slots)
-        done.clear()
-        seen.flush()
-
-    try:
-        for count, (row, result) in enumerate(run(put, jobs, options=asdict(settings), workers=workers), start=1):
-            place = waiting[row]
-            if "mark" in result:
-                done.setdefault(place.segment, {})[place.slot] = result["mark"]
-            elif result["reason"] in LASTING:
-                seen.add({"digest": contents[row].digest, "bad": [result["reason"], result["detail"]]})
-            else:
-                seen.bad[str(contents[row].digest)] = (result["reason"], result["detail"])  # this time only
-            if monotonic() - committed > COMMIT:
-                commit()
-                committed = monotonic()
-            on_progress("Storing pixels", count, len(jobs))
-    finally:
-        commit()
+) -> Troubles:
+    """Store contents at their places. The first row of each is tried; where its file is to blame, the next one is."""
+    troubles: Troubles = {}
+    total, settled = len(wanted), 0
+    while wanted:
+        waiting = {content.rows[0]: content for content in wanted}
+        jobs = [Job(row, images.source(row), content.place.job()) for row, content in waiting.items()]
+        wanted = []
+        with ledger, closing(run(put, jobs, options=asdict(settings), workers=workers)) as results:
+            for row, result in results:
+                tried = waiting[row]
+                if "mark" in result:
+                    ledger.mark(tried.place, result["mark"])
+                elif "bad" in result:
+                    ledger.seen.add({"digest": tried.content, "bad": result["bad"]})
+                else:
+                    of_the_file = result["reason"] in OF_THE_FILE
+                    blamed = [row] if of_the_file else tried.rows
+                    troubles |= dict.fromkeys(blamed, (result["reason"], result["detail"]))
+                    if of_the_file and tried.rows[1:]:
+                        wanted.append(Wanted(tried.content, tried.place, tried.rows[1:]))
+                        continue
+                settled += 1
+                ledger.commit(only_if_due=True)
+                on_progress("Storing pixels", settled, total)
+    return troubles
 
 
 def put(source: Source, options: Values) -> Values:
@@ -198,10 +254,13 @@ def put(source: Source, options: Values) -> Values:
     if pixels.digest(data) != options["digest"]:
         raise UnreadableError("changed", "it changed while it was being stored; run again")
     height, width = options["height"], options["width"]
-    rgb = pixels.decode(
-        data, shorter_side=options["shorter_side"], draft=options["draft"], max_pixels=options["max_pixels"]
-    ).rgb
-    assert rgb.shape in ((height, width, 3), (width, height, 3)), (rgb.shape, height, width)
+    sizes = {name: options[name] for name in ("shorter_side", "draft", "max_pixels")}
+    try:
+        rgb = pixels.decode(data, **sizes).rgb
+        if rgb.shape[:2] not in ((height, width), (width, height)):
+            raise UnreadableError("damaged", "its pixels are not as many as its header says")
+    except UnreadableError as error:
+        return _lasting(error)
     try:
         with open(options["file"], "rb+") as file:
             file.seek(options["offset"])
@@ -211,79 +270,22 @@ def put(source: Source, options: Values) -> Values:
     return {"mark": segments.STORED if rgb.shape[0] == height else segments.TURNED}
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the pixels of a content lie, or will."""
-
-    segment: Segment
-    slot: int
-    mark: int
-
-    def job(self) -> Values:
-        entry = self.segment.plan[self.slot]
-        return {
-            "file": str(self.segment.pixels_file),
-            "digest": entry["digest"].decode(),
-            **{name: int(entry[name]) for name in ("offset", "height", "width")},
-        }
-
-
-def _places(home: Path) -> dict[str, Place]:
-    """The place of every content that has one; of two, that where its pixels are."""
-    places: dict[str, Place] = {}
-    for segment in segments.find(home):
-        for slot, (content, mark) in enumerate(
-            zip(segment.plan["digest"].tolist(), segment.done().tolist(), strict=True)
-        ):
-            if mark or content.decode() not in places:
-                places[content.decode()] = Place(segment, slot, mark)
-    return places
-
-
-def _check_space(home: Path, needed: int, count: int, budget: int | None, settings: Settings) -> None:
-    """Nothing is written that cannot be finished."""
-    there = segments.find(home)
-    used = sum(segment.size for segment in there)
-    unwritten = 0
-    for segment in there:
-        plan = segment.plan[segment.done() == segments.PENDING]
-        unwritten += int((3 * plan["height"].astype(np.int64) * plan["width"]).sum())
-    what = f"{_bytes(used + needed)} ({count:,} images more at a shorter side of {settings.shorter_side})"
-    way_out = "or choose a smaller shorter_side"
-    if budget is not None and used + needed > budget:
-        raise InputError(
-            f"The pixel store in {str(home)!r} would take {what}; the budget is {_bytes(budget)}. "
-            f"Raise the budget, {way_out}."
-        )
-    free = shutil.disk_usage(home).free
-    if needed + unwritten > free - MARGIN:
-        raise InputError(
-            f"The pixel store in {str(home)!r} would take {what}; the disk has {_bytes(free)} free, "
-            f"of which {_bytes(MARGIN)} stay free. Make room, use another folder, {way_out}."
-        )
-
-
-def _bytes(n: int) -> str:
-    return f"{n / 1e9:,.1f} GB" if n >= 1e9 else f"{n / 1e6:,.1f} MB"
-
-
-def _open(images: ImageSet, contents: Sequence[Content], seen: Seen, home: Path) -> PixelStore:
-    places = _places(home)
-    files = {segment: number for number, segment in enumerate(segments.find(home))}
+def _open(images: ImageSet, contents: Sequence[str], troubles: Troubles, ledger: _Ledger) -> PixelStore:
+    places = segments.places(ledger.home)
+    files = {segment: number for number, segment in enumerate(segments.find(ledger.home))}
     table = np.zeros((4, len(images)), dtype=np.int64)  # segment, offset, height, width
+    digests = np.array(contents, dtype=f"S{pixels.DIGEST}")
     quarantine = []
     for row, content in enumerate(contents):
-        place = places.get(content.digest) if content.digest is not None else None
-        if place is None or not place.mark:
-            reason, detail = content.trouble or seen.bad[str(content.digest)]
-            quarantine.append(Quarantined(images.files[row], reason, detail))
+        if row in troubles or content in ledger.seen.bad:
+            quarantine.append(Quarantined(images.files[row], *(troubles.get(row) or ledger.seen.bad[content])))
+            digests[row] = b""
             continue
+        place = places[content]
         entry = place.segment.plan[place.slot]
         sides = (int(entry["height"]), int(entry["width"]))
-        table[:, row] = (
-            files[place.segment],
-            entry["offset"],
-            *(sides[::-1] if place.mark == segments.TURNED else sides),
-        )
+        turned = place.mark == segments.TURNED
+        table[:, row] = files[place.segment], entry["offset"], *(sides[::-1] if turned else sides)
     segment, offset, heights, widths = table
-    return PixelStore([file.pixels() for file in files], segment, offset, heights, widths, tuple(quarantine))
+    maps = [file.pixels() for file in files]
+    return PixelStore(maps, segment, offset, heights, widths, tuple(quarantine), digests)

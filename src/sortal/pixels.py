@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
@@ -24,6 +25,9 @@ from sortal.errors import SortalError
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_PIXELS = 80_000_000  # a 12 KB file can claim more; beyond it an image is refused before it is decoded
 MAX_BYTES = 2**30
+SHORTER_SIDE = 256  # what images are resized to unless told, as in the paper
+VERSION = 1  # of the pixels that `decode` gives; another number makes stores decode again
+DECODER = f"{VERSION}, Pillow {PIL.__version__}"
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
 ORIENTATION = 0x0112  # the EXIF tag
@@ -52,8 +56,15 @@ Reason = Literal[
     "too large",  # beyond the limit of pixels
     "unsupported",  # an image of a kind that has no defined RGB
     "changed",  # between two looks at it in one run
+    "unavailable",  # the system failed to read it, though it is there
+    "no memory",  # not enough to decode it
+    "timed out",  # decoding took so long that it was given up
     "crashed",  # the process that decoded it died
 ]
+# Those that are true of a content for ever; the others are worth another try.
+LASTING: frozenset[Reason] = frozenset({"empty", "not an image", "truncated", "damaged", "too large", "unsupported"})
+# Those that say something of the file, not of the content it had.
+OF_THE_FILE: frozenset[Reason] = frozenset({"missing", "not a file", "forbidden", "changed", "unavailable"})
 
 
 class UnreadableError(SortalError):
@@ -105,7 +116,9 @@ def read(path: str) -> bytes:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             raise UnreadableError("missing", "no such file, or a link to nothing") from None
-        raise UnreadableError("damaged", f"the file cannot be read: {error}") from None
+        raise UnreadableError("unavailable", f"the file cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise UnreadableError("no memory", "not enough memory to read it") from None
     if not data:
         raise UnreadableError("empty", "0 bytes")
     return data
@@ -201,8 +214,10 @@ def _guarded() -> Iterator[None]:
             yield
     except UnreadableError:
         raise
-    except (Image.DecompressionBombError, MemoryError) as error:
-        raise UnreadableError("too large", str(error) or "not enough memory to decode it") from None
+    except MemoryError:
+        raise UnreadableError("no memory", "not enough memory to decode it") from None
+    except Image.DecompressionBombError as error:
+        raise UnreadableError("too large", str(error)) from None
     except Exception as error:  # decoders raise nearly every kind on damaged input
         text = " ".join(str(error).split()) or type(error).__name__
         raise UnreadableError(_reason(text.lower()), text) from None

@@ -14,10 +14,11 @@ import tempfile
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from time import monotonic
 from typing import IO, Any, TypeAlias
 
 import numpy as np
@@ -29,6 +30,7 @@ from sortal.pixels import UnreadableError
 Values: TypeAlias = dict[str, Any]  # what JSON can hold
 Task: TypeAlias = Callable[[Source, Values], Values]  # (what to read, options of the run and of the job) -> result
 
+PATIENCE = 300.0  # seconds for one image, after which the process is killed
 AHEAD = 4  # jobs a worker has in hand, so that it never waits for the next one
 
 
@@ -52,7 +54,7 @@ def count(workers: int | None) -> int:
 
 def run(
     task: Task, jobs: Iterable[Job], *, options: Mapping[str, Any] | None = None, workers: int | None = None
-) -> Iterator[tuple[int, Values]]:
+) -> Generator[tuple[int, Values]]:
     """Yield (row, result) as they come. A result with "reason" and "detail" is an image that could not be read."""
     waiting = iter(jobs)
     lock = threading.Lock()
@@ -75,9 +77,16 @@ def run(
     for thread in threads:
         thread.start()
     try:
-        left = len(threads)
+        left, looked = len(threads), monotonic()
         while left:
-            got = results.get()
+            if monotonic() - looked > 1:
+                looked = monotonic()
+                for worker in list(running):
+                    worker.kill_if_overdue()
+            try:
+                got = results.get(timeout=1)
+            except queue.Empty:
+                continue
             if got is None:
                 left -= 1
             elif isinstance(got, BaseException):
@@ -110,16 +119,17 @@ def _serve(
                 worker.send(job)
             if worker is None or not given:
                 return
-            if (result := worker.receive()) is not None:
+            if (result := worker.receive(given[0])) is not None:
                 put((given.popleft().row, result))
                 continue
             if stop.is_set():
                 return
-            died = worker.close()
-            put((given.popleft().row, {"reason": "crashed", "detail": died}))
-            worker = start() if given else None
-            for job in given:
-                worker.send(job)  # type: ignore[union-attr]
+            put((given.popleft().row, worker.obituary()))
+            worker = None
+            if given:
+                worker = start()
+                for job in given:
+                    worker.send(job)
     finally:
         if worker is not None:
             worker.close()
@@ -130,7 +140,10 @@ class _Worker:
 
     def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
         path = [entry for entry in sys.path if entry]
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders written in C complain here
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C complain here
+        self.said = 0  # how much of it is about jobs that are done
+        self.since: float | None = None  # when it was last waited for
+        self.overdue = False
         try:
             self.process = subprocess.Popen(
                 # -P: a folder of images may hold a file called json.py
@@ -152,7 +165,7 @@ class _Worker:
         running.add(self)
         self._write(json.dumps({"module": task.__module__, "name": task.__qualname__, "options": dict(options)}))
         if self.receive() is None:
-            raise SortalError(f"A process that reads images could not start: {self.close()}")
+            raise SortalError(f"A process that reads images could not start: {self.obituary()['detail']}")
 
     def send(self, job: Job) -> None:
         if isinstance(job.source, str):
@@ -161,32 +174,50 @@ class _Worker:
             pixels = np.ascontiguousarray(job.source)
             self._write(json.dumps({"shape": pixels.shape, "options": dict(job.options)}), pixels.data)
 
-    def receive(self) -> Values | None:
-        """The next result, or nothing if the process has died."""
+    def receive(self, job: Job | None = None) -> Values | None:
+        """The result of a job, which is the next to come, or nothing if the process has died."""
         assert self.process.stdout is not None
+        self.since = monotonic()
         line = self.process.stdout.readline()
+        self.since = None
         if not line.endswith(b"\n"):
             return None
-        result: Values = json.loads(line)
+        said, _, text = line.partition(b" ")
+        self.said = int(said)
+        result: Values = json.loads(text)
         if "failure" in result:
             raise SortalError(result["failure"])
         if "bug" in result:
-            raise RuntimeError(f"A task of a process that reads images failed:\n{result['bug']}")
+            what = job.source if job and isinstance(job.source, str) else f"row {job.row if job else '?'}"
+            raise RuntimeError(f"A task of a process that reads images failed: {what!r}\n{result['bug']}")
         return result
 
-    def close(self) -> str:
-        """End the process; what it said last, for when it died by itself."""
+    def kill_if_overdue(self) -> None:
+        """End a process that has been at one image for too long; its receive() then returns nothing."""
+        if (since := self.since) is not None and monotonic() - since > PATIENCE:
+            self.overdue = True
+            self.process.kill()
+
+    def obituary(self) -> Values:
+        """What became of a process that died, as the result of the job it died of."""
+        code = self.process.wait()
+        self.errors.seek(self.said)
+        said = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self.close()
+        if self.overdue:
+            return {"reason": "timed out", "detail": f"not decoded within {PATIENCE:.0f} seconds"}
+        how = f"signal {_signal(-code)}" if code < 0 else f"exit code {code}"
+        return {"reason": "crashed", "detail": f"the decoder died by {how}{': ' + said if said else ''}"}
+
+    def close(self) -> None:
+        """End the process."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):
                 pipe.close()
-        code = self.process.wait()
-        self.running.discard(self)
-        self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self.process.wait()
         self.errors.close()
-        how = f"signal {_signal(-code)}" if code < 0 else f"exit code {code}"
-        return f"the decoder died by {how}{': ' + said if said else ''}"
+        self.running.discard(self)
 
     def _write(self, line: str, payload: "memoryview | bytes" = b"") -> None:
         assert self.process.stdin is not None
@@ -238,6 +269,8 @@ def _do(task: Task, source: Source, options: Values) -> str:
         return json.dumps(task(source, options))
     except UnreadableError as error:
         return json.dumps({"reason": error.reason, "detail": error.detail})
+    except MemoryError:
+        return json.dumps({"reason": "no memory", "detail": "not enough memory to read it"})
     except SortalError as error:
         return json.dumps({"failure": str(error)})
     except Exception:
@@ -245,5 +278,6 @@ def _do(task: Task, source: Source, options: Values) -> str:
 
 
 def _answer(out: IO[bytes], result: str) -> None:
-    out.write(result.encode() + b"\n")
+    """A line: how much was written to stderr by now, and the result."""
+    out.write(f"{os.fstat(2).st_size} {result}\n".encode())
     out.flush()
