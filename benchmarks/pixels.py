@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from sortal import read_images
+from sortal import __version__, read_images
 from sortal.check import check
 from sortal.images import ImageSet
 from sortal.packing import pack
@@ -161,7 +161,7 @@ def checking(images: ImageSet, source: Path, folder: Path, workers: int) -> dict
         "images/s": len(images) / seconds,
         "unreadable": len(health.unreadable),
         "groups of duplicates": len(health.duplicates),
-        "groups of near-duplicates": len(health.near_duplicates),
+        "groups of near-duplicates": len(health.near_duplicates or ()),
     }
 
 
@@ -186,7 +186,7 @@ def main() -> None:
     print(f"{len(images):,} images of {size / len(images):,.0f} bytes on average, {options.workers} workers")
     for what, figure in figures.items():
         print(f"{what:28} {figure:12,.2f}")
-    versions = {name: version(name) for name in ("sortal", "pillow", "numpy")}
+    versions = {"sortal": __version__, **{name: version(name) for name in ("pillow", "numpy")}}
     print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), **versions}))
 
 

@@ -159,6 +159,8 @@ def test_check_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         "",
         "No images by their extension, ignored: 1",
         "  notes.txt",
+        "",
+        "Nothing is wrong with them.",
     ]
 
 
@@ -212,6 +214,22 @@ def test_check_options_reach_the_library(tmp_path: Path, capsys: pytest.CaptureF
     assert "workers must be at least 1, got 0." in capsys.readouterr().err
 
 
+def test_check_without_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    assert cli.main(["check", str(tmp_path), "--folders", "ignore", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["labelled"] == 0
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_names_are_shown_as_far_as_the_encoding_goes(encoding: str, tmp_path: Path) -> None:
+    some_images(tmp_path)
+    (tmp_path / "cat").rename(tmp_path / "дуб")
+    run = [sys.executable, "-c", RUN, "check", str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u0434\u0443\u0431" in done.stdout
+
+
 def test_check_of_a_folder_without_labels_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     some_images(tmp_path)
     assert cli.main(["check", str(tmp_path / "cat")]) == 0
@@ -238,7 +256,7 @@ def test_the_defaults_shown_are_those_of_the_library() -> None:
     for name in ("tiny", "max_pixels", "workers"):
         assert shown[name].default == real[name].default
     read = signature(read_images).parameters
-    for name in ("unlabelled", "unlisted", "extra_columns"):
+    for name in ("folders", "unlabelled", "unlisted", "extra_columns"):
         assert shown[name].default == read[name].default
 
 

@@ -29,7 +29,7 @@ from sortal.pixels import UnreadableError
 from sortal.reading import read_images
 from sortal.segments import Place, create, find
 from sortal.store import PixelStore
-from sortal.workers import Job, Task, Values
+from sortal.workers import Job, Progress, Task, Values
 
 SMALL = Settings(shorter_side=16)
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -431,7 +431,7 @@ def test_a_second_time_nothing_is_read(tmp_path: Path, inline: Inline, monkeypat
     for store in (again, relative):
         assert store.quarantine == first.quarantine
         np.testing.assert_array_equal(store.present, first.present)
-        for row in np.flatnonzero(first.present):
+        for row in np.flatnonzero(first.present).tolist():
             np.testing.assert_array_equal(store.image(row), first.image(row))
 
 
@@ -947,7 +947,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(
 # Files that change while they are read
 
 
-def between(act: Callable[[], object]) -> packing.Progress:
+def between(act: Callable[[], object]) -> Progress:
     """Do something after the last file was looked at, and before the first is stored."""
 
     def on_progress(what: str, count: int, total: int) -> None:

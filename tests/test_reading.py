@@ -780,3 +780,16 @@ def test_an_empty_name_is_no_folder() -> None:
 def test_the_unlabelled_folder_in_capitals(name: str, tmp_path: Path) -> None:
     plant(tmp_path, "cat/1.jpg", f"{name}/2.jpg")
     assert told(read_images(tmp_path)) == {"cat/1.jpg": "cat", f"{name}/2.jpg": None}
+
+
+def test_folders_that_mean_nothing(tmp_path: Path) -> None:
+    plant(tmp_path, "2024/05/1.jpg", "cat/2.jpg", "3.jpg")
+    images = read_images(tmp_path, folders="ignore", need_labels=False)
+    assert told(images) == {"2024/05/1.jpg": None, "3.jpg": None, "cat/2.jpg": None}
+    refused("At least one class must be labelled", tmp_path, folders="ignore")
+    refused("folders must be 'classes' or 'ignore', got 'none'", tmp_path, folders="none")
+
+
+def test_spaces_around_the_name_of_a_folder_are_part_of_it(tmp_path: Path) -> None:
+    images = read_images(plant(tmp_path, "oak/1.jpg", " oak/2.jpg"))
+    assert images.classes == (" oak", "oak")

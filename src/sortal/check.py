@@ -1,24 +1,21 @@
 """A health check of images: what cannot be read, what is there twice, and what will look odd to a model."""
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from sortal import pixels
+from sortal import near, pixels
 from sortal.errors import InputError
 from sortal.images import ImageSet, Source
 from sortal.pixels import Quarantined
-from sortal.workers import Job, Values, run
+from sortal.workers import Job, Progress, Values, run
 
 TINY = 32  # a shorter side below this is tiny
-SIDE = 16  # near-duplicates are told by thumbnails of this many pixels a side, in grey
-ALIKE = 0.985  # by their correlation; recompressed, resized and brightened copies lie above it
-BLOCK = 2**24  # correlations held at a time
 
 Kind = Literal["two labels", "labelled and unlabelled", "same"]
 KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # the worst first
@@ -51,7 +48,7 @@ class Health:
     classes: tuple[ClassCount, ...]  # known classes in their order, then the unlabelled
     unreadable: tuple[Quarantined, ...]
     duplicates: tuple[Duplicates, ...]  # by content, the worst first
-    near_duplicates: tuple[Duplicates, ...]  # by looks, the worst first
+    near_duplicates: tuple[Duplicates, ...] | None  # by looks, the worst first; None where there are too many images
     tiny: tuple[str, ...]
     rotated: tuple[str, ...]
     deep: tuple[str, ...]  # more than 8 bits a channel
@@ -69,40 +66,44 @@ def check(
     tiny: int = TINY,
     max_pixels: int = pixels.MAX_PIXELS,
     workers: int | None = None,
-    on_progress: Callable[[int, int], None] = lambda *_: None,
+    on_progress: Progress = lambda *_: None,
 ) -> Health:
-    """Read every image once and report; nothing is written. `on_progress` gets how many are done, of how many."""
+    """Read every image once and report; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
-    jobs = (Job(row, images.source(row)) for row in range(len(images)))
-    results: dict[int, Values] = {}
-    for row, result in run(examine, jobs, options={"max_pixels": max_pixels}, workers=workers):
-        results[row] = result
-        on_progress(len(results), len(images))
-    found = [results[row] for row in range(len(images))]
-    read = [row for row, result in enumerate(found) if "reason" not in result]
-
-    def files(wanted: Callable[[Values], bool]) -> tuple[str, ...]:
-        return tuple(images.files[row] for row in read if wanted(found[row]))
-
+    n = len(images)
+    unreadable: dict[int, Quarantined] = {}
     contents: dict[str, list[int]] = {}
-    for row in read:
-        contents.setdefault(found[row]["digest"], []).append(row)
+    sizes, bits, rotated = np.zeros((n, 2), np.int32), np.zeros(n, np.int8), np.zeros(n, bool)
+    thumbnails = np.zeros((n if n <= near.MOST else 0, near.LENGTH), np.uint8)
+    jobs = (Job(row, images.source(row)) for row in range(n))
+    with closing(run(examine, jobs, options={"max_pixels": max_pixels}, workers=workers)) as results:
+        for done, (row, found) in enumerate(results, start=1):
+            if "reason" in found:
+                unreadable[row] = Quarantined(images.files[row], found["reason"], found["detail"])
+            else:
+                contents.setdefault(found["digest"], []).append(row)
+                sizes[row], bits[row], rotated[row] = found["size"], found["bits"], found["rotated"]
+                if len(thumbnails):
+                    thumbnails[row] = np.frombuffer(base64.b64decode(found["thumbnail"]), np.uint8)
+            on_progress("Checking images", done, n)
+    shorter = sizes.min(axis=1)
+    same = sorted(sorted(rows) for rows in contents.values())
+
+    def files(rows: NDArray[np.bool_]) -> tuple[str, ...]:
+        return tuple(images.files[row] for row in np.flatnonzero(rows))
+
     return Health(
-        images=len(images),
+        images=n,
         labelled=int((images.labels >= 0).sum()),
-        classes=_counts(images, np.array(["reason" in result for result in found])),
-        unreadable=tuple(
-            Quarantined(images.files[row], result["reason"], result["detail"])
-            for row, result in enumerate(found)
-            if "reason" in result
-        ),
-        duplicates=_groups(images, contents.values()),
-        near_duplicates=_groups(images, _alike(contents, found)),
-        tiny=files(lambda result: min(result["width"], result["height"]) < tiny),
-        rotated=files(lambda result: bool(result["rotated"])),
-        deep=files(lambda result: result["bits"] > 8),
+        classes=_counts(images, sorted(unreadable)),
+        unreadable=tuple(unreadable[row] for row in sorted(unreadable)),
+        duplicates=_groups(images, same),
+        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress)) if n <= near.MOST else None,
+        tiny=files((shorter < tiny) & (shorter > 0)),
+        rotated=files(rotated),
+        deep=files(bits > 8),
         ignored=images.ignored,
     )
 
@@ -110,24 +111,24 @@ def check(
 def examine(source: Source, options: Values) -> Values:
     """A worker's task: decode an image at small size and say what it is like."""
     data = pixels.read(source) if isinstance(source, str) else source
-    picture = pixels.decode(data, shorter_side=2 * SIDE, max_pixels=options["max_pixels"])
-    small = Image.fromarray(picture.rgb).convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
+    picture = pixels.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])
+    # What could not be stored at full size would be left out of every run.
+    pixels.check_resized(picture.width, picture.height, pixels.SHORTER_SIDE, options["max_pixels"])
     return {
         "digest": pixels.digest(data),
-        "width": picture.width,
-        "height": picture.height,
+        "size": [picture.width, picture.height],
         "bits": picture.bits,
         "rotated": picture.rotated,
-        "small": base64.b64encode(small.tobytes()).decode(),
+        "thumbnail": base64.b64encode(near.thumbnail(picture.rgb)).decode(),
     }
 
 
-def _counts(images: ImageSet, unreadable: NDArray[np.bool_]) -> tuple[ClassCount, ...]:
+def _counts(images: ImageSet, unreadable: Sequence[int]) -> tuple[ClassCount, ...]:
     def count(labels: NDArray[np.int64]) -> list[int]:
         unlabelled, *known = np.bincount(labels + 1, minlength=len(images.classes) + 1).tolist()
         return [*known, unlabelled]
 
-    columns = zip((*images.classes, None), count(images.labels), count(images.labels[unreadable]), strict=True)
+    columns = zip((*images.classes, None), count(images.labels), count(images.labels[list(unreadable)]), strict=True)
     return tuple(ClassCount(name=name, images=there, unreadable=bad) for name, there, bad in columns)
 
 
@@ -146,29 +147,15 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
     return tuple(sorted(map(describe, several), key=lambda group: KINDS.index(group.kind)))
 
 
-def _alike(contents: dict[str, list[int]], found: Sequence[Values]) -> list[list[int]]:
-    """Rows in groups of contents that look alike, each linked to another of its group by a correlation above ALIKE."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    # An image smaller than the thumbnail has too few pixels to tell it from its like.
-    rows = [rows for rows in contents.values() if min(found[rows[0]]["width"], found[rows[0]]["height"]) >= SIDE]
-    if not rows:
-        return []
-    small = np.stack([np.frombuffer(base64.b64decode(found[first]["small"]), dtype=np.uint8) for first, *_ in rows])
-    x = small.astype(np.float32)
-    x -= x.mean(axis=1, keepdims=True)
-    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)  # an image of one colour is like no other
-    group = np.arange(len(x))
-    step = max(1, BLOCK // len(x))
-    for start in range(0, len(x), step):
-        left, right = np.nonzero(x[start : start + step] @ x[start:].T > ALIKE)
-        left, right = group[left + start], group[right + start]
-        apart = left != right
-        links = coo_array((np.ones(apart.sum(), bool), (left[apart], right[apart])), shape=(len(x), len(x)))
-        group = connected_components(links, directed=False)[1][group] if apart.any() else group
-    members: dict[int, list[int]] = {}
-    for content, number in zip(rows, group.tolist(), strict=True):
-        members.setdefault(number, []).extend(content)
-    looks = np.bincount(group)
-    return [found_rows for number, found_rows in members.items() if looks[number] > 1]
+def _near(
+    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int32], on_progress: Progress
+) -> Iterable[list[int]]:
+    """Rows in groups of contents that look alike. An image smaller than its thumbnail is like no other."""
+    large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
+    members: dict[int, list[Sequence[int]]] = {}
+    leaders = near.leaders(
+        thumbnails[[rows[0] for rows in large]], lambda done, of: on_progress("Comparing images", done, of)
+    )
+    for rows, leader in zip(large, leaders.tolist(), strict=True):
+        members.setdefault(leader, []).append(rows)
+    return [[row for rows in group for row in rows] for group in members.values() if len(group) > 1]

@@ -1,5 +1,6 @@
 """The command line: parse, make one library call, print. Heavy imports stay inside the command that needs them."""
 
+import io
 import json as jsonlib
 import os
 import shlex
@@ -91,6 +92,7 @@ def check(
     images: Path,
     *,
     labels: Path | None = None,
+    folders: Literal["classes", "ignore"] = "classes",
     unlabelled: str = "unlabelled",
     unlisted: Literal["error", "unlabelled", "ignore"] = "error",
     extra_columns: Literal["error", "ignore"] = "error",
@@ -118,6 +120,8 @@ def check(
         A folder of images.
     labels
         A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth.
+    folders
+        Whether folders are classes or mean nothing.
     unlabelled
         Name of the folder whose images have no label.
     unlisted
@@ -140,12 +144,13 @@ def check(
     found = read_images(
         images,
         labels=labels,
+        folders=folders,
         unlabelled=unlabelled,
         unlisted=unlisted,
         extra_columns=extra_columns,
         need_labels=False,
     )
-    with _bar("Checking images") as on_progress:
+    with _bar() as on_progress:
         health = check(found, tiny=tiny, max_pixels=max_pixels, workers=workers, on_progress=on_progress)
     if json:
         print(jsonlib.dumps(asdict(health), indent=2))
@@ -192,7 +197,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+def _bar() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that draws a bar with the time left, on stderr, where stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda *_: None
@@ -202,8 +207,14 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        task = progress.add_task("", total=None)
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what != progress.tasks[0].description:
+                progress.reset(task, description=what)
+            progress.update(task, completed=done, total=total)
+
+        yield on_progress
 
 
 def main(tokens: Sequence[str] | None = None) -> int:
@@ -211,6 +222,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed, 2 bad usage or input, 3 done but files were left out, 130 interrupted.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names are shown as far as the encoding goes
     try:
         code = app(sys.argv[1:] if tokens is None else tokens)
         print(end="", flush=True)  # a reader that has gone away shows here, not while Python shuts down

@@ -1,7 +1,7 @@
 """ImageSet: which images there are, which of them are labelled, and how."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -64,14 +64,23 @@ class ImageSet:
         return self.paths[row] if self.pixels is None else self.pixels[row]
 
     def select(self, rows: NDArray[np.bool_]) -> "ImageSet":
-        """The images of a mask, in the same order. Classes without an image left are dropped."""
+        """The images of a mask, in the same order. Classes stay and keep their numbers, also without an image left."""
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
             raise InputError(
                 f"rows must be a mask, one boolean for each of {len(self):,} images, "
                 f"got {rows.dtype} of shape {rows.shape}."
             )
-        return self._with(self.labels, self.validation, rows)
+        picked = np.flatnonzero(rows)
+        return replace(
+            self,
+            files=tuple(self.files[i] for i in picked),
+            paths=tuple(self.paths[i] for i in picked) if self.pixels is None else (),
+            pixels=None if self.pixels is None else self.pixels[picked],
+            labels=self.labels[picked],
+            truth=self.truth[picked],
+            validation=self.validation[picked],
+        )
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
         """A benchmark's split of a set whose truth is known: a fraction of the old classes' images keep a label.
@@ -94,7 +103,9 @@ class ImageSet:
         labels = np.full(len(self), -1)
         labels[kept] = self.truth[kept]
         labels[self.validation] = self.truth[self.validation]
-        return self._with(labels, self.validation, is_old | ~self.validation)
+        stay = is_old | ~self.validation
+        labels[~stay] = -1
+        return self.select(stay)._relabelled(labels[stay])
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":
         """Move a fraction of the labelled images of each class to validation, rounded down, so that each keeps some."""
@@ -109,7 +120,7 @@ class ImageSet:
             validation[generator.choice(rows, size=int(fraction * len(rows)), replace=False)] = True
         if validation.sum() == self.validation.sum():
             raise InputError(f"fraction must hold out at least one image, got {fraction}: every class is too small.")
-        return self._with(self.labels, validation, np.ones(len(self), dtype=bool))
+        return replace(self, validation=validation)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """One row per image: file_name, label, truth and split; missing where not known."""
@@ -156,17 +167,16 @@ class ImageSet:
             )
         return sorted({number[name] for name in old})
 
-    def _with(self, labels: NDArray[np.int64], validation: NDArray[np.bool_], rows: NDArray[np.bool_]) -> "ImageSet":
-        """The rows of a mask under other labels (numbers of `_names`), with the classes these labels make known."""
+    def _relabelled(self, labels: NDArray[np.int64]) -> "ImageSet":
+        """The same images under other labels (numbers of `_names`), with the classes these labels make known."""
         names = (*self._names, None)
-        picked = np.flatnonzero(rows)
         return image_set(
-            [self.files[i] for i in picked],
-            paths=[self.paths[i] for i in picked] if self.pixels is None else (),
-            pixels=None if self.pixels is None else self.pixels[picked],
-            labels=[names[i] for i in labels[picked]],
-            truth=[names[i] for i in self.truth[picked]],
-            validation=validation[picked],
+            self.files,
+            paths=self.paths,
+            pixels=self.pixels,
+            labels=[names[i] for i in labels],
+            truth=[names[i] for i in self.truth],
+            validation=self.validation,
             order=self._names,
             ignored=self.ignored,
         )

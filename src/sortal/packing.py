@@ -15,7 +15,7 @@ write the same bytes to the same places.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,12 +31,11 @@ from sortal.pixels import LASTING, OF_THE_FILE, Quarantined, Reason, UnreadableE
 from sortal.seen import Seen, Stamp, stamp_of
 from sortal.segments import Place, Segment
 from sortal.store import PixelStore
-from sortal.workers import Job, Values, run
+from sortal.workers import Job, Progress, Values, run
 
 FORMAT = 1  # of the files; another number is another folder
 COMMIT = 2.0  # seconds between commits: what a kill can cost
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Troubles: TypeAlias = dict[int, tuple[Reason, str]]  # by row: why it could not be read this time, and the detail
 
 

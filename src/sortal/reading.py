@@ -11,12 +11,14 @@ from unicodedata import normalize
 
 from numpy.typing import NDArray
 
-from sortal import folders, tables
+from sortal import tables
 from sortal.errors import InputError, listing
+from sortal.folders import EXTENSIONS, find
 from sortal.images import ImageSet, image_set
 
 UNLABELLED = "unlabelled"
 Unlisted = Literal["error", "unlabelled", "ignore"]
+Folders = Literal["classes", "ignore"]
 Column: TypeAlias = Sequence[Any] | NDArray[Any]
 
 
@@ -25,6 +27,7 @@ def read_images(
     *,
     labels: str | os.PathLike[str] | Column | None = None,
     truth: Column | None = None,
+    folders: Folders = "classes",
     unlabelled: str = UNLABELLED,
     unlisted: Unlisted = "error",
     extra_columns: Literal["error", "ignore"] = "error",
@@ -32,7 +35,8 @@ def read_images(
 ) -> ImageSet:
     """Images and their labels, from a folder, from a folder and a table, or from a list.
 
-    A folder alone: each folder in it is a class; images in the folder `unlabelled`, and loose ones, have no label.
+    A folder alone: each folder in it is a class; images in the folder `unlabelled`, and loose ones, have no label. With
+    `folders="ignore"` none has.
     A folder and a table (`labels` is its path): the table names each image of the folder, however nested, and its
     label, empty where there is none; `unlisted` says what becomes of images it does not name, `extra_columns` of
     columns other than file_name, label and truth. A list of paths: `labels` and `truth` are lists beside it.
@@ -42,6 +46,8 @@ def read_images(
     """
     if unlisted not in get_args(Unlisted):
         raise InputError(f"unlisted must be 'error', 'unlabelled' or 'ignore', got {unlisted!r}.")
+    if folders not in get_args(Folders):
+        raise InputError(f"folders must be 'classes' or 'ignore', got {folders!r}.")
     if isinstance(source, str | os.PathLike):
         if not os.fspath(source):
             raise InputError("The image folder must be named, got ''. The current folder is '.'.")
@@ -51,7 +57,7 @@ def read_images(
             )
         folder = Path(source)
         if labels is None:
-            images = _from_folder(folder, unlabelled)
+            images = _from_folder(folder, folders == "classes", unlabelled)
         elif isinstance(labels, str | os.PathLike):
             images = _from_table(folder, tables.read(Path(labels), extra_columns=extra_columns), unlisted)
         else:
@@ -60,7 +66,7 @@ def read_images(
             )
         if not images.files:
             raise InputError(
-                f"The folder {str(folder)!r} must hold at least one image ({', '.join(sorted(folders.EXTENSIONS))}), "
+                f"The folder {str(folder)!r} must hold at least one image ({', '.join(sorted(EXTENSIONS))}), "
                 f"got none{f', but {listing(images.ignored)}' if images.ignored else ''}."
             )
     else:
@@ -77,9 +83,9 @@ def _advice(images: ImageSet) -> str:
     return "Put the images of a class into a folder named after it, or pass a table of labels."
 
 
-def _from_folder(folder: Path, unlabelled: str) -> ImageSet:
-    names, ignored = folders.find(folder)
-    within = [normalize("NFC", name.partition("/")[0]) if "/" in name else None for name in names]
+def _from_folder(folder: Path, are_classes: bool, unlabelled: str) -> ImageSet:
+    names, ignored = find(folder)
+    within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in names]
     if unlabelled == UNLABELLED:
         nameless = {name for name in within if name is not None and name.casefold() in (UNLABELLED, "unlabeled")}
     else:
@@ -93,13 +99,13 @@ def _from_folder(folder: Path, unlabelled: str) -> ImageSet:
     return image_set(
         names,
         paths=[os.path.join(folder, name) for name in names],
-        labels=[None if name in nameless else tables.as_name(name) for name in within],
+        labels=[None if name in nameless or name == "-1" else name for name in within],
         ignored=ignored,
     )
 
 
 def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
-    images, others = folders.find(folder)
+    images, others = find(folder)
     found = _locate(table.file_name, folder, [*images, *others])
     if missing := [name for name, at in zip(table.file_name, found, strict=True) if at is None]:
         raise InputError(

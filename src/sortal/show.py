@@ -48,28 +48,17 @@ def health(found: "Health", tiny: int) -> None:
     _duplicates("One image labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _files("Unreadable, left out of every run", [(bad.file, f"{bad.reason}: {bad.detail}") for bad in found.unreadable])
     _duplicates("The same image several times", found.duplicates, "same")
+    if found.near_duplicates is None:
+        _line("\nNear-duplicates were not searched for: there are too many images.")
     for kind in ("two labels", "labelled and unlabelled", "same"):
-        _duplicates(
-            f"Nearly the same image, {kind if kind != 'same' else 'several times'}", found.near_duplicates, kind
-        )
+        title = f"Nearly the same image, {'several times' if kind == 'same' else kind}"
+        _duplicates(title, found.near_duplicates or (), kind, " ≈ ")
     _files(f"Tiny, shorter side below {tiny} pixels", [(file, "") for file in found.tiny])
     _files("Rotated by EXIF, shown upright", [(file, "") for file in found.rotated])
     _files("More than 8 bits a channel, scaled to 8", [(file, "") for file in found.deep])
     _files("No images by their extension, ignored", [(file, "") for file in found.ignored])
-    if not any(_findings(found)):
-        _line("\nNothing to report.")
-
-
-def _findings(found: "Health") -> tuple[Sequence[object], ...]:
-    return (
-        found.unreadable,
-        found.duplicates,
-        found.near_duplicates,
-        found.tiny,
-        found.rotated,
-        found.deep,
-        found.ignored,
-    )
+    if not any((found.unreadable, found.duplicates, found.near_duplicates, found.tiny, found.rotated, found.deep)):
+        _line("\nNothing is wrong with them.")
 
 
 def _classes(found: "Health") -> None:

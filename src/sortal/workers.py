@@ -28,6 +28,7 @@ from sortal.images import Source
 from sortal.pixels import UnreadableError
 
 Values: TypeAlias = dict[str, Any]  # what JSON can hold
+Progress: TypeAlias = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
 Task: TypeAlias = Callable[[Source, Values], Values]  # (what to read, options of the run and of the job) -> result
 
 PATIENCE = 300.0  # seconds for one image, after which the process is killed
