@@ -42,6 +42,7 @@ def test_a_healthy_folder(tmp_path: Path) -> None:
             ClassCount(name="b", images=1, unreadable=0),
             ClassCount(name=None, images=2, unreadable=0),
         ),
+        alike_names=(),
         unreadable=(),
         duplicates=(),
         near_duplicates=(),
@@ -51,6 +52,13 @@ def test_a_healthy_folder(tmp_path: Path) -> None:
         ignored=(),
     )
     assert found.contradictions == 0
+
+
+def test_classes_whose_names_are_nearly_the_same(tmp_path: Path) -> None:
+    names = ("Rose", "rose", "tea rose", "tea_ROSE", " tea  rose", "tulip")
+    for seed, name in enumerate(names):
+        save(tmp_path / name / "1.png", picture(seed))
+    assert examined(tmp_path).alike_names == ((" tea  rose", "tea rose", "tea_ROSE"), ("Rose", "rose"))
 
 
 def test_unreadable_files_are_named_and_counted_in_their_class(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import sortal
-from sortal import check, cli
+from sortal import check, cli, show
 from sortal.demo import DemoResult
 from sortal.errors import SortalError
 from sortal.metrics import Accuracy
@@ -75,12 +75,26 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{sortal.__version__}\n"
 
 
-@pytest.mark.parametrize("tokens", [["--help"], ["demo", "--help"], []])
-def test_help_has_examples(tokens: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "example"),
+    [
+        ([], "sortal demo  "),
+        (["--help"], "sortal demo  "),
+        (["demo", "--help"], "sortal demo --k auto"),
+        (["check", "--help"], "sortal check photos --labels labels.csv"),
+        (["sample", "--help"], "sortal sample digits OUT"),
+    ],
+)
+def test_help_has_examples(tokens: list[str], example: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(tokens) == 0
     out = capsys.readouterr().out
     assert out.startswith("Usage: sortal")
-    assert "sortal demo --k auto" in out
+    assert example in out.split("Examples:")[1]
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "sortal", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sortal.__version__}\n"
 
 
 @pytest.mark.parametrize("token", ["--help", "--version"])
@@ -157,7 +171,7 @@ def test_check_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         "dog                 1",
         "(unlabelled)        1",
         "",
-        "No images by their extension, ignored: 1",
+        "Ignored, not in a format that is read: 1",
         "  notes.txt",
         "",
         "Nothing is wrong with them.",
@@ -169,7 +183,9 @@ def test_check_goes_on_without_unreadable_files_and_exits_3(tmp_path: Path, caps
     (tmp_path / "dog" / "2\n[red].jpg").write_text("no image")
     assert cli.main(["check", str(tmp_path)]) == 3
     out = capsys.readouterr().out
-    assert "Unreadable, left out of every run: 1\n  dog/2\\n[red].jpg  not an image: none of JPEG" in out
+    assert out.startswith("5 images: 4 labelled in 2 classes, 1 unlabelled. 1 cannot be read.\n")
+    assert "left out of every run (exit code 3): 1\n  not an image: none of JPEG" in out
+    assert "GIF\n    dog/2\\n[red].jpg\n" in out
     assert "dog                 2            1\n" in out
     assert cli.main(["check", str(tmp_path), "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["unreadable"][0]["file"] == "dog/2\n[red].jpg"
@@ -180,7 +196,47 @@ def test_check_of_an_image_under_two_labels_exits_1(tmp_path: Path, capsys: pyte
     (tmp_path / "dog" / "2.png").write_bytes((tmp_path / "cat" / "2.png").read_bytes())
     (tmp_path / "dog" / "3.png").touch()  # an unreadable one beside it does not make it better
     assert cli.main(["check", str(tmp_path)]) == 1
-    assert "One image under two labels: 1\n  cat/2.png (cat) = dog/2.png (dog)\n" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "One image under two labels (exit code 1); keep one of them: 1\n  cat/2.png (cat) = dog/2.png (dog)\n" in out
+
+
+def test_each_label_of_a_group_is_shown_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    for name in [*(f"cat/{number}.png" for number in range(10, 20)), "dog/x.png", "unlabelled/y.png"]:
+        (tmp_path / name).write_bytes((tmp_path / "cat" / "1.png").read_bytes())
+    assert cli.main(["check", str(tmp_path)]) == 1
+    shown = "cat/1.png (cat) = dog/x.png (dog) = unlabelled/y.png (unlabelled) = cat/10.png (cat) and 9 more"
+    assert shown in capsys.readouterr().out
+
+
+def test_unreadable_files_are_listed_by_reason_and_not_without_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some_images(tmp_path)
+    for number in range(8):
+        (tmp_path / f"{number}.png").touch()
+        (tmp_path / f"{number}.jpg").write_text("text")
+    assert cli.main(["check", str(tmp_path)]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("Cannot be read and left out of every run (exit code 3): 16")
+    assert lines[start + 1].startswith("  not an image")
+    assert lines[start + 2 : start + 10] == [f"    {number}.jpg" for number in range(8)]
+    assert lines[start + 10 : start + 14] == [
+        "  empty: 0 bytes",
+        "    0.png",
+        "    1.png",
+        "  … and 6 more; --json lists all",
+    ]
+
+
+def test_what_is_true_of_all_images_is_not_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    assert cli.main(["check", str(tmp_path), "--tiny", "41"]) == 0
+    assert "Tiny, shorter side below 41 pixels: all 4\n" in capsys.readouterr().out
+
+
+def test_bytes_of_names_are_shown() -> None:
+    assert show.plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
 
 
 def test_check_with_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +248,9 @@ def test_check_with_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "unknown columns: 'who'" in capsys.readouterr().err
     tokens += ["--extra-columns", "ignore"]
     assert cli.main(tokens) == 2
-    assert "2 have none: 'dog/1.png', 'unlabelled/x.png'" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "2 have none: 'dog/1.png', 'unlabelled/x.png'" in err
+    assert "are unlabelled (--unlisted unlabelled) or left out (--unlisted ignore)" in err
     assert cli.main([*tokens, "--unlisted", "unlabelled"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(count["name"], count["images"]) for count in found["classes"]] == [("tom", 1), (None, 3)]
@@ -322,9 +380,10 @@ def test_own_errors_exit_2_without_traceback(
     assert capsys.readouterr() == ("", "sortal: error: k must be at least 5 (the labelled classes), got 2.\n")
 
 
-def test_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fail_with(monkeypatch, KeyboardInterrupt())
     assert cli.main(["demo"]) == 130
+    assert capsys.readouterr() == ("", "sortal: interrupted\n")
 
 
 def test_unexpected_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -1076,3 +1076,22 @@ def test_real_images(tmp_path: Path) -> None:
     for row, crop in zip(rows, store.crops(rows, tops, lefts, 224), strict=True):
         whole = expected(images.paths[row], 256)
         np.testing.assert_array_equal(crop, whole[tops[row] :, lefts[row] :][:224, :224])
+
+
+def test_what_is_no_set_and_no_budget(tmp_path: Path) -> None:
+    wrong: Any = "photos"
+    with pytest.raises(InputError, match=r"images must be an ImageSet, got str\. Pass read_images"):
+        pack(wrong, tmp_path)
+    with pytest.raises(InputError, match="budget must be a whole number of bytes, got '50GB'"):
+        pack(fill(tmp_path / "images", 1), tmp_path / "store", budget=cast(int, "50GB"))
+
+
+def test_a_store_shows_itself(tmp_path: Path, inline: Inline) -> None:
+    fill(tmp_path / "images", 3)
+    (tmp_path / "images" / "x.png").touch()
+    store = pack(read(tmp_path / "images"), tmp_path / "store", settings=SMALL)
+    assert repr(store) == "<PixelStore: 4 images, 3 stored, 1 in quarantine>"
+    with pytest.raises(InputError, match="in row 3, 0 × 0 pixels; it could not be read, see quarantine"):
+        store.crops([3], [0], [0], 8)
+    with pytest.raises(InputError, match="size must be at least 1, got 0"):
+        store.crops([0], [0], [0], 0)

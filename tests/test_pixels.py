@@ -5,7 +5,9 @@ import os
 import random
 import signal
 import string
+import struct
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -563,3 +565,19 @@ def test_flipped_bytes_cause_nothing_else_than_refusal(name: str) -> None:
         if isinstance(found, Picture):
             shape = (found.width, found.height) if side is None else resized(found.width, found.height, side)
             assert found.rgb.shape == (*shape[::-1], 3)
+
+
+def test_pictures_of_phones_are_told_apart() -> None:
+    with pytest.raises(UnreadableError) as caught:
+        pixels.decode(b"\0\0\0\x18ftypheic" + bytes(100))
+    assert (caught.value.reason, caught.value.detail) == ("not an image", "HEIC, AVIF or a film; save it as JPEG")
+
+
+@pytest.mark.parametrize("side", [9_000, 60_000])  # above our limit, and above Pillow's own
+def test_too_large_names_our_limit(side: int) -> None:
+    header = struct.pack(">II5B", side, side, 8, 0, 0, 0, 0)
+    chunk = b"IHDR" + header
+    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk)) + b"\0\0\0\0IDAT"
+    with pytest.raises(UnreadableError, match="pixels; the limit is 80,000,000") as caught:
+        pixels.size(data)
+    assert caught.value.reason == "too large"

@@ -793,3 +793,11 @@ def test_folders_that_mean_nothing(tmp_path: Path) -> None:
 def test_spaces_around_the_name_of_a_folder_are_part_of_it(tmp_path: Path) -> None:
     images = read_images(plant(tmp_path, "oak/1.jpg", " oak/2.jpg"))
     assert images.classes == (" oak", "oak")
+
+
+@pytest.mark.parametrize("name", ["1.jpg", "a/1.png", "A\\\\1", "elsewhere/1.JPEG"])
+def test_what_may_have_been_meant_is_told(name: str, tmp_path: Path) -> None:
+    plant(tmp_path / "root", "a/1.jpg", "a/2.jpg")
+    table = tmp_path / "t.csv"
+    table.write_text(f"file_name,label\n{name},cat\na/2.jpg,\n")
+    refused(r"1 of 2 do not: .*\. There is 'a/1\.jpg'\.", tmp_path / "root", labels=table)

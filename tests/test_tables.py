@@ -365,7 +365,7 @@ def test_an_unreadable_table(tmp_path: Path) -> None:
     [("t.csv", ""), ("t.csv", "\n\n"), ("t.csv", "\ufeff"), ("t.tsv", ""), ("t.jsonl", ""), ("t.jsonl", "\n \n")],
 )
 def test_an_empty_table(tmp_path: Path, name: str, content: str) -> None:
-    refused(put(tmp_path, content, name), "'file_name', 'label' is missing. Its columns are: none")
+    refused(put(tmp_path, content, name), "not there: 'file_name', 'label'. Its columns are: none")
 
 
 @pytest.mark.parametrize(
@@ -381,12 +381,12 @@ def test_an_empty_table(tmp_path: Path, name: str, content: str) -> None:
     ],
 )
 def test_a_missing_column(tmp_path: Path, name: str, content: str, missing: str, found: str) -> None:
-    message = refused(put(tmp_path, content, name), f"must have the columns file_name and label; {missing} is missing")
+    message = refused(put(tmp_path, content, name), f"must have the columns file_name and label; not there: {missing}")
     assert f"{found}." in message
 
 
 def test_a_missing_column_of_parquet(tmp_path: Path) -> None:
-    refused(put_parquet(tmp_path, path=["a"], label=["b"]), "'file_name' is missing. Its columns are: 'path', 'label'")
+    refused(put_parquet(tmp_path, path=["a"], label=["b"]), "not there: 'file_name'. Its columns are: 'path', 'label'")
 
 
 EXTRA = [
@@ -591,3 +591,9 @@ def test_file_names_that_are_not_utf8_are_written_as_they_are_stored(tmp_path: P
 def test_columns_of_unequal_length_are_our_mistake(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="shorter"):
         tables.write(tmp_path / "t.csv", {"file_name": ["a", "b"], "label": ["x"]})
+
+
+def test_rows_that_spreadsheets_leave_empty_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("file_name,label\na.jpg,cat\n,\n\n,\n")
+    assert list(tables.read(path).file_name) == ["a.jpg"]

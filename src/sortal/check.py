@@ -46,6 +46,7 @@ class Health:
     images: int
     labelled: int
     classes: tuple[ClassCount, ...]  # known classes in their order, then the unlabelled
+    alike_names: tuple[tuple[str, ...], ...]  # classes whose names differ only in case and spaces
     unreadable: tuple[Quarantined, ...]
     duplicates: tuple[Duplicates, ...]  # by content, the worst first
     near_duplicates: tuple[Duplicates, ...] | None  # by looks, the worst first; None where there are too many images
@@ -98,6 +99,7 @@ def check(
         images=n,
         labelled=int((images.labels >= 0).sum()),
         classes=_counts(images, sorted(unreadable)),
+        alike_names=_alike_names(images.classes),
         unreadable=tuple(unreadable[row] for row in sorted(unreadable)),
         duplicates=_groups(images, same),
         near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress)) if n <= near.MOST else None,
@@ -130,6 +132,13 @@ def _counts(images: ImageSet, unreadable: Sequence[int]) -> tuple[ClassCount, ..
 
     columns = zip((*images.classes, None), count(images.labels), count(images.labels[list(unreadable)]), strict=True)
     return tuple(ClassCount(name=name, images=there, unreadable=bad) for name, there, bad in columns)
+
+
+def _alike_names(classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    groups: dict[str, list[str]] = {}
+    for name in classes:
+        groups.setdefault(" ".join(name.casefold().replace("_", " ").split()), []).append(name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
 def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicates, ...]:

@@ -3,6 +3,7 @@
 import io
 import json as jsonlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +22,27 @@ HELP = "Sortal sorts partly labelled images into classes: the ones you have name
 # Line breaks here, and after the first paragraph of a command's docstring, are printed as they stand: 80 columns.
 EXAMPLES = """\
 Examples:
-  sortal demo                  find ten digits, five of them never named
-  sortal demo --k auto         the same, without being told that there are ten
-  sortal demo --labelled 0.1   with fewer labels
-  sortal demo --json           the result as JSON
   sortal check photos          what is in a folder of images, and what is wrong
   sortal sample digits OUT     images to try things on
+  sortal demo                  find ten digits, five of them never named
+"""
+CHECK_EXAMPLES = """\
+Examples:
+  sortal check photos
+  sortal check photos --labels labels.csv --unlisted unlabelled
+  sortal check photos --json > report.json
+"""
+SAMPLE_EXAMPLES = """\
+Examples:
+  sortal sample digits OUT
+  sortal check OUT --labels OUT/labels.csv
+"""
+DEMO_EXAMPLES = """\
+Examples:
+  sortal demo
+  sortal demo --k auto         without being told that there are ten
+  sortal demo --labelled 0.1   with fewer labels
+  sortal demo --json           the result as JSON
 """
 
 app = App(
@@ -43,7 +59,7 @@ app = App(
 )
 
 
-@app.command
+@app.command(help_epilogue=DEMO_EXAMPLES)
 def demo(
     *,
     k: Annotated[int | Literal["auto"], Parameter(metavar="INT|auto", show_choices=False)] = 10,
@@ -87,7 +103,7 @@ def demo(
         show.demo(result)
 
 
-@app.command
+@app.command(help_epilogue=CHECK_EXAMPLES)
 def check(
     images: Path,
     *,
@@ -141,16 +157,16 @@ def check(
     from sortal.check import check
     from sortal.reading import read_images
 
-    found = read_images(
-        images,
-        labels=labels,
-        folders=folders,
-        unlabelled=unlabelled,
-        unlisted=unlisted,
-        extra_columns=extra_columns,
-        need_labels=False,
-    )
     with _bar() as on_progress:
+        found = read_images(
+            images,
+            labels=labels,
+            folders=folders,
+            unlabelled=unlabelled,
+            unlisted=unlisted,
+            extra_columns=extra_columns,
+            need_labels=False,
+        )
         health = check(found, tiny=tiny, max_pixels=max_pixels, workers=workers, on_progress=on_progress)
     if json:
         print(jsonlib.dumps(asdict(health), indent=2))
@@ -159,7 +175,7 @@ def check(
     return 1 if health.contradictions else 3 if health.unreadable else 0
 
 
-@app.command
+@app.command(help_epilogue=SAMPLE_EXAMPLES)
 def sample(name: Literal["digits"], out: Path, *, labelled: float = 0.5, seed: int = 0) -> None:
     """Write a built-in sample as image files and a table of labels.
 
@@ -207,7 +223,7 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=None)
+        task = progress.add_task("Looking for images", total=None)
 
         def on_progress(what: str, done: int, total: int) -> None:
             if what != progress.tasks[0].description:
@@ -231,8 +247,10 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         return _complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.")
     except SortalError as error:
-        return _complain(str(error))
+        # Errors name options as they are in Python: unlisted='ignore'.
+        return _complain(re.sub(r"\b([a-z_]+)='(\w+)'", lambda m: f"--{m[1].replace('_', '-')} {m[2]}", str(error)))
     except KeyboardInterrupt:
+        print("sortal: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush of all succeeds

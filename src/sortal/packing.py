@@ -73,6 +73,10 @@ def pack(
     `budget` is the most bytes of pixels the store may hold, under all settings; without one, what the disk has free. It
     is checked before any pixel is written. Images that cannot be read end up in `quarantine`.
     """
+    if not isinstance(images, ImageSet):
+        raise InputError(f"images must be an ImageSet, got {type(images).__name__}. Pass read_images(...).")
+    if budget is not None and not isinstance(budget, int):
+        raise InputError(f"budget must be a whole number of bytes, got {budget!r}.")
     settings = settings or Settings()
     home = Path(folder) / settings.key
     with _writing(home):

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import io
 import os
+import re
 import stat
 import threading
 import warnings
@@ -216,11 +217,10 @@ def _guarded() -> Iterator[None]:
         raise
     except MemoryError:
         raise UnreadableError("no memory", "not enough memory to decode it") from None
-    except Image.DecompressionBombError as error:
-        raise UnreadableError("too large", str(error)) from None
     except Exception as error:  # decoders raise nearly every kind on damaged input
         text = " ".join(str(error).split()) or type(error).__name__
-        raise UnreadableError(_reason(text.lower()), text) from None
+        reason = _reason(text.lower())
+        raise UnreadableError(reason, text.removeprefix(f"{reason} ")) from None
 
 
 def _reason(text: str) -> Reason:
@@ -239,7 +239,13 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     try:
         with _limit_of_pillow_above(max_pixels):
             image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        claimed = re.search(r"\d+", str(error))
+        number = f"{int(claimed[0]):,} pixels" if claimed else "too many pixels"
+        raise UnreadableError("too large", f"{number}; the limit is {max_pixels:,}") from None
     except UnidentifiedImageError:
+        if data[4:8] == b"ftyp":
+            raise UnreadableError("not an image", "HEIC, AVIF or a film; save it as JPEG") from None
         if data.startswith(TIFFS) and (kind := _kind(data)):
             raise UnreadableError("unsupported", kind) from None
         if data.startswith(SIGNATURES):

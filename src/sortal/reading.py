@@ -110,7 +110,7 @@ def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
     if missing := [name for name, at in zip(table.file_name, found, strict=True) if at is None]:
         raise InputError(
             f"Every row of {str(table.path)!r} must name a file of {str(folder)!r}, by its path within that folder; "
-            f"{len(missing):,} of {len(found):,} do not: {listing(missing)}. Correct the table or the folder."
+            f"{len(missing):,} of {len(found):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
         )
     at = [name for name in found if name is not None]
     _check_once(f"The table {str(table.path)!r}", at, table.label)
@@ -173,6 +173,13 @@ def _locate(wanted: Sequence[str], folder: Path, there: Collection[str]) -> list
         return candidates[0] if len(candidates) == 1 else None
 
     return [one(name) for name in wanted]
+
+
+def _guess(name: str, there: Sequence[str]) -> str:
+    """What may have been meant by the name of a file that is not there."""
+    stem = posixpath.splitext(posixpath.basename(name.replace("\\", "/")))[0].casefold()
+    alike = [other for other in there if posixpath.splitext(posixpath.basename(other))[0].casefold() == stem]
+    return f"There is {listing(alike)}." if alike else "Correct the table or the folder."
 
 
 def _same(one: str | Path, other: Path) -> bool:

@@ -1,6 +1,6 @@
 """What the command line shows of a result, as text for people."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -10,9 +10,11 @@ from rich.table import Table
 if TYPE_CHECKING:
     from sortal.check import ClassCount, Duplicates, Health
     from sortal.demo import DemoResult
+    from sortal.pixels import Quarantined
 
 CLASSES = 24  # as many are listed; of more, those with most and those with fewest images
 FILES = 10  # of each finding
+MEMBERS = 4  # of each group of duplicates
 
 
 def demo(result: "DemoResult") -> None:
@@ -39,25 +41,28 @@ def _span(classes: Sequence[int]) -> str:
 
 def health(found: "Health", tiny: int) -> None:
     """The counts, then the findings, the worst first."""
+    bad = f" {len(found.unreadable):,} cannot be read." if found.unreadable else ""
     _line(
         f"{found.images:,} images: {found.labelled:,} labelled in {len(found.classes) - 1:,} classes, "
-        f"{found.images - found.labelled:,} unlabelled.\n"
+        f"{found.images - found.labelled:,} unlabelled.{bad}\n"
     )
     _classes(found)
-    _duplicates("One image under two labels", found.duplicates, "two labels")
+    _list("Classes whose names differ only in case and spaces", [" = ".join(map(plain, g)) for g in found.alike_names])
+    _duplicates("One image under two labels (exit code 1); keep one of them", found.duplicates, "two labels")
     _duplicates("One image labelled and unlabelled", found.duplicates, "labelled and unlabelled")
-    _files("Unreadable, left out of every run", [(bad.file, f"{bad.reason}: {bad.detail}") for bad in found.unreadable])
+    _unreadable(found.unreadable)
     _duplicates("The same image several times", found.duplicates, "same")
     if found.near_duplicates is None:
         _line("\nNear-duplicates were not searched for: there are too many images.")
     for kind in ("two labels", "labelled and unlabelled", "same"):
         title = f"Nearly the same image, {'several times' if kind == 'same' else kind}"
         _duplicates(title, found.near_duplicates or (), kind, " ≈ ")
-    _files(f"Tiny, shorter side below {tiny} pixels", [(file, "") for file in found.tiny])
-    _files("Rotated by EXIF, shown upright", [(file, "") for file in found.rotated])
-    _files("More than 8 bits a channel, scaled to 8", [(file, "") for file in found.deep])
-    _files("No images by their extension, ignored", [(file, "") for file in found.ignored])
-    if not any((found.unreadable, found.duplicates, found.near_duplicates, found.tiny, found.rotated, found.deep)):
+    _files(f"Tiny, shorter side below {tiny} pixels", found.tiny, found.images)
+    _files("Rotated by EXIF, shown upright", found.rotated, found.images)
+    _files("More than 8 bits a channel, scaled to 8", found.deep, found.images)
+    _files("Ignored, not in a format that is read", found.ignored)
+    odd = (found.tiny, found.rotated, found.deep)
+    if found.labelled and not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd)):
         _line("\nNothing is wrong with them.")
 
 
@@ -91,17 +96,50 @@ def _duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str
     chosen = [group for group in groups if group.kind == kind]
     rows = []
     for group in chosen:
-        members = [
-            f"{plain(file)} ({plain(label) if label is not None else 'unlabelled'})"
-            for file, label in zip(group.files, group.labels, strict=True)
-        ]
-        rest = f" and {len(members) - 4:,} more" if len(members) > 4 else ""
-        rows.append(sign.join(members[:4]) + rest)
+        members = sorted(zip(group.files, group.labels, strict=True), key=_first_of_its_label(group.labels))
+        named = [f"{plain(file)} ({'unlabelled' if label is None else plain(label)})" for file, label in members]
+        rest = f" and {len(named) - MEMBERS:,} more" if len(named) > MEMBERS else ""
+        rows.append(sign.join(named[:MEMBERS]) + rest)
     _list(title, rows)
 
 
-def _files(title: str, files: Sequence[tuple[str, str]]) -> None:
-    _list(title, [f"{plain(file)}  {plain(note)}".rstrip() for file, note in files])
+def _first_of_its_label(labels: Sequence[str | None]) -> Callable[[tuple[str, str | None]], bool]:
+    """A key that puts one file of each label in front, in their order, so that what disagrees is seen."""
+    left = set(labels)
+
+    def comes_later(member: tuple[str, str | None]) -> bool:
+        label = member[1]
+        if label in left:
+            left.remove(label)
+            return False
+        return True
+
+    return comes_later
+
+
+def _unreadable(files: "Sequence[Quarantined]") -> None:
+    """By reason, so that each is told once."""
+    if not files:
+        return
+    _line(f"\nCannot be read and left out of every run (exit code 3): {len(files):,}")
+    reasons: dict[str, list[str]] = {}
+    for bad in files:
+        reasons.setdefault(f"{bad.reason}: {bad.detail}", []).append(plain(bad.file))
+    shown = 0
+    for reason, names in reasons.items():
+        if shown < FILES:
+            _line(f"  {plain(reason)}")
+            for name in names[: FILES - shown]:
+                _line(f"    {name}")
+            shown += len(names[: FILES - shown])
+    _more(len(files) - shown)
+
+
+def _files(title: str, files: Sequence[str], of: int = 0) -> None:
+    if files and len(files) == of:
+        _line(f"\n{title}: all {of:,}")
+    else:
+        _list(title, [plain(file) for file in files])
 
 
 def _list(title: str, rows: Sequence[str]) -> None:
@@ -110,13 +148,21 @@ def _list(title: str, rows: Sequence[str]) -> None:
     _line(f"\n{title}: {len(rows):,}")
     for row in rows[:FILES]:
         _line(f"  {row}")
-    if len(rows) > FILES:
-        _line(f"  … and {len(rows) - FILES:,} more; --json lists all")
+    _more(len(rows) - FILES)
+
+
+def _more(count: int) -> None:
+    if count > 0:
+        _line(f"  … and {count:,} more; --json lists all")
 
 
 def plain(text: str) -> str:
-    """Text that cannot disturb a terminal: what is not printable is escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """Text that cannot disturb a terminal: what is not printable is escaped; bytes that are no UTF-8 are shown."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    return f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode()
 
 
 def _table(first: str, *others: str) -> Table:

@@ -27,10 +27,11 @@ def check(home: Path, sizes: Sequence[int], budget: int | None) -> None:
             )
     free = shutil.disk_usage(home).free
     if needed > free - MARGIN:
-        needs, has = _for_people(needed, free)
+        needs, has = _for_people(needed + MARGIN, free)
         raise InputError(
-            f"The pixel store in {str(home.parent)!r} needs {needs} more ({what}); the disk has {has} free, "
-            f"of which {_for_people(MARGIN)[0]} stay free. Make room, use another folder, {WAY_OUT}."
+            f"The pixel store in {str(home.parent)!r} needs {_for_people(needed)[0]} more ({what}), and "
+            f"{_for_people(MARGIN)[0]} must stay free: {needs} together; the disk has {has} free. "
+            f"Make room, use another folder, {WAY_OUT}."
         )
 
 

@@ -49,6 +49,11 @@ class PixelStore:
     def __len__(self) -> int:
         return len(self.heights)
 
+    def __repr__(self) -> str:
+        return (
+            f"<PixelStore: {len(self):,} images, {self.present.sum():,} stored, {len(self.quarantine):,} in quarantine>"
+        )
+
     @property
     def present(self) -> NDArray[np.bool_]:
         """Which rows have pixels, (n,)."""
@@ -66,6 +71,8 @@ class PixelStore:
         self, rows: ArrayLike, tops: ArrayLike, lefts: ArrayLike, size: int, *, out: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
         """Square pieces of images, (b, size, size, 3): for each row of `rows`, the one whose corner is at top, left."""
+        if size < 1:
+            raise InputError(f"size must be at least 1, got {size}.")
         rows, tops, lefts = (np.asarray(values, dtype=np.int64) for values in (rows, tops, lefts))
         shape = (len(rows), size, size, 3)
         out = np.empty(shape, dtype=np.uint8) if out is None else out
@@ -79,9 +86,10 @@ class PixelStore:
         bad = (tops < 0) | (lefts < 0) | (tops > self.heights[rows] - size) | (lefts > self.widths[rows] - size)
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
+            unread = "; it could not be read, see quarantine" if not self.heights[rows[at]] else ""
             raise InputError(
                 f"A crop must lie within its image; {size} × {size} at ({tops[at]}, {lefts[at]}) does not "
-                f"in row {rows[at]}, {self.heights[rows[at]]} × {self.widths[rows[at]]} pixels."
+                f"in row {rows[at]}, {self.heights[rows[at]]} × {self.widths[rows[at]]} pixels{unread}."
             )
         for piece, row, top, left in zip(out, rows.tolist(), tops.tolist(), lefts.tolist(), strict=True):
             np.copyto(piece, self._image(row)[top : top + size, left : left + size])

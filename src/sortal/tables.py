@@ -48,7 +48,9 @@ def read(path: Path, *, extra_columns: ExtraColumns = "error") -> Table:
     elif kind == ".parquet":
         header, rows = _parquet(path)
     else:
-        raise InputError(f"The table {str(path)!r} must be one of {KINDS}, got {kind or 'no extension'!r}.")
+        raise InputError(
+            f"The table {str(path)!r} must be one of {KINDS}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8."
+        )
     _check_columns(path, header, extra_columns)
     names: list[str] = []
     for number, row in enumerate(rows, start=1):
@@ -98,7 +100,7 @@ def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> Non
     missing = [name for name in ("file_name", "label") if name not in header]
     if missing:
         raise InputError(
-            f"The table {str(path)!r} must have the columns file_name and label; {listing(missing)} is missing. "
+            f"The table {str(path)!r} must have the columns file_name and label; not there: {listing(missing)}. "
             f"Its columns are: {listing(header, show=8) or 'none'}."
         )
     extra = [name for name in header if name not in COLUMNS]
@@ -115,7 +117,7 @@ def _text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(
-            f"The table {str(path)!r} must be UTF-8 text; line {line:,} is not. Save it as UTF-8."
+            f"The table {str(path)!r} must be UTF-8 text; line {line:,} is not. Save it as UTF-8 (in Excel: CSV UTF-8)."
         ) from None
     except OSError as error:
         raise InputError(f"The table {str(path)!r} cannot be read: {error.strerror}.") from error
@@ -129,8 +131,8 @@ def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str
     try:
         header = [name.strip() for name in next(reader, [])]
         for cells in reader:
-            if not cells:
-                continue  # an empty line
+            if not any(cells):
+                continue  # an empty line, or what spreadsheets leave of one
             if len(cells) != len(header):
                 raise InputError(
                     f"The table {str(path)!r} must have {len(header)} cells in every row, "
@@ -205,4 +207,4 @@ def _parquet(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
         header = list(file.schema_arrow.names)
         return header, file.read(columns=[name for name in header if name in COLUMNS]).to_pylist()
     except (ArrowException, OSError) as error:
-        raise InputError(f"The table {str(path)!r} cannot be read as Parquet: {error}.") from None
+        raise InputError(f"The table {str(path)!r} cannot be read as Parquet: {str(error).rstrip('.')}.") from None
