@@ -989,15 +989,25 @@ def test_a_file_that_comes_back_is_stored(tmp_path: Path, inline: Inline, how: s
     check(pack(images, tmp_path / "store", settings=SMALL), images)
 
 
-def test_a_copy_stands_in_for_a_file_that_changed(tmp_path: Path, inline: Inline) -> None:
+@pytest.mark.parametrize(
+    ("change_to", "reason"),
+    [
+        (lambda path: save(path, seed=88), "changed"),
+        (lambda path: path.write_bytes(b""), "changed"),
+        (lambda path: path.unlink(), "missing"),
+    ],
+)
+def test_a_copy_stands_in_for_a_file_that_changed(
+    tmp_path: Path, inline: Inline, change_to: Callable[[Path], object], reason: str
+) -> None:
     """The second file is as it was: it must be stored, and must not be called changed."""
     images = fill(tmp_path / "images", 1)
     shutil.copy(images.paths[0], tmp_path / "images" / "copy.png")
     images = read(tmp_path / "images")
     wanted = expected(images.paths[1])
-    change = between(lambda: save(tmp_path / "images" / "000.png", seed=88))
+    change = between(lambda: change_to(tmp_path / "images" / "000.png"))
     store = pack(images, tmp_path / "store", settings=SMALL, on_progress=change)
-    assert [(entry.file, entry.reason) for entry in store.quarantine] == [("000.png", "changed")]
+    assert [(entry.file, entry.reason) for entry in store.quarantine] == [("000.png", reason)]
     np.testing.assert_array_equal(store.image(1), wanted)
 
 

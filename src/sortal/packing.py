@@ -34,6 +34,7 @@ from sortal.store import PixelStore
 from sortal.workers import Job, Progress, Values, run
 
 FORMAT = 1  # of the files; another number is another folder
+CHANGED = "it changed while it was being stored; run again"
 COMMIT = 2.0  # seconds between commits: what a kill can cost
 
 Troubles: TypeAlias = dict[int, tuple[Reason, str]]  # by row: why it could not be read this time, and the detail
@@ -253,9 +254,12 @@ def _fill(
 
 def put(source: Source, options: Values) -> Values:
     """A worker's task: decode an image and write its pixels to their place."""
-    data = pixels.read(source) if isinstance(source, str) else source
+    try:
+        data = pixels.read(source) if isinstance(source, str) else source
+    except UnreadableError as error:
+        raise error if error.reason in OF_THE_FILE else UnreadableError("changed", CHANGED) from None
     if pixels.digest(data) != options["digest"]:
-        raise UnreadableError("changed", "it changed while it was being stored; run again")
+        raise UnreadableError("changed", CHANGED)
     height, width = options["height"], options["width"]
     sizes = {name: options[name] for name in ("shorter_side", "draft", "max_pixels")}
     try:
