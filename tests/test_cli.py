@@ -2,6 +2,7 @@ import io
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -384,6 +385,23 @@ def test_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     fail_with(monkeypatch, KeyboardInterrupt())
     assert cli.main(["demo"]) == 130
     assert capsys.readouterr() == ("", "sortal: interrupted\n")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_exits_130(how: signal.Signals, tmp_path: Path) -> None:
+    some_images(tmp_path)
+    waiting = (
+        "import sys, time; from sortal import check, cli; check.check = lambda *_, **__: (print('on', flush=True), "
+    )
+    code = waiting + "time.sleep(60)); sys.exit(cli.main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "check", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "on\n"
+    process.send_signal(how)
+    assert process.communicate(timeout=30) == ("", "sortal: interrupted\n")
+    assert process.returncode == 130
 
 
 def test_unexpected_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ import json as jsonlib
 import os
 import re
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -242,8 +244,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names are shown as far as the encoding goes
     try:
-        code = app(sys.argv[1:] if tokens is None else tokens)
-        print(end="", flush=True)  # a reader that has gone away shows here, not while Python shuts down
+        with _ended_like_ctrl_c():
+            code = app(sys.argv[1:] if tokens is None else tokens)
+            print(end="", flush=True)  # a reader that has gone away shows here, not while Python shuts down
     except CycloptsError as error:
         return _complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.")
     except SortalError as error:
@@ -256,6 +259,19 @@ def main(tokens: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush of all succeeds
         return 1
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which systems end programs, is to them what Ctrl-C is to people."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what signals do
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _complain(message: str) -> int:

@@ -133,7 +133,7 @@ def _survey(
     images: ImageSet, ledger: _Ledger, settings: Settings, workers: int | None, on_progress: Progress
 ) -> tuple[list[str], Troubles]:
     """The content of every row ("" where it has none); only files that are not as they were when last seen are read."""
-    contents, seen = [""] * len(images), ledger.seen
+    contents, seen, options = [""] * len(images), ledger.seen, asdict(settings)
     troubles: Troubles = {}
     stamps: dict[int, Stamp] = {}
     jobs: list[Job] = []
@@ -141,15 +141,13 @@ def _survey(
         source = images.source(row)
         if not isinstance(source, str):
             contents[row] = pixels.digest(source)
-            seen.note(
-                {"digest": contents[row], **_place_or_trouble(source.shape[1], source.shape[0], asdict(settings))}
-            )
+            seen.note({"digest": contents[row], **_place_or_trouble(source.shape[1], source.shape[0], options)})
         elif (stamp := stamp_of(source)) is not None and (known := seen.content(source, stamp)):
             contents[row] = known
         else:
             stamps[row] = stamp or []
             jobs.append(Job(row, source))
-    with ledger, closing(run(look, jobs, options=asdict(settings), workers=workers)) as results:
+    with ledger, closing(run(look, jobs, options=options, workers=workers)) as results:
         for count, (row, result) in enumerate(results, start=len(images) - len(jobs) + 1):
             if "digest" in result:
                 contents[row] = result["digest"]
