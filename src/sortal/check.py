@@ -76,7 +76,7 @@ def check(
     n = len(images)
     unreadable: dict[int, Quarantined] = {}
     contents: dict[str, list[int]] = {}
-    sizes, bits, rotated = np.zeros((n, 2), np.int32), np.zeros(n, np.int8), np.zeros(n, bool)
+    sizes, bits, rotated = np.zeros((n, 2), np.int64), np.zeros(n, np.int64), np.zeros(n, bool)
     thumbnails = np.zeros((n if n <= near.MOST else 0, near.LENGTH), np.uint8)
     jobs = (Job(row, images.source(row)) for row in range(n))
     with closing(run(examine, jobs, options={"max_pixels": max_pixels}, workers=workers)) as results:
@@ -157,7 +157,7 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
 
 
 def _near(
-    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int32], on_progress: Progress
+    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int64], on_progress: Progress
 ) -> Iterable[list[int]]:
     """Rows in groups of contents that look alike. An image smaller than its thumbnail is like no other."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
