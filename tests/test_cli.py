@@ -18,7 +18,7 @@ from PIL import Image
 import sortal
 from sortal import check, cli, show
 from sortal.demo import DemoResult
-from sortal.errors import SortalError
+from sortal.errors import InputError, SortalError
 from sortal.metrics import Accuracy
 from sortal.reading import read_images
 
@@ -236,6 +236,39 @@ def test_what_is_true_of_all_images_is_not_listed(tmp_path: Path, capsys: pytest
     assert "Tiny, shorter side below 41 pixels: all 4\n" in capsys.readouterr().out
 
 
+def test_names_are_shown_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    some_images(tmp_path)
+    (tmp_path / "cat").rename(tmp_path / ":smile:")
+    (tmp_path / ":smile:" / ":cat: [bold].png").touch()
+    assert cli.main(["check", str(tmp_path)]) == 3
+    out = capsys.readouterr().out
+    assert ":smile:  " in out
+    assert "    :smile:/:cat: [bold].png\n" in out
+    (tmp_path / "t.csv").write_text("file_name,label\nunlisted='x'.jpg,a\n")
+    assert cli.main(["check", str(tmp_path), "--labels", str(tmp_path / "t.csv")]) == 2
+    assert "do not: \"unlisted='x'.jpg\"." in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    some_images(tmp_path)
+    with open("/dev/full", "w") as full:
+        run = [sys.executable, "-c", RUN, "check", str(tmp_path)]
+        done = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "sortal: error: there is no space left to write to.\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell")
+def test_signals_and_streams_that_were_taken_away(tmp_path: Path) -> None:
+    some_images(tmp_path)
+    code = "import os, signal; from sortal import check, cli; old = check.check; check.check = lambda *a, **k: "
+    code += "(os.kill(os.getpid(), signal.SIGTERM), old(*a, **k))[1]; import sys; sys.exit(cli.main())"
+    shell = f"trap '' TERM; {sys.executable} -c {shlex.quote(code)} check {shlex.quote(str(tmp_path))} 2>&-"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.startswith("4 images: 3 labelled")
+
+
 def test_bytes_of_names_are_shown() -> None:
     assert show.plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
 
@@ -373,12 +406,13 @@ def test_bad_usage_exits_2(tokens: list[str], message: str, capsys: pytest.Captu
     assert err.endswith("--help.\n")
 
 
-def test_own_errors_exit_2_without_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fail_with(monkeypatch, SortalError("k must be at least 5 (the labelled classes), got 2."))
+def test_own_errors_have_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fail_with(monkeypatch, InputError("k must be at least 5 (the labelled classes), got 2."))
     assert cli.main(["demo"]) == 2
     assert capsys.readouterr() == ("", "sortal: error: k must be at least 5 (the labelled classes), got 2.\n")
+    fail_with(monkeypatch, SortalError("A process that reads images could not start."))  # nobody's bad input
+    assert cli.main(["demo"]) == 1
+    assert capsys.readouterr() == ("", "sortal: error: A process that reads images could not start.\n")
 
 
 def test_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

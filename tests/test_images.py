@@ -245,6 +245,14 @@ def test_numbers_mean_the_same_after_a_selection() -> None:
     assert images.truth.tolist() == [1, 0]
 
 
+def test_labels_are_hidden_among_classes_that_have_images() -> None:
+    images = make(["a", "b", "b", "c", "c"]).select(np.array([False, True, True, True, True]))
+    hidden = images.hide_labels(old=1, fraction=1.0)
+    assert (hidden.classes, hidden.new_classes) == (("b",), ("c",))
+    with pytest.raises(InputError, match="old must name classes that have images; 'a' has none"):
+        images.hide_labels(old=["a", "b"], fraction=1.0)
+
+
 def test_select_rows_of_an_archive() -> None:
     pixels = np.arange(3 * 2 * 2 * 3, dtype=np.uint8).reshape(3, 2, 2, 3)
     images = image_set(["0", "1", "2"], pixels=pixels, labels=["a", None, "a"])
@@ -403,7 +411,7 @@ def test_every_old_class_keeps_a_label() -> None:
 
 
 def test_a_class_only_for_validation_cannot_be_old() -> None:
-    with pytest.raises(InputError, match="'b' would have none"):
+    with pytest.raises(InputError, match="old must be from 1 to 1"):
         make(["a", "a", "b"], validation=[2]).hide_labels(old=2, fraction=1)
 
 

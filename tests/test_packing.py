@@ -1105,3 +1105,12 @@ def test_a_store_shows_itself(tmp_path: Path, inline: Inline) -> None:
         store.crops([3], [0], [0], 8)
     with pytest.raises(InputError, match="size must be at least 1, got 0"):
         store.crops([0], [0], [0], 0)
+
+
+def test_marks_that_get_lost_are_not_passed_over(
+    tmp_path: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its mark an image may lie there turned, or not at all."""
+    monkeypatch.setattr("sortal.segments.Segment.mark", lambda *_: None)
+    with pytest.raises(SortalError, match="lost marks while it was filled"):
+        pack(fill(tmp_path / "images", 2), tmp_path / "store", settings=SMALL)

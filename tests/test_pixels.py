@@ -581,3 +581,18 @@ def test_too_large_names_our_limit(side: int) -> None:
     with pytest.raises(UnreadableError, match="pixels; the limit is 80,000,000") as caught:
         pixels.size(data)
     assert caught.value.reason == "too large"
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "lasting"),
+    [
+        ("truncated", "image file is truncated", True),
+        ("damaged", "bad checksum", True),
+        ("damaged", "broken data stream when reading image file", False),  # or too little memory, for a JPEG
+        ("damaged", "could not create decoder object", False),  # the same for a WebP
+        ("no memory", "", False),
+        ("changed", "", False),
+    ],
+)
+def test_which_verdicts_last(reason: pixels.Reason, detail: str, lasting: bool) -> None:
+    assert UnreadableError(reason, detail).lasting == lasting

@@ -105,6 +105,13 @@ def test_marks_of_pixels_that_were_deleted_do_not_come_back(segment: Segment) ->
     assert create(segment.home, names(3), [(2, 5), (4, 1), (3, 3)]).done().tolist() == [PENDING] * 3
 
 
+def test_marks_made_meanwhile_by_another_process_stay(segment: Segment) -> None:
+    """The other one has made the same plan, and has marks already, before this one gets to look."""
+    segment.mark({1: TURNED})
+    (segment.home / f"{segment.name}.plan.npy").unlink()
+    assert create(segment.home, names(3), [(2, 5), (4, 1), (3, 3)]).done().tolist() == [PENDING, TURNED, PENDING]
+
+
 def test_pixels_are_mapped_and_cannot_be_written(segment: Segment) -> None:
     with segment.pixels_file.open("rb+") as file:
         file.write(bytes(range(69)))

@@ -370,3 +370,54 @@ def test_a_worker_that_cannot_be_replaced_says_why(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(subprocess, "Popen", popen)
     with pytest.raises(SortalError, match=r"could not start: .*no process to be had"):
         list(run(worker_tasks.complain_then_die, jobs("a", "deadly", "b"), workers=1))
+
+
+def test_a_process_that_is_just_starting_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = subprocess.Popen
+    started = threading.Event()
+
+    def popen(*args: Any, **options: Any) -> Any:
+        started.set()
+        time.sleep(0.5)
+        return real(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    ended = threading.Thread(target=lambda: interrupted(started), daemon=True)
+    ended.start()
+    ended.join(30)  # the file "stuck" takes for ever
+    assert not ended.is_alive()
+
+
+def interrupted(started: threading.Event) -> None:
+    """Stop waiting for results while the first process is being started."""
+    results = run(worker_tasks.hang, itertools.chain(jobs("stuck"), stop_when(started)), workers=2)
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+
+
+def stop_when(started: threading.Event) -> Iterator[Job]:
+    started.wait()
+    raise KeyboardInterrupt
+    yield
+
+
+def test_an_error_does_not_wait_for_the_next_image() -> None:
+    failing = [Job(0, "fail"), Job(1, "stuck")]
+    done = threading.Thread(target=lambda: expect_failure(failing), daemon=True)
+    done.start()
+    done.join(30)
+    assert not done.is_alive()
+
+
+def expect_failure(failing: list[Job]) -> None:
+    with pytest.raises(SortalError, match="no more"):
+        list(run(worker_tasks.fail_or_hang, failing, workers=1))
+
+
+def test_no_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(SortalError, match=r"could not start: .*No usable temporary directory"):
+        list(run(worker_tasks.echo, jobs("a"), workers=1))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from sortal import pixels
-from sortal.errors import InputError
+from sortal.errors import InputError, SortalError
 from sortal.images import Source
 from sortal.pixels import UnreadableError
 from sortal.workers import Values
@@ -114,3 +114,9 @@ def complain_then_die(source: Source, options: Values) -> Values:
     if source == "deadly":
         os.kill(os.getpid(), signal.SIGKILL)
     return {}
+
+
+def fail_or_hang(source: Source, options: Values) -> Values:
+    if source == "fail":
+        raise SortalError("no more")
+    return hang(source, options)

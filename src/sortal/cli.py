@@ -1,5 +1,6 @@
 """The command line: parse, make one library call, print. Heavy imports stay inside the command that needs them."""
 
+import errno
 import io
 import json as jsonlib
 import os
@@ -17,7 +18,7 @@ from typing import Annotated, Literal
 from cyclopts import App, CycloptsError, Parameter
 
 from sortal import __version__
-from sortal.errors import SortalError
+from sortal.errors import InputError, SortalError
 
 HELP = "Sortal sorts partly labelled images into classes: the ones you have named and the ones nobody has named yet."
 
@@ -205,7 +206,7 @@ def sample(name: Literal["digits"], out: Path, *, labelled: float = 0.5, seed: i
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """Yield a function that shows what is going on, on stderr, and shows nothing where stderr is no terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
@@ -217,7 +218,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @contextmanager
 def _bar() -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function that draws a bar with the time left, on stderr, where stderr is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None
         return
     from rich.console import Console
@@ -248,32 +249,38 @@ def main(tokens: Sequence[str] | None = None) -> int:
             code = app(sys.argv[1:] if tokens is None else tokens)
             print(end="", flush=True)  # a reader that has gone away shows here, not while Python shuts down
     except CycloptsError as error:
-        return _complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.")
+        return _complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.", 2)
     except SortalError as error:
-        # Errors name options as they are in Python: unlisted='ignore'.
-        return _complain(re.sub(r"\b([a-z_]+)='(\w+)'", lambda m: f"--{m[1].replace('_', '-')} {m[2]}", str(error)))
+        # Errors name options as they are in Python: (unlisted='ignore').
+        message = re.sub(r"\((unlisted|extra_columns)='(\w+)'\)", r"(--\1 \2)", str(error))
+        return _complain(
+            message.replace("--extra_columns", "--extra-columns"), 2 if isinstance(error, InputError) else 1
+        )
     except KeyboardInterrupt:
         print("sortal: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the last flush of all succeeds
-        return 1
+        return 1 if isinstance(error, BrokenPipeError) else _complain("there is no space left to write to.", 1)
     return code if isinstance(code, int) else 0
 
 
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
     """SIGTERM, by which systems end programs, is to them what Ctrl-C is to people."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what signals do
+    main_thread = threading.current_thread() is threading.main_thread()  # which alone may say what signals do
+    if not main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _complain(message: str) -> int:
+def _complain(message: str, code: int) -> int:
     print(f"sortal: error: {message}", file=sys.stderr)
-    return 2
+    return code

@@ -154,10 +154,11 @@ class ImageSet:
 
     def _old(self, old: int | Collection[str]) -> list[int]:
         """The numbers of old classes among all classes."""
+        there = np.unique(self.truth[~self.validation & (self.truth >= 0)]).tolist()
         if isinstance(old, int | np.integer):
-            if not 0 < old <= len(self._names):
-                raise InputError(f"old must be from 1 to {len(self._names)} (the classes there are), got {old}.")
-            return list(range(int(old)))
+            if not 0 < old <= len(there):
+                raise InputError(f"old must be from 1 to {len(there)} (the classes there are), got {old}.")
+            return [int(i) for i in there[: int(old)]]
         if isinstance(old, str) or len(old) == 0:
             raise InputError(f"old must name at least one class, in a list, or be a number of classes, got {old!r}.")
         number = {name: i for i, name in enumerate(self._names)}
@@ -165,6 +166,8 @@ class ImageSet:
             raise InputError(
                 f"old must name classes of the set; {listing(unknown)} is none. It has: {listing(self._names)}."
             )
+        if bare := [name for name in old if number[name] not in there]:
+            raise InputError(f"old must name classes that have images; {listing(bare)} has none.")
         return sorted({number[name] for name in old})
 
     def _relabelled(self, labels: NDArray[np.int64]) -> "ImageSet":

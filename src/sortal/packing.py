@@ -27,7 +27,7 @@ import numpy as np
 from sortal import pixels, segments, space
 from sortal.errors import InputError, SortalError
 from sortal.images import ImageSet, Source
-from sortal.pixels import LASTING, OF_THE_FILE, Quarantined, Reason, UnreadableError
+from sortal.pixels import OF_THE_FILE, Quarantined, Reason, UnreadableError
 from sortal.seen import Seen, Stamp, stamp_of
 from sortal.segments import Place, Segment
 from sortal.store import PixelStore
@@ -181,7 +181,7 @@ def _place_or_trouble(width: int, height: int, options: Values) -> Values:
 
 def _lasting(error: UnreadableError) -> Values:
     """A verdict to be kept; what is not about the content is raised again."""
-    if error.reason not in LASTING:
+    if not error.lasting:
         raise error
     return {"bad": [error.reason, error.detail]}
 
@@ -255,7 +255,7 @@ def put(source: Source, options: Values) -> Values:
     try:
         data = pixels.read(source) if isinstance(source, str) else source
     except UnreadableError as error:
-        raise error if error.reason in OF_THE_FILE else UnreadableError("changed", CHANGED) from None
+        raise UnreadableError("changed", CHANGED) if error.lasting else error from None
     if pixels.digest(data) != options["digest"]:
         raise UnreadableError("changed", CHANGED)
     height, width = options["height"], options["width"]
@@ -287,6 +287,8 @@ def _open(images: ImageSet, contents: Sequence[str], troubles: Troubles, ledger:
             digests[row] = b""
             continue
         place = places[content]
+        if not place.mark:
+            raise SortalError(f"The pixel store in {str(ledger.home)!r} lost marks while it was filled. Run again.")
         entry = place.segment.plan[place.slot]
         sides = (int(entry["height"]), int(entry["width"]))
         turned = place.mark == segments.TURNED

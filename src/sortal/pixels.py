@@ -64,6 +64,7 @@ Reason = Literal[
 ]
 # Those that are true of a content for ever; the others are worth another try.
 LASTING: frozenset[Reason] = frozenset({"empty", "not an image", "truncated", "damaged", "too large", "unsupported"})
+PERHAPS_NO_MEMORY = ("broken data stream", "could not create decoder object")  # what JPEG and WebP say then, too
 # Those that say something of the file, not of the content it had.
 OF_THE_FILE: frozenset[Reason] = frozenset({"missing", "not a file", "forbidden", "changed", "unavailable"})
 
@@ -75,6 +76,11 @@ class UnreadableError(SortalError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is true of the content for ever, and not only of this attempt."""
+        return self.reason in LASTING and not self.detail.startswith(PERHAPS_NO_MEMORY)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import io
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -94,7 +95,7 @@ def create(home: Path, digests: Sequence[str], sizes: Sequence[tuple[int, int]])
     used = sizes_of(plan)
     plan["offset"] = np.cumsum(used) - used
     segment = Segment(home, digest(plan.tobytes())[:16])
-    if not segment.pixels_file.exists():
+    with suppress(FileExistsError), segment.pixels_file.open("xb"):
         segment.done_file.unlink(missing_ok=True)  # marks of pixels that somebody deleted
     for path, size in ((segment.pixels_file, int(used.sum())), (segment.done_file, len(plan))):
         with path.open("ab") as file:

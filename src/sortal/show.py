@@ -174,7 +174,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _console() -> Console:
-    return Console(highlight=False, markup=False)
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def _line(text: str) -> None:

@@ -96,10 +96,11 @@ def run(
                 yield got
     finally:
         stop.set()
-        for worker in list(running):
-            worker.process.kill()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():  # and may just be starting another process
+                for worker in list(running):
+                    worker.process.kill()
+                thread.join(0.1)
 
 
 def _serve(
@@ -131,6 +132,10 @@ def _serve(
                 worker = start()
                 for job in given:
                     worker.send(job)
+    except BaseException:
+        if worker is not None:
+            worker.process.kill()  # what it is at does not matter any more
+        raise
     finally:
         if worker is not None:
             worker.close()
@@ -140,33 +145,35 @@ class _Worker:
     """One process, and the pipes to it."""
 
     def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
-        path = [entry for entry in sys.path if entry]
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C complain here
         self.said = 0  # how much of it is about jobs that are done
         self.since: float | None = None  # when it was last waited for
         self.overdue = False
         try:
-            self.process = subprocess.Popen(
-                # -P: a folder of images may hold a file called json.py
-                [sys.executable, "-P", "-c", "from sortal.workers import work; work()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self.errors,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(path),
-                    "OMP_NUM_THREADS": "1",
-                    "OPENBLAS_NUM_THREADS": "1",
-                },
-            )
+            self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C complain here
+            self.process = self._start()
         except OSError as error:
-            self.errors.close()
             raise SortalError(f"A process that reads images could not start: {error}") from None
         self.running = running
         running.add(self)
         self._write(json.dumps({"module": task.__module__, "name": task.__qualname__, "options": dict(options)}))
         if self.receive() is None:
             raise SortalError(f"A process that reads images could not start: {self.obituary()['detail']}")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        path = [entry for entry in sys.path if isinstance(entry, str) and entry]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        try:
+            return subprocess.Popen(
+                # -P: a folder of images may hold a file called json.py
+                [sys.executable, "-P", "-c", "from sortal.workers import work; work()"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.errors,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **threads},
+            )
+        except OSError:
+            self.errors.close()
+            raise
 
     def send(self, job: Job) -> None:
         if isinstance(job.source, str):
