@@ -348,9 +348,9 @@ def test_no_process_outlives_its_parent(number: signal.Signals) -> None:
 
 
 def test_an_image_that_takes_for_ever_is_given_up_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "PATIENCE", 1.0)
+    monkeypatch.setattr(workers, "PATIENCE", 2.0)
     found = dict(run(worker_tasks.hang, jobs("a", "stuck", "b", "c"), workers=1))
-    assert found[1] == {"reason": "timed out", "detail": "not decoded within 1 seconds"}
+    assert found[1] == {"reason": "timed out", "detail": "not decoded within 2 seconds"}
     assert [found[row] for row in (0, 2, 3)] == [{"source": name} for name in ("a", "b", "c")]
 
 

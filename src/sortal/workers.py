@@ -146,7 +146,7 @@ class _Worker:
 
     def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
         self.said = 0  # how much of it is about jobs that are done
-        self.since: float | None = None  # when it was last waited for
+        self.since: float | None = None  # when the job it is at was first waited for
         self.overdue = False
         try:
             self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C complain here
@@ -185,7 +185,7 @@ class _Worker:
     def receive(self, job: Job | None = None) -> Values | None:
         """The result of a job, which is the next to come, or nothing if the process has died."""
         assert self.process.stdout is not None
-        self.since = monotonic()
+        self.since = monotonic() if job else None  # starting may take its time
         line = self.process.stdout.readline()
         self.since = None
         if not line.endswith(b"\n"):
