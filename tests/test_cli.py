@@ -279,7 +279,7 @@ def test_check_with_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     table.write_text("file_name,label,who\ncat/1.png,tom,me\ncat/2.png,,me\n")
     tokens = ["check", str(tmp_path), "--labels", str(table), "--json"]
     assert cli.main(tokens) == 2
-    assert "unknown columns: 'who'" in capsys.readouterr().err
+    assert "unknown columns, 1: 'who'" in capsys.readouterr().err
     tokens += ["--extra-columns", "ignore"]
     assert cli.main(tokens) == 2
     err = capsys.readouterr().err

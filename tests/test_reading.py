@@ -526,7 +526,7 @@ def test_unlisted_must_be_a_choice(tmp_path: Path, value: object) -> None:
 def test_unknown_columns(tmp_path: Path) -> None:
     plant(tmp_path / "root", "1.jpg")
     table = put(tmp_path / "t.csv", "1.jpg,cat,5", header="file_name,label,size")
-    refused("has unknown columns: 'size'", tmp_path / "root", labels=table)
+    refused("has unknown columns, 1: 'size'", tmp_path / "root", labels=table)
     assert told(read_images(tmp_path / "root", labels=table, extra_columns="ignore")) == {"1.jpg": "cat"}
     refused("extra_columns must be", tmp_path / "root", labels=table, extra_columns="ignored")
 

@@ -398,13 +398,13 @@ EXTRA = [
 @pytest.mark.parametrize(("name", "content"), EXTRA)
 def test_unknown_columns(tmp_path: Path, name: str, content: str) -> None:
     path = put(tmp_path, content, name)
-    refused(path, "has unknown columns: 'note', 'size', 'when' and 1 more.*extra_columns='ignore'")
+    refused(path, "has unknown columns, 4: 'note', 'size', 'when' and 1 more.*extra_columns='ignore'")
     assert rows(path, extra_columns="ignore") == [("a", "cat")]
 
 
 def test_unknown_columns_of_parquet(tmp_path: Path) -> None:
     path = put_parquet(tmp_path, file_name=["a"], label=["cat"], note=[[1, 2]])
-    refused(path, "has unknown columns: 'note'")
+    refused(path, "has unknown columns, 1: 'note'")
     assert rows(path, extra_columns="ignore") == [("a", "cat")]
 
 

@@ -104,7 +104,6 @@ class ImageSet:
         labels[kept] = self.truth[kept]
         labels[self.validation] = self.truth[self.validation]
         stay = is_old | ~self.validation
-        labels[~stay] = -1
         return self.select(stay)._relabelled(labels[stay])
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":

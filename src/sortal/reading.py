@@ -30,7 +30,7 @@ def read_images(
     folders: Folders = "classes",
     unlabelled: str = UNLABELLED,
     unlisted: Unlisted = "error",
-    extra_columns: Literal["error", "ignore"] = "error",
+    extra_columns: tables.ExtraColumns = "error",
     need_labels: bool = True,
 ) -> ImageSet:
     """Images and their labels, from a folder, from a folder and a table, or from a list.

@@ -106,7 +106,7 @@ def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> Non
     extra = [name for name in header if name not in COLUMNS]
     if extra and extra_columns == "error":
         raise InputError(
-            f"The table {str(path)!r} has unknown columns: {listing(extra)}. Known are "
+            f"The table {str(path)!r} has unknown columns, {len(extra):,}: {listing(extra)}. Known are "
             f"{', '.join(COLUMNS)}. Rename or remove the others, or have them ignored (extra_columns='ignore')."
         )
 

@@ -145,7 +145,7 @@ class _Worker:
     """One process, and the pipes to it."""
 
     def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
-        self.said = 0  # how much of it is about jobs that are done
+        self.said = 0  # how many bytes of `errors` are about jobs that are done
         self.since: float | None = None  # when the job it is at was first waited for
         self.overdue = False
         try:
