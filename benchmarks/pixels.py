@@ -3,15 +3,18 @@
     python benchmarks/pixels.py crops --images FOLDER --workers 2
     python benchmarks/pixels.py check --images FOLDER --count 10000
 
+read       seconds to read 100,000 empty files in 100 folders, and tables of them
+near       the share of changed copies of an image that the check would call nearly the same
 crops      random 224-crops a second: from the store, by decoding 500 × 375 JPEGs each time, and plain copies
 pack       seconds to fill the store, against decoding and resizing the same files in as many processes
 check      seconds of the health check
 
-Images are those of FOLDER, resized to 500 × 375 and saved as JPEG, mirrored and turned where more are asked for than
-there are; without FOLDER they are made of smoothed noise. `--as-is` takes the files of FOLDER as they are.
+Images are those of FOLDER, resized to 500 × 375 (or --size) and saved as JPEG, mirrored and turned where more are asked
+for than there are; without FOLDER they are made of smoothed noise. `--as-is` takes the files of FOLDER as they are.
 """
 
 import argparse
+import io
 import json
 import os
 import platform
@@ -26,21 +29,20 @@ from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageFilter
+from PIL import Image, ImageEnhance, ImageFilter
 
-from sortal import __version__, read_images
+from sortal import __version__, near, read_images, tables
 from sortal.check import check
 from sortal.images import ImageSet
 from sortal.packing import pack
 from sortal.store import PixelStore
 
-SIZE = (500, 375)
 SHORTER, CROP, BATCH = 256, 224, 128
 REPEATS = 3
 
 
-def make_images(folder: Path, source: Path | None, count: int) -> None:
-    """As many JPEGs of 500 × 375, each of another picture or another view of it."""
+def make_images(folder: Path, source: Path | None, count: int, size: tuple[int, int]) -> None:
+    """As many JPEGs of one size, each of another picture or another view of it."""
     originals = read_images(source, need_labels=False).paths if source else ()
     for number in range(count):
         if originals:
@@ -50,9 +52,9 @@ def make_images(folder: Path, source: Path | None, count: int) -> None:
             picture = picture.rotate(90 * (view // 2), expand=True)
             picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if view % 2 else picture
         else:
-            noise = np.random.default_rng(number).integers(0, 256, (SIZE[1], SIZE[0], 3), dtype=np.uint8)
+            noise = np.random.default_rng(number).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
             picture = Image.fromarray(noise).filter(ImageFilter.GaussianBlur(2))
-        picture.resize(SIZE, Image.Resampling.BICUBIC).save(folder / f"{number:06d}.jpg", quality=90)
+        picture.resize(size, Image.Resampling.BICUBIC).save(folder / f"{number:06d}.jpg", quality=90)
 
 
 def by_decoding(paths: tuple[str, ...], seed: int, count: int) -> float:
@@ -165,12 +167,69 @@ def checking(images: ImageSet, source: Path, folder: Path, workers: int) -> dict
     }
 
 
+def reading(_images: ImageSet, _source: Path, folder: Path, _workers: int) -> dict[str, float]:
+    root = folder / "many"
+    names = [f"{number % 100:02d}/{number:06d}.jpg" for number in range(100_000)]
+    for number in range(100):
+        (root / f"{number:02d}").mkdir(parents=True)
+    for name in names:
+        (root / name).touch()
+    classes = [name.partition("/")[0] for name in names]
+    tables.write(folder / "t.csv", {"file_name": names, "label": classes, "truth": classes})
+    lines = (json.dumps({"file_name": name, "label": label}) for name, label in zip(names, classes, strict=True))
+    (folder / "t.jsonl").write_text("\n".join(lines))
+    ways: dict[str, Callable[[], ImageSet]] = {
+        "folders, s": lambda: read_images(root),
+        "CSV with truth, s": lambda: read_images(root, labels=folder / "t.csv"),
+        "JSON lines, s": lambda: read_images(root, labels=folder / "t.jsonl"),
+        "list, s": lambda: read_images([root / name for name in names], labels=classes),
+    }
+    found = {}
+    for what, read in ways.items():
+        start = perf_counter()
+        assert len(read()) == len(names)
+        found[what] = perf_counter() - start
+    return found
+
+
+def jpeg(picture: Image.Image, quality: int) -> Image.Image:
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=quality)
+    return Image.open(file).convert("RGB")
+
+
+CHANGES: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "JPEG quality 30": lambda p: jpeg(p, 30),
+    "half the size": lambda p: p.resize((p.width // 2, p.height // 2), Image.Resampling.BICUBIC),
+    "20 % brighter": lambda p: ImageEnhance.Brightness(p).enhance(1.2),
+    "20 % more contrast": lambda p: ImageEnhance.Contrast(p).enhance(1.2),
+    "2 % cut off each side": lambda p: p.crop(
+        (round(p.width * 0.02), round(p.height * 0.02), round(p.width * 0.98), round(p.height * 0.98))
+    ),
+    "grey": lambda p: p.convert("L").convert("RGB"),
+}
+
+
+def nearness(images: ImageSet, _source: Path, _folder: Path, _workers: int) -> dict[str, float]:
+    rows = np.random.default_rng(0).choice(len(images), min(150, len(images)), replace=False)
+    found = dict.fromkeys(CHANGES, 0.0)
+    for row in rows:
+        with Image.open(images.paths[row]) as file:
+            picture = file.convert("RGB")
+        for what, change in CHANGES.items():
+            pair = [near.thumbnail(np.asarray(each)) for each in (picture, change(picture))]
+            thumbnails = np.frombuffer(b"".join(pair), np.uint8).reshape(2, near.LENGTH)
+            found[what] += float(near.leaders(thumbnails)[1] == 0) / len(rows)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("crops", "pack", "check"))
+    parser.add_argument("mode", choices=("crops", "pack", "check", "read", "near"))
     parser.add_argument("--images", type=Path)
     parser.add_argument("--as-is", action="store_true")
     parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--size", type=int, nargs=2, default=(500, 375), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -178,10 +237,10 @@ def main() -> None:
         source = options.images if options.as_is else folder / "images"
         if not options.as_is:
             source.mkdir()
-            make_images(source, options.images, options.count)
+            make_images(source, options.images, 1 if options.mode == "read" else options.count, tuple(options.size))
         images = read_images(source, need_labels=False)
         size = sum(os.path.getsize(path) for path in images.paths)
-        run = {"crops": crops, "pack": packing, "check": checking}[options.mode]
+        run = {"crops": crops, "pack": packing, "check": checking, "read": reading, "near": nearness}[options.mode]
         figures = run(images, source, folder, options.workers)
     print(f"{len(images):,} images of {size / len(images):,.0f} bytes on average, {options.workers} workers")
     for what, figure in figures.items():
