@@ -16,7 +16,7 @@ Work = Callable[[int, Path], None]
 
 def run_two(work: Work, folder: Path, *, seconds: float = 180) -> None:
     """Call work(rank, folder) in two processes and wait for both, but not for ever."""
-    context = spawn(_one, (work, folder), nprocs=2, join=False)  # type: ignore[no-untyped-call]
+    context = spawn(_one, (work, folder), nprocs=2, join=False)
     deadline = time.monotonic() + seconds
     while not context.join(timeout=5):
         if time.monotonic() > deadline:

@@ -46,4 +46,4 @@ def test_the_disk_keeps_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_sizes_for_people(numbers: tuple[int, ...], texts: list[str]) -> None:
-    assert space._for_people(*numbers) == texts
+    assert space.for_people(*numbers) == texts

@@ -53,3 +53,18 @@ class Shards:
         parts = self.stack(padded)
         joined = torch.cat([part[:n] for part, n in zip(parts, lengths, strict=True)])
         return joined, sum(lengths[: self.rank])
+
+    def part(self, n: int) -> tuple[int, int]:
+        """The bounds of this process's share of n rows."""
+        return n * self.rank // self.size, n * (self.rank + 1) // self.size
+
+    def complete(self, rows: Tensor) -> None:
+        """Fill in the rows that the other processes computed; each has done its `part`."""
+        if self.group is None:
+            return
+        for rank in range(self.size):
+            start, end = len(rows) * rank // self.size, len(rows) * (rank + 1) // self.size
+            if end > start:  # as bytes, since not every backend knows every type
+                share = rows[start:end].contiguous().view(torch.uint8)
+                dist.broadcast(share, src=dist.get_global_rank(self.group, rank), group=self.group)
+                rows[start:end] = share.view(rows.dtype)

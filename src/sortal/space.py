@@ -20,17 +20,17 @@ def check(home: Path, sizes: Sequence[int], budget: int | None) -> None:
     if budget is not None:
         stored = sum(map(_stored, home.parent.iterdir()))
         if stored + needed > budget:
-            would_take, given = _for_people(stored + needed, budget)
+            would_take, given = for_people(stored + needed, budget)
             raise InputError(
                 f"The pixel store in {str(home.parent)!r} would take {would_take} ({what}); the budget is {given}. "
                 f"Raise the budget, {WAY_OUT}."
             )
     free = shutil.disk_usage(home).free
     if needed > free - MARGIN:
-        needs, has = _for_people(needed + MARGIN, free)
+        needs, has = for_people(needed + MARGIN, free)
         raise InputError(
-            f"The pixel store in {str(home.parent)!r} needs {_for_people(needed)[0]} more ({what}), and "
-            f"{_for_people(MARGIN)[0]} must stay free: {needs} together; the disk has {has} free. "
+            f"The pixel store in {str(home.parent)!r} needs {for_people(needed)[0]} more ({what}), and "
+            f"{for_people(MARGIN)[0]} must stay free: {needs} together; the disk has {has} free. "
             f"Make room, use another folder, {WAY_OUT}."
         )
 
@@ -43,7 +43,7 @@ def _stored(home: Path) -> int:
     )
 
 
-def _for_people(*numbers: int) -> list[str]:
+def for_people(*numbers: int) -> list[str]:
     """Numbers of bytes; to the byte where they would look the same, or like nothing."""
     texts = [f"{n / 1e9:,.1f} GB" if n >= 1e9 else f"{n / 1e6:,.1f} MB" for n in numbers]
     return texts if len(set(texts)) == len(texts) and "0.0 MB" not in texts else [f"{n:,} bytes" for n in numbers]

@@ -1,0 +1,102 @@
+"""The settings of each stage: frozen records that are checked when they are made and saved as they are."""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from sortal.errors import InputError
+
+Auto = Literal["auto"]
+AUTO: Auto = "auto"
+Precision = Literal["auto", "bf16", "float32"]
+Output = Literal["bottleneck", "prototypes"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a setting must be: a number between two bounds, or one of some words."""
+
+    kind: type = float
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    words: tuple[Any, ...] = ()
+
+    def holds(self, value: Any) -> bool:
+        if any(value == word and type(value) is type(word) for word in self.words):
+            return True
+        if self.kind not in (int, float):
+            return False
+        if not isinstance(value, (int, float) if self.kind is float else int) or isinstance(value, bool):
+            return False
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+        )
+
+    def __str__(self) -> str:
+        bounds = [
+            f"{word} {bound:g}"
+            for word, bound in (("of at least", self.least), ("above", self.above), ("at most", self.most))
+            if bound is not None
+        ]
+        number = f"a {'whole ' if self.kind is int else ''}number {' and '.join(bounds)}" if bounds else ""
+        return " or ".join([*([number] if number else []), *map(repr, self.words)])
+
+
+def _setting(default: Any, **rule: Any) -> Any:
+    return field(default=default, metadata={"rule": Rule(**rule)})
+
+
+def _check(settings: Any) -> None:
+    for each in fields(settings):
+        rule, value = each.metadata["rule"], getattr(settings, each.name)
+        if not rule.holds(value):
+            raise InputError(f"{each.name} must be {rule}, got {value!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How any method is trained; the defaults are the paper's (METHOD and appendix), but for `views`.
+
+    `batch_size` counts images over all processes; each gives two views. `views` is how many views of an image the
+    frozen trunk sees, once; "auto" takes the default where it fits the budget, and None computes new views in every
+    epoch. `chunks` cuts a batch into parts that go through the network one after the other, for less memory and the
+    same result; where memory runs out it is doubled.
+    """
+
+    epochs: int = _setting(200, kind=int, least=0)
+    batch_size: int = _setting(128, kind=int, least=1)
+    lr: float = _setting(0.1, above=0)
+    final_lr: float = _setting(1e-3, least=0, most=1)  # where the cosine ends, as a fraction of lr
+    momentum: float = _setting(0.9, least=0, most=1)
+    weight_decay: float = _setting(5e-5, least=0)
+    views: int | Auto | None = _setting(AUTO, kind=int, least=2, words=(AUTO, None))
+    flip: bool = _setting(True, kind=bool, words=(True, False))
+    balanced: bool = _setting(True, kind=bool, words=(True, False))  # half of a batch labelled, in expectation
+    validate_every: int = _setting(1, kind=int, least=1)  # epochs
+    chunks: int = _setting(1, kind=int, least=1)
+    seed: int = _setting(0, kind=int, least=0, most=2**63 - 1)
+    precision: Precision = _setting(AUTO, kind=str, words=get_args(Precision))
+    compile: bool | Auto = _setting(AUTO, kind=bool, words=(AUTO, True, False))
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """The paper's two losses and the head they are taken on."""
+
+    temperature: float = _setting(1.0, above=0)  # of the unsupervised loss
+    supervised_temperature: float = _setting(0.07, above=0)
+    supervised_weight: float = _setting(0.35, least=0, most=1)  # λ; the unsupervised loss has 1 − λ
+    hidden: int = _setting(2048, kind=int, least=1)
+    bottleneck: int = _setting(256, kind=int, least=1)
+    output: Output = _setting("bottleneck", kind=str, words=get_args(Output))  # "prototypes" is the paper's
+    prototypes: int = _setting(65_536, kind=int, least=1)
+
+    def __post_init__(self) -> None:
+        _check(self)

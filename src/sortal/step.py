@@ -1,0 +1,137 @@
+"""One step of training: outputs of the whole batch, losses, gradients, update; over processes, and within memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from sortal.batches import Batch
+from sortal.compute import Compute, out_of_memory
+from sortal.errors import SortalError
+from sortal.methods.method import Method
+
+logger = logging.getLogger(__name__)
+
+WARM = 3  # steps before they are recorded as a CUDA graph
+
+
+class Step:
+    """Updates a method by a batch; `names` are those of its losses, in order.
+
+    Losses are taken on the gathered outputs of all processes, and only their gradients go back through each process's
+    own part. So any number of processes, and of chunks that a part is cut into, gives the gradients of one process with
+    the whole batch.
+    """
+
+    def __init__(
+        self, fabric: Fabric, method: Method, compute: Compute, optimizer: torch.optim.Optimizer, chunks: int
+    ) -> None:
+        self.fabric = fabric
+        self.method = method
+        self.compute = compute
+        self.chunks = chunks
+        self.names: list[str] = []
+        self.model, self.optimizer = fabric.setup(method, optimizer)
+        self._forward: Callable[[Tensor], Tensor] = self.model
+        if fabric.world_size == 1:  # elsewhere the wrapper sums up gradients
+            self._forward = compute.faster(method)
+        self._graph: _Graph | None = None
+        self._steps = 0
+
+    def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """Do one step and give its losses, (terms,); `images` and `labels` belong to this process's `inputs`."""
+        if self._graph is not None:
+            return self._graph(inputs, images, labels)
+        self._steps += 1
+        if self._steps > WARM and self._may_record():
+            self._graph = _record(self._fitting, inputs, images, labels)
+            if self._graph is not None:
+                return self._graph(inputs, images, labels)
+        return self._fitting(inputs, images, labels)
+
+    def _may_record(self) -> bool:
+        return self.compute.device.type == "cuda" and self.fabric.world_size == 1 and self._steps == WARM + 1
+
+    def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        """A step in as many chunks as fit."""
+        while True:
+            try:
+                terms = self._gradients(inputs, images, labels)
+                break
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                if 2 * self.chunks > len(inputs) or self.fabric.world_size > 1:
+                    raise SortalError(
+                        f"Memory ran out with batches in {self.chunks} chunks. Use more chunks, a smaller batch_size "
+                        "or a smaller backbone."
+                    ) from error
+            self.optimizer.zero_grad()
+            self.chunks *= 2
+            logger.warning("Memory ran out; batches now go through in %d chunks, with the same result.", self.chunks)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return terms
+
+    def _gradients(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+        parts = inputs.chunk(self.chunks)
+        with torch.set_grad_enabled(len(parts) == 1), self.compute.autocast():
+            outputs = torch.cat([self._forward(part) for part in parts])
+        whole = self._gather(outputs.detach()).requires_grad_()
+        losses = self.method.losses(Batch(whole, self._gather(images), self._gather(labels)))
+        self.names = list(losses)
+        terms = torch.stack(list(losses.values()))
+        (gradient,) = torch.autograd.grad(terms.sum(), whole)
+        # Each process has the loss of the whole batch; the wrapper takes the mean over processes of what goes back.
+        own = gradient.chunk(self.fabric.world_size)[self.fabric.global_rank] * self.fabric.world_size
+        if len(parts) == 1:
+            self.fabric.backward(outputs, own)
+        else:
+            pieces = own.split([len(part) for part in parts])
+            for i, (part, piece) in enumerate(zip(parts, pieces, strict=True)):
+                more = i + 1 < len(parts) and self.fabric.world_size > 1
+                with self.fabric.no_backward_sync(self.model) if more else nullcontext(), self.compute.autocast():
+                    again = self._forward(part)
+                    self.fabric.backward(again, piece)
+        return terms.detach()
+
+    def _gather(self, values: Tensor) -> Tensor:
+        """Rows of all processes, end to end."""
+        if self.fabric.world_size == 1:
+            return values
+        gathered: Tensor = self.fabric.all_gather(values)  # type: ignore[assignment]
+        return gathered.flatten(0, 1)
+
+
+class _Graph:
+    """A step recorded as a CUDA graph: the same kernels, launched all at once."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, inputs: tuple[Tensor, ...], result: Tensor) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        self.result = result
+
+    def __call__(self, *values: Tensor) -> Tensor:
+        for mine, value in zip(self.inputs, values, strict=True):
+            mine.copy_(value)
+        self.graph.replay()
+        return self.result.clone()
+
+
+def _record(step: Callable[..., Tensor], *values: Tensor) -> _Graph | None:
+    """Record a step without doing it; None where something in it cannot be recorded."""
+    inputs = tuple(value.clone() for value in values)
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            result = step(*inputs)
+    except RuntimeError as error:
+        logger.warning("Steps are not recorded as a CUDA graph, so slower: %s", str(error).splitlines()[0])
+        torch.cuda.synchronize()
+        return None
+    return _Graph(graph, inputs, result)

@@ -1,0 +1,115 @@
+"""The frozen trunk at work: crops of stored images go to the device and come out as what the tail needs."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sortal.compute import Compute, out_of_memory
+from sortal.errors import SortalError
+from sortal.network import Backbone
+from sortal.store import PixelStore
+from sortal.views import Crops
+
+logger = logging.getLogger(__name__)
+
+READERS = 4  # threads that prepare batches
+AHEAD = 6  # batches that are prepared before they are asked for
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+
+class Frozen:
+    """Crops in, rows out, without gradients: a backbone's trunk, or all of it, in batches that fit the device.
+
+    Where memory runs out, batches are halved, and that is said.
+    """
+
+    def __init__(self, backbone: Backbone, compute: Compute, *, whole: bool = False) -> None:
+        self.backbone = backbone
+        self.compute = compute
+        trunk = copy.deepcopy(backbone).to(torch.bfloat16) if compute.bf16 else backbone  # casts nothing in each batch
+        self.usual = 0  # rows of the largest batch so far; compiled functions see no other number
+        self.largest: int | None = None  # rows that fit, once more did not
+
+        def run(pixels: Tensor, flipped: Tensor) -> Tensor:
+            tokens = trunk.trunk(trunk.normalise(pixels, flipped))
+            return backbone.tail(tokens) if whole else tokens
+
+        self._run = compute.faster(run)
+
+    @torch.no_grad()
+    def __call__(self, pixels: Tensor, flipped: Tensor) -> Tensor:
+        """Rows for crops that are on the device, (n, size, size, 3) and (n,)."""
+        n = len(pixels)
+        self.usual = max(self.usual, n)
+        if self.compute.compiled and n < self.usual:
+            pixels, flipped = (
+                torch.cat([part, part.new_zeros(self.usual - n, *part.shape[1:])]) for part in (pixels, flipped)
+            )
+        return self._fitting(pixels, flipped)[:n]
+
+    def _fitting(self, pixels: Tensor, flipped: Tensor) -> Tensor:
+        while True:
+            size = min(self.largest or len(pixels), len(pixels))
+            try:
+                with self.compute.autocast():
+                    parts = [
+                        self._run(pixels[i : i + size], flipped[i : i + size]) for i in range(0, len(pixels), size)
+                    ]
+                return parts[0] if len(parts) == 1 else torch.cat(parts)
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                if size == 1:
+                    raise SortalError(
+                        "Memory is too small for one image. Use a smaller backbone or image_size."
+                    ) from error
+            self.largest = size // 2
+            logger.warning("Memory ran out with %d images at once; going on with %d.", size, self.largest)
+
+    def stream(self, store: PixelStore, crops: Iterable[Crops]) -> Iterator[Tensor]:
+        """The rows of each batch of crops, which are cut ahead by other threads."""
+        for pixels, flipped in load(store, crops, size=self.backbone.spec.image_size, device=self.compute.device):
+            yield self(pixels, flipped)
+
+
+def load(
+    store: PixelStore, crops: Iterable[Crops], *, size: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of crops on the device: pixels, (n, size, size, 3) uint8, and which are to be mirrored, (n,)."""
+    pinned = device.type == "cuda"
+
+    def cut(batch: Crops) -> tuple[Tensor, Tensor]:
+        pixels = torch.empty((len(batch.rows), size, size, 3), dtype=torch.uint8, pin_memory=pinned)
+        store.crops(batch.rows, batch.tops, batch.lefts, size, out=pixels.numpy())
+        flipped = torch.from_numpy(np.ascontiguousarray(batch.flipped))
+        return pixels, flipped.pin_memory() if pinned else flipped
+
+    for pixels, flipped in ahead(cut, crops):
+        yield pixels.to(device, non_blocking=True), flipped.to(device, non_blocking=True)
+
+
+def ahead(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
+    """`work` of each item in order, done by other threads a few items before it is asked for."""
+    rest = iter(items)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="ahead") as pool:
+        waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, AHEAD))
+        try:
+            while waiting:
+                result = waiting.popleft().result()
+                waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
+                yield result
+        finally:
+            for future in waiting:
+                future.cancel()

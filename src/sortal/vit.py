@@ -1,0 +1,182 @@
+"""Vision transformers of timm, split into trunk and tail; the last block computes what the class token needs."""
+
+from typing import Any, TypeAlias, cast
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from sortal.errors import InputError
+from sortal.network import Backbone, Spec
+
+Rope: TypeAlias = Tensor | None
+
+
+class VisionTransformer(Backbone):
+    """Any vision transformer of timm that has a class token: DINO, DINOv2, DINOv3, MAE, CLIP's towers.
+
+    The trunk gives the tokens that enter the trained blocks, (n, tokens, d), the class token first; the tail gives the
+    class token after the last block and the final norm, (n, d).
+    """
+
+    def __init__(self, net: nn.Module, spec: Spec) -> None:
+        super().__init__(net, spec)
+        if getattr(net, "cls_token", None) is None:
+            raise InputError(f"{spec.name} has no class token, which features are read from. Choose another.")
+        self.grid: tuple[int, int] = cast(Any, net).patch_embed.grid_size
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return list(cast(Any, self.net).blocks)
+
+    def trunk(self, images: Tensor) -> Tensor:
+        net = cast(Any, self.net)
+        embedded = net._pos_embed(net.patch_embed(images))
+        tokens = embedded[0] if isinstance(embedded, tuple) else embedded  # the other part is the rope
+        return self._run(net.norm_pre(tokens), 0, self.split)
+
+    def tail(self, inputs: Tensor) -> Tensor:
+        last = len(self.blocks) - 1
+        tokens = self._run(self._as_weights(inputs), self.split, last)
+        features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
+        return features
+
+    def attention(self, images: Tensor) -> Tensor:
+        """How much the class token looks at each patch in the last block, (n, heads, rows, columns).
+
+        What it gives to itself and to register tokens is left out, so a head's map sums to less than 1.
+        """
+        last = len(self.blocks) - 1
+        block = self.blocks[last]
+        if not _is_known(block):
+            raise InputError(f"{self.spec.name} has blocks of another kind, whose attention cannot be shown.")
+        tokens = self._run(self.trunk(images), self.split, last)
+        weights = _attention_weights(block, _standardise(cast(Any, block).norm1, tokens), self._rope(last))
+        patches = self.grid[0] * self.grid[1]
+        return weights[:, -patches:].transpose(1, 2).reshape(len(images), -1, *self.grid)
+
+    def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
+        for i in range(start, end):
+            rope = self._rope(i)
+            tokens = self.blocks[i](tokens) if rope is None else self.blocks[i](tokens, rope=rope)
+        return tokens
+
+    def _rope(self, block: int) -> Rope:
+        """The rotations of a block's queries and keys, where the network has such."""
+        net = cast(Any, self.net)
+        if getattr(net, "rope", None) is None:
+            return None
+        rope = net.rope.get_embed(shape=self.grid) if net.dynamic_img_size else net.rope.get_embed()
+        return cast(Tensor, rope[block] if getattr(net, "rope_mixed", False) else rope)
+
+    def _as_weights(self, tokens: Tensor) -> Tensor:
+        """Cached tokens come in bfloat16; without autocast the blocks need them in the type of their weights."""
+        return tokens if torch.is_autocast_enabled(tokens.device.type) else tokens.to(self.dtype)
+
+
+def _class_row(block: nn.Module, tokens: Tensor, rope: Rope) -> Tensor:
+    """Row 0 of `block(tokens)`, (n, d), without computing the others."""
+    if not _is_known(block):
+        rows: Tensor = block(tokens) if rope is None else block(tokens, rope=rope)
+        return rows[:, 0]
+    b = cast(Any, block)
+    inputs = _standardise(b.norm1, tokens)
+    weights = _attention_weights(block, inputs, rope)
+    # The values are mixed before they are projected: a sum over tokens for each head instead of a product for each
+    # token. The weights of a head sum to 1, so the bias passes through.
+    heads = b.attn.num_heads
+    mixed = (_aligned(weights.to(inputs.dtype)).transpose(1, 2) @ inputs)[:, :heads]  # (n, heads, d)
+    weight, bias = _projection(block, 2)
+    by_head = weight.unflatten(0, (heads, -1))  # (heads, head's d, d)
+    values = torch.matmul(mixed.transpose(0, 1), by_head.transpose(1, 2).to(mixed.dtype))  # (heads, n, head's d)
+    context = values.transpose(0, 1).flatten(1) + bias
+    row = tokens[:, 0] + _scaled(block, 1, b.attn.proj(b.attn.norm(context)))
+    return row + _scaled(block, 2, b.mlp(b.norm2(row)))
+
+
+def _attention_weights(block: nn.Module, inputs: Tensor, rope: Rope) -> Tensor:
+    """Softmax over tokens of the class token's query against their keys, (n, tokens, heads), in float32."""
+    attn = cast(Any, block).attn
+    heads = (attn.num_heads, -1)
+    query = attn.q_norm(nnf.linear(inputs[:, 0], *_like(inputs, *_projection(block, 0))).unflatten(1, heads))
+    weight, bias = _projection(block, 1)
+    if rope is None and isinstance(attn.k_norm, nn.Identity):
+        # Keys are not needed: q · (W x + b) = (Wᵀ q) · x + a number that is the same for all tokens.
+        pulled = torch.matmul(query.transpose(0, 1), weight.unflatten(0, heads).to(query.dtype))  # (heads, n, d)
+        scores = (inputs @ _aligned(pulled.permute(1, 2, 0)))[:, :, : attn.num_heads]
+    else:
+        keys = nnf.linear(inputs, *_like(inputs, weight, bias)).unflatten(2, heads).transpose(1, 2)
+        keys = attn.k_norm(keys)
+        if rope is not None:
+            keys = _rotated(attn, keys, rope)
+        scores = (keys.to(query.dtype) @ query[:, :, :, None])[:, :, :, 0].transpose(1, 2)
+    return torch.softmax(scores.float() * attn.scale, dim=1)
+
+
+def _aligned(values: Tensor) -> Tensor:
+    """Zeros added to the last dimension up to a multiple of 8, without which GPUs multiply in a slow way."""
+    return nnf.pad(values, (0, -values.shape[-1] % 8))
+
+
+def _rotated(attn: Any, keys: Tensor, rope: Tensor) -> Tensor:
+    """Keys of patches turned by their place; the prefix tokens, the class token's query among them, are not."""
+    from timm.layers.pos_embed_sincos import apply_rot_embed_cat
+
+    prefix = attn.num_prefix_tokens
+    turned = apply_rot_embed_cat(keys[:, :, prefix:], rope, half=attn.rotate_half)
+    return torch.cat([keys[:, :, :prefix], turned.to(keys.dtype)], dim=2)
+
+
+def _is_known(block: nn.Module) -> bool:
+    """Whether a block is x + attn(norm1(x)), then x + mlp(norm2(x)), with the parts that are handled here."""
+    from timm.layers.attention import Attention
+    from timm.models.eva import EvaAttention, EvaBlock
+    from timm.models.vision_transformer import Block
+
+    attn = getattr(block, "attn", None)
+    return (
+        (type(block), type(attn)) in ((Block, Attention), (EvaBlock, EvaAttention))
+        and cast(Any, attn).gate is None
+        and isinstance(block.norm1, nn.LayerNorm)
+    )
+
+
+def _standardise(norm: nn.Module, tokens: Tensor) -> Tensor:
+    """A layer norm without its weight and bias, which `_projection` folds into what follows."""
+    n, device = cast(nn.LayerNorm, norm), tokens.device.type
+    with torch.autocast(device, enabled=False):  # it sums up in float32 anyway
+        standard = nnf.layer_norm(tokens, n.normalized_shape, None, None, n.eps)
+    return standard.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else standard
+
+
+def _projection(block: nn.Module, which: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the queries (0), keys (1) or values (2), with the weight and bias of norm1 folded in.
+
+    The gradient of norm1 then needs no product over all tokens.
+    """
+    attn, norm = cast(Any, block).attn, cast(Any, block).norm1
+    if attn.qkv is None:
+        part = (attn.q_proj, attn.k_proj, attn.v_proj)[which]
+        weight, bias = part.weight, part.bias
+    else:
+        weight = attn.qkv.weight.chunk(3)[which]
+        if attn.qkv.bias is not None:
+            bias = attn.qkv.bias.chunk(3)[which]
+        else:
+            bias = (getattr(attn, "q_bias", None), getattr(attn, "k_bias", None), getattr(attn, "v_bias", None))[which]
+    folded = weight if norm.weight is None else weight * norm.weight
+    shift = weight.new_zeros(len(weight)) if norm.bias is None else (weight * norm.bias).sum(1)
+    return folded, shift if bias is None else shift + bias
+
+
+def _scaled(block: nn.Module, which: int, values: Tensor) -> Tensor:
+    """The layer scale of the first or second half of a block."""
+    scale = getattr(block, f"ls{which}", None)
+    if scale is not None:
+        return cast(Tensor, scale(values))
+    gamma = getattr(block, f"gamma_{which}", None)
+    return values if gamma is None else values * gamma
+
+
+def _like(other: Tensor, *tensors: Tensor) -> list[Tensor]:
+    return [tensor.to(other.dtype) for tensor in tensors]
