@@ -32,6 +32,7 @@ RESULT = DemoResult(
     k_estimated=True,
     plain=Accuracy(all=0.75, old=0.5, new=0.875),
     semi_supervised=Accuracy(all=0.9, old=None, new=1.0),
+    learned=Accuracy(all=0.95, old=0.9, new=0.975),
     seconds=1.26,
 )
 RUN = "import sys; from sortal.cli import main; sys.exit(main())"
@@ -42,8 +43,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     """Replaces the demo by one that notes its arguments and returns RESULT."""
     seen: list[dict[str, object]] = []
 
-    def run(*, on_step: Callable[[str], None], **arguments: object) -> DemoResult:
-        on_step("Clustering with labels")
+    def run(*, on_progress: Callable[[str, int, int], None], **arguments: object) -> DemoResult:
+        on_progress("Learning", 3, 7)
+        on_progress("Clustering with labels", 0, 0)
         seen.append(arguments)
         return RESULT
 
@@ -114,13 +116,13 @@ def test_demo_as_a_table(calls: list[dict[str, object]], capsys: pytest.CaptureF
         "1,797 handwritten digits, 450 labelled. Old classes 0–4, new classes 5–9.",
         "k = 12, estimated; the truth is 10.",
         "",
-        "Accuracy, %                All    Old     New",
-        "─────────────────────────────────────────────",
-        "plain k-means             75.0   50.0    87.5",
-        "semi-supervised k-means   90.0    n/a   100.0",
+        "Accuracy, %                                  All    Old     New",
+        "───────────────────────────────────────────────────────────────",
+        "pixels, plain k-means                       75.0   50.0    87.5",
+        "pixels, semi-supervised k-means             90.0    n/a   100.0",
+        "learned features, semi-supervised k-means   95.0   90.0    97.5",
         "",
         "Measured on the 1,347 unlabelled images; 1.3 s.",
-        "On raw pixels labels gain little: the tightest clusters are not the digits.",
     ]
 
 
@@ -136,18 +138,19 @@ def test_demo_as_json(calls: list[dict[str, object]], capsys: pytest.CaptureFixt
         "k_estimated": True,
         "plain": {"all": 0.75, "old": 0.5, "new": 0.875},
         "semi_supervised": {"all": 0.9, "old": None, "new": 1.0},
+        "learned": {"all": 0.95, "old": 0.9, "new": 0.975},
         "seconds": 1.26,
     }
 
 
 def test_demo_options_reach_the_library(calls: list[dict[str, object]]) -> None:
     assert cli.main(["demo"]) == 0
-    assert cli.main(["demo", "--k", "7", "--labelled", "0.25", "--n-init", "3", "--seed", "5", "--device", "cpu"]) == 0
-    assert cli.main(["demo", "--k", "auto"]) == 0
+    assert cli.main(["demo", "--k", "7", "--labelled", "0.25", "--epochs", "2", "--n-init", "3", "--seed", "5"]) == 0
+    assert cli.main(["demo", "--k", "auto", "--device", "cpu"]) == 0
     assert calls == [
-        {"k": 10, "labelled": 0.5, "n_init": 100, "seed": 0, "device": "auto"},
-        {"k": 7, "labelled": 0.25, "n_init": 3, "seed": 5, "device": "cpu"},
-        {"k": "auto", "labelled": 0.5, "n_init": 100, "seed": 0, "device": "auto"},
+        {"k": 10, "labelled": 0.5, "epochs": 40, "n_init": 100, "seed": 0, "device": "auto"},
+        {"k": 7, "labelled": 0.25, "epochs": 2, "n_init": 3, "seed": 5, "device": "auto"},
+        {"k": "auto", "labelled": 0.5, "epochs": 40, "n_init": 100, "seed": 0, "device": "cpu"},
     ]
 
 
@@ -444,7 +447,7 @@ def test_unexpected_errors_keep_their_traceback(monkeypatch: pytest.MonkeyPatch)
         cli.main(["demo"])
 
 
-@pytest.mark.parametrize("tokens", [["--help"], ["demo", "--json"]])
+@pytest.mark.parametrize("tokens", [["--help"], ["demo", "--json", "--epochs", "0"]])
 def test_closed_pipe_is_quiet(tokens: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

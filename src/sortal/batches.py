@@ -42,7 +42,7 @@ def draw(
     weights = np.ones(len(rows))
     if balanced and 0 < n_labelled < len(rows):
         weights[~labelled] = n_labelled / (len(rows) - n_labelled)
-    generator = np.random.default_rng([SALT, seed, epoch])
+    generator = np.random.default_rng([SALT, epoch, seed])  # a seed may be longer than a word, so it comes last
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
     return Draws(drawn.reshape(steps, -1), _times(drawn).reshape(steps, -1))
 

@@ -67,6 +67,7 @@ def demo(
     *,
     k: Annotated[int | Literal["auto"], Parameter(metavar="INT|auto", show_choices=False)] = 10,
     labelled: float = 0.5,
+    epochs: int = 40,
     n_init: int = 100,
     seed: int = 0,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
@@ -75,8 +76,9 @@ def demo(
     """Discover classes among handwritten digits.
 
     Of 1,797 small images, half of the digits 0 to 4 are labelled; 5 to 9 have
-    no label at all. Clusters them with and without the labels and compares
-    both with the truth, on the unlabelled images only.
+    no label at all. Clusters their pixels with and without the labels, learns
+    features with a small network and clusters those, and compares all three
+    with the truth, on the unlabelled images only.
 
     Parameters
     ----------
@@ -84,20 +86,23 @@ def demo(
         Number of classes to find; auto estimates it.
     labelled
         Fraction of the images of digits 0 to 4 that are labelled.
+    epochs
+        How long to learn; 0 clusters pixels only.
     n_init
         Restarts of k-means; the best one counts.
     seed
-        Seed of the choice of labelled images and of k-means.
+        Seed of the choice of labelled images, of learning and of k-means.
     device
         Where to compute.
     json
         Write the result as JSON.
     """
-    with _progress() as on_step:
-        on_step("Starting")
+    with _bar("Starting") as on_progress:
         from sortal.demo import run
 
-        result = run(k=k, labelled=labelled, n_init=n_init, seed=seed, device=device, on_step=on_step)
+        result = run(
+            k=k, labelled=labelled, epochs=epochs, n_init=n_init, seed=seed, device=device, on_progress=on_progress
+        )
     from sortal import show
 
     if json:
@@ -204,20 +209,11 @@ def sample(name: Literal["digits"], out: Path, *, labelled: float = 0.5, seed: i
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows what is going on, on stderr, and shows nothing where stderr is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
+def _bar(first: str = "Looking for images") -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that draws a bar with the time left, on stderr, where stderr is a terminal.
 
-    with Console(stderr=True).status("") as status:
-        yield status.update
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that draws a bar with the time left, on stderr, where stderr is a terminal."""
+    It is told what is being done, how much is done, and of how much, 0 where nobody knows.
+    """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None
         return
@@ -226,12 +222,12 @@ def _bar() -> Iterator[Callable[[str, int, int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Looking for images", total=None)
+        task = progress.add_task(first, total=None)
 
         def on_progress(what: str, done: int, total: int) -> None:
             if what != progress.tasks[0].description:
                 progress.reset(task, description=what)
-            progress.update(task, completed=done, total=total)
+            progress.update(task, completed=done, total=total or None)
 
         yield on_progress
 

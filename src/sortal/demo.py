@@ -1,7 +1,6 @@
 """A small honest demo on handwritten digits, half of 0–4 labelled, 5–9 unknown, the same way as a user's own folder."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -10,13 +9,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.backbone import CONVNET, load_backbone
+from sortal.config import TINY_CONTRAST, TINY_TRAINING
 from sortal.datasets import digits
 from sortal.errors import InputError
 from sortal.estimate import estimate_k
+from sortal.features import extract
 from sortal.images import ImageSet
 from sortal.kmeans import SemiSupervisedKMeans
+from sortal.methods import Contrastive
 from sortal.metrics import Accuracy, accuracy
 from sortal.packing import Settings, pack
+from sortal.train import train
+from sortal.workers import Progress
 
 SIDE = 8  # of the images, in pixels
 K_MAX = 100  # where the search for k ends
@@ -33,9 +38,10 @@ class DemoResult:
     k: int
     k_true: int
     k_estimated: bool
-    plain: Accuracy
-    semi_supervised: Accuracy
-    seconds: float  # the clustering and, where asked for, the estimate of k
+    plain: Accuracy  # k-means on pixels
+    semi_supervised: Accuracy  # on pixels
+    learned: Accuracy | None  # semi-supervised k-means on learned features; None where nothing was learned
+    seconds: float  # all but the writing and reading of images
 
 
 def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
@@ -47,33 +53,57 @@ def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
     return unit
 
 
+def learned_features(
+    images: ImageSet, folder: Path, *, epochs: int, seed: int, device: str = "auto", on_progress: Progress
+) -> NDArray[np.float32]:
+    """The images as features of a small network that learns from them, from scratch, (n, 512)."""
+    backbone = load_backbone(CONVNET, seed=seed)
+    store = pack(images, folder, settings=Settings(shorter_side=backbone.spec.shorter_side))
+    config = replace(TINY_TRAINING, epochs=epochs, seed=seed)
+    method = Contrastive(backbone, TINY_CONTRAST, seed=seed)
+    train(method, images, store, config, device=device, on_progress=on_progress)
+    return extract(backbone, store, normalise=True, device=device, precision=config.precision)
+
+
 def run(
     *,
     k: int | Literal["auto"] = 10,
     labelled: float = 0.5,
+    epochs: int = TINY_TRAINING.epochs,
     n_init: int = 100,
     seed: int = 0,
     device: str = "auto",
-    on_step: Callable[[str], None] = lambda _: None,
+    on_progress: Progress = lambda *_: None,
 ) -> DemoResult:
-    """Cluster the digits with and without their labels; `on_step` is told what is going on."""
+    """Cluster the digits on pixels, with and without their labels, and on features learned from them."""
+
+    def on_step(what: str) -> None:
+        on_progress(what, 0, 0)
+
+    if epochs < 0:
+        raise InputError(f"epochs must be at least 0, got {epochs}.")
     on_step("Writing and reading images")
     with TemporaryDirectory() as folder:
         images = digits.write(Path(folder, "digits"), labelled=labelled, seed=seed)
-        x = grey_pixels(images, Path(folder, "pixels"))
-    labels, truth, unlabelled, n_old = images.labels, images.truth, images.unlabelled, len(images.classes)
-    if k != "auto" and not n_old <= k <= len(x):
-        raise InputError(f"k must be from {n_old} (the labelled classes) to {len(x)} (the images), got {k}.")
+        pixels = grey_pixels(images, Path(folder, "pixels"))
+        labels, truth, unlabelled, n_old = images.labels, images.truth, images.unlabelled, len(images.classes)
+        if k != "auto" and not n_old <= k <= len(pixels):
+            raise InputError(f"k must be from {n_old} (the labelled classes) to {len(pixels)} (the images), got {k}.")
+        start = perf_counter()
+        features = None
+        if epochs:
+            features = learned_features(
+                images, Path(folder, "pixels"), epochs=epochs, seed=seed, device=device, on_progress=on_progress
+            )
 
-    def cluster(y: NDArray[np.int64]) -> Accuracy:
+    def cluster(x: NDArray[np.float32], y: NDArray[np.int64]) -> Accuracy:
         model = SemiSupervisedKMeans(n_clusters, n_init=n_init, random_state=seed, device=device).fit(x, y)
         return accuracy(truth[unlabelled], model.labels_[unlabelled], old=range(n_old))
 
-    start = perf_counter()
     if k == "auto":
         on_step("Estimating the number of classes")
         n_clusters = estimate_k(
-            x,
+            pixels if features is None else features,
             labels,
             k_max=K_MAX,
             random_state=seed,
@@ -83,9 +113,10 @@ def run(
     else:
         n_clusters = k
     on_step("Clustering without labels")
-    plain = cluster(np.full_like(labels, -1))
+    plain = cluster(pixels, np.full_like(labels, -1))
     on_step("Clustering with labels")
-    semi_supervised = cluster(labels)
+    semi_supervised = cluster(pixels, labels)
+    learned = None if features is None else cluster(features, labels)
     return DemoResult(
         n_labelled=int(images.labelled.sum()),
         n_unlabelled=int(unlabelled.sum()),
@@ -96,5 +127,6 @@ def run(
         k_estimated=k == "auto",
         plain=plain,
         semi_supervised=semi_supervised,
+        learned=learned,
         seconds=perf_counter() - start,
     )

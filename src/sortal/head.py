@@ -1,5 +1,7 @@
 """The projection head that the losses are taken on; it is thrown away after training."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
@@ -16,10 +18,11 @@ class ProjectionHead(nn.Module):
         self, width: int, *, hidden: int = 2048, bottleneck: int = 256, prototypes: int | None = None, seed: int = 0
     ) -> None:
         super().__init__()
+        linear = partial(nn.utils.skip_init, nn.Linear)  # which would draw from torch's own random numbers
         self.mlp = nn.Sequential(
-            nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, bottleneck)
+            linear(width, hidden), nn.GELU(), linear(hidden, hidden), nn.GELU(), linear(hidden, bottleneck)
         )
-        self.prototypes = nn.Parameter(torch.empty(prototypes, bottleneck)) if prototypes else None
+        self.prototypes = nn.Parameter(torch.empty(prototypes, bottleneck)) if prototypes is not None else None
         self._initialise(torch.Generator().manual_seed(seed))
 
     def _initialise(self, generator: torch.Generator) -> None:

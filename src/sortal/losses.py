@@ -11,7 +11,7 @@ def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float) -> Tenso
     each image it is InfoNCE. The mean goes over the rows that have another of their id; without any, the loss is 0.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
-        rows = embeddings.float()
+        rows = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         scores = rows @ rows.T / temperature  # (n, n)
     takes_part = ids >= 0
     itself = torch.eye(len(ids), dtype=torch.bool, device=ids.device)

@@ -108,6 +108,8 @@ class _Run:
             self.folder.mkdir(parents=True, exist_ok=True)
         rows = np.flatnonzero(~images.validation)
         self.rows = rows[np.argsort(store.digests[rows], kind="stable")]  # by content: the order of files is nothing
+        _, contents = np.unique(store.digests, return_inverse=True)
+        self.contents = torch.from_numpy(contents).to(fabric.device)  # one image twice is one image
         self.labels = torch.from_numpy(np.array(images.labels)).to(fabric.device)
         self.steps = max(len(rows) // config.batch_size, 1)  # of an epoch
         self.n_views: int | None = None
@@ -204,11 +206,11 @@ class _Run:
         while p.epoch < config.epochs:
             _set_lr(optimizer, schedule(config, p.epoch))
             draws = self._draws(p.epoch, start=p.step)
-            ids = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.fabric.device)
+            rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.fabric.device)
             sums = torch.tensor([*p.sums.values()] or [0.0], dtype=torch.float64, device=self.fabric.device)
             started = perf_counter()
-            for inputs, rows in zip(source.stream(draws, p.epoch), ids, strict=True):
-                sums = sums + step(inputs, rows, self.labels[rows])
+            for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
+                sums = sums + step(inputs, self.contents[rows], self.labels[rows])
                 p.step += 1
                 if self.is_first:
                     self.on_progress("Learning", p.epoch * self.steps + p.step, config.epochs * self.steps)

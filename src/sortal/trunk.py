@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,8 +23,8 @@ from sortal.views import Crops
 
 logger = logging.getLogger(__name__)
 
-READERS = 4  # threads that prepare batches
-AHEAD = 6  # batches that are prepared before they are asked for
+READERS = min(8, os.cpu_count() or 1)  # threads that prepare batches
+AHEAD = READERS + 2  # batches that are prepared before they are asked for
 
 In = TypeVar("In")
 Out = TypeVar("Out")

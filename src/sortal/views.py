@@ -43,7 +43,8 @@ def check_size(store: PixelStore, size: int) -> None:
 def check_present(store: PixelStore, rows: NDArray[np.int64]) -> None:
     """Every one of these images must have been read."""
     if len(gone := rows[~store.present[rows]]):
-        names = listing([bad.file for bad in store.quarantine])
+        unread = np.flatnonzero(~store.present)
+        names = listing([bad.file for row, bad in zip(unread, store.quarantine, strict=True) if row in gone])
         raise InputError(
             f"Every image must have been read; {len(gone):,} were not: {names}. "
             "Leave them out: pack(images.select(store.present), ...)."
