@@ -1,6 +1,7 @@
 """Segments: places that tile a file, marks that outlive a kill, and damage that is named."""
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from sortal.errors import InputError
 from sortal.pixels import DIGEST
-from sortal.segments import PENDING, PLAN, STORED, TURNED, Segment, create, find
+from sortal.segments import PENDING, PLAN, STORED, TURNED, Segment, create, find, write_atomically
 
 
 def names(n: int) -> list[str]:
@@ -93,7 +94,7 @@ def test_a_segment_whose_plan_was_not_finished_is_none(tmp_path: Path, monkeypat
         patch.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             create(tmp_path, names(1), [(2, 2)])
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 2  # pixels and marks; no half-written plan
     assert find(tmp_path) == []
     assert create(tmp_path, names(1), [(2, 2)]).done().tolist() == [PENDING]
 
@@ -119,6 +120,74 @@ def test_pixels_are_mapped_and_cannot_be_written(segment: Segment) -> None:
     assert flat.tolist() == list(range(69))
     with pytest.raises(ValueError, match="read-only"):
         flat[0] = 1
+
+
+class Disk:
+    """What is told to the disk, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.open: set[int] = set()
+        sync, rename, opened, close = os.fsync, os.replace, os.open, os.close
+
+        def fsync(number: int) -> None:
+            is_folder = stat.S_ISDIR(os.fstat(number).st_mode)
+            self.told.append(("sync", "folder" if is_folder else "file"))
+            sync(number)
+
+        def replace(old: Path, new: Path) -> None:
+            self.told.append(("rename", new.name))
+            rename(old, new)
+
+        def open_folder(path: Path, flags: int) -> int:
+            self.open.add(number := opened(path, flags))
+            return number
+
+        def close_folder(number: int) -> None:
+            self.open.discard(number)
+            close(number)
+
+        for name, spy in (("fsync", fsync), ("replace", replace), ("open", open_folder), ("close", close_folder)):
+            monkeypatch.setattr(os, name, spy)
+
+
+def test_a_file_has_its_content_before_its_name_and_the_folder_knows_it_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mark").write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        write_atomically(tmp_path / "mark", b"new")
+    assert disk.told == [("sync", "file"), ("rename", "mark"), ("sync", "folder")]
+    assert not disk.open
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"mark": b"new"}
+
+
+def test_a_system_that_opens_no_folders_has_the_file_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    path = tmp_path / "mark"
+    with monkeypatch.context() as patch:
+        disk = Disk(patch)
+        patch.setattr(os, "open", refuse)
+        write_atomically(path, b"new")
+    assert disk.told == [("sync", "file"), ("rename", "mark")]
+    assert path.read_bytes() == b"new"
+
+
+def test_a_write_that_is_cut_short_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_atomically(tmp_path / "mark", b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_atomically(tmp_path / "mark", b"new")
+    assert (tmp_path / "mark").read_bytes() == b"old"
 
 
 def no_pixels(segment: Segment) -> None:

@@ -1,17 +1,22 @@
 """Shards: nothing happens without a group, and two processes agree on what one process would find."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
 from processes import run_two
 from scipy.sparse import csr_array
 from torch import Tensor
 
+from sortal import shards as module
 from sortal.inputs import read
 from sortal.members import Fixed, Members
 from sortal.points import Points
@@ -31,6 +36,23 @@ def test_one_process_has_everything_to_itself() -> None:
     assert torch.equal(joined, x[0])
     assert start == 0
     assert shards.objects({"a": 1}) == [{"a": 1}]
+    assert shards.part(7) == (0, 7)
+    kept = x.clone()
+    shards.complete(x)
+    assert torch.equal(x, kept)
+
+
+@given(n=st.integers(0, 10**12), size=st.integers(1, 300))
+def test_parts_are_all_rows_in_rank_order_and_about_as_large(n: int, size: int) -> None:
+    shards, parts = Shards(), []
+    shards.size = size
+    for shards.rank in range(size):
+        parts.append(shards.part(n))
+    assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
+    assert parts[-1][1] == n
+    lengths = {end - start for start, end in parts}
+    assert min(lengths) >= 0
+    assert max(lengths) - min(lengths) <= 1
 
 
 def rows() -> tuple[Tensor, Tensor]:
@@ -79,6 +101,41 @@ def attempt(call: Callable[[], Any]) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
+TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
+SHAPES = ((5,), (5, 3), (4, 2, 3), (1, 2), (0, 2), (3, 0))
+
+
+def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Rows to be computed; as booleans they alternate in some way."""
+    values = torch.arange(1, math.prod(shape) + 1).view(shape)
+    return values % 3 == 1 if dtype == torch.bool else values.to(dtype)
+
+
+def completed(values: Tensor, shards: Shards) -> Tensor:
+    """What becomes of rows of which each process has only its part."""
+    mine = torch.zeros_like(values)
+    start, end = shards.part(len(values))
+    mine[start:end] = values[start:end]
+    shards.complete(mine)
+    return mine
+
+
+def fill_in(rank: int, shards: Shards) -> Result:
+    """Every way to complete rows."""
+    found: Result = {}
+    for dtype in TYPES:
+        for shape in SHAPES:
+            found[f"{dtype} {shape}"] = completed(numbers(shape, dtype), shards)
+    found["columns"] = completed(numbers((3, 5), torch.float32).T, shards)
+    with patch.object(module, "PIECE", 16, create=True):  # bytes, which is less than a row and no part of two
+        found["in pieces"] = completed(numbers((7, 3), torch.float32), shards)
+        found["in pieces of rows"] = completed(numbers((9, 2), torch.bfloat16), shards)
+    second = dist.new_group([1])
+    if rank == 1:
+        found["a smaller group"] = completed(numbers((5, 3), torch.float32), Shards(second))
+    return found
+
+
 def work(rank: int, folder: Path) -> None:
     """One of two processes; writes what it found."""
     shards, mine = Shards(dist.group.WORLD), torch.arange(6).view(2, 3) + 10 * rank
@@ -94,6 +151,8 @@ def work(rank: int, folder: Path) -> None:
         "concat with nothing": shards.concat(mine.flatten()[: 4 * rank]),
         "concat of nothing": shards.concat(mine.flatten()[:0]),
         "objects": shards.objects({"rank": rank}),
+        "parts": (shards.part(5), shards.part(4), shards.part(1), shards.part(0)),
+        "completed": fill_in(rank, shards),
     }
     x, labels = rows()
     for name, lengths in SPLITS.items():
@@ -152,6 +211,43 @@ def test_concat_joins_parts_of_any_length(both: list[Result]) -> None:
         ):
             assert found[name][0].tolist() == joined
             assert found[name][1] == start
+
+
+def test_each_process_has_its_part(both: list[Result]) -> None:
+    assert both[0]["parts"] == ((0, 2), (0, 2), (0, 0), (0, 0))
+    assert both[1]["parts"] == ((2, 5), (2, 4), (0, 1), (0, 0))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rows_of_any_type_and_shape_are_filled_in(
+    both: list[Result], dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    for found in both:
+        got = found["completed"][f"{dtype} {shape}"]
+        assert got.dtype == dtype
+        assert got.shape == shape
+        assert torch.equal(got, numbers(shape, dtype))
+
+
+def test_rows_are_filled_in_however_they_lie_and_however_large_they_are(both: list[Result]) -> None:
+    for found in both:
+        assert torch.equal(found["completed"]["columns"], numbers((3, 5), torch.float32).T)
+        assert torch.equal(found["completed"]["in pieces"], numbers((7, 3), torch.float32))
+        assert torch.equal(found["completed"]["in pieces of rows"], numbers((9, 2), torch.bfloat16))
+
+
+def test_a_group_of_some_processes_fills_in_its_own_rows(both: list[Result]) -> None:
+    assert torch.equal(both[1]["completed"]["a smaller group"], numbers((5, 3), torch.float32))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_rows_in_memory_are_filled_in_where_processes_talk_from_gpu_to_gpu(tmp_path: Path) -> None:
+    dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        assert torch.equal(completed(torch.arange(6.0).view(3, 2), Shards(dist.group.WORLD)).sum(), torch.tensor(15.0))
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("split", SPLITS)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from sortal.config import AUTO, Auto, Precision
-from sortal.errors import InputError
+from sortal.errors import InputError, listing
 
 logger = logging.getLogger(__name__)
 
@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 # step on cached tokens.
 VIEWS_THAT_PAY = 250_000  # through the trunk
 STEPS_THAT_PAY = 20_000
+
+# What errors without a type of their own say: of the CPU's allocator, of CUDA and MPS, of NVIDIA's libraries.
+OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "_STATUS_ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Compute:
 
 def choose(device: torch.device, *, precision: Precision = AUTO, compiled: bool | Auto = AUTO, pays: bool) -> Compute:
     """bfloat16 where the device has it in hardware; compiled on GPUs where that pays for the time it takes."""
+    if precision not in get_args(Precision):
+        raise InputError(f"precision must be one of {listing(get_args(Precision))}, got {precision!r}.")
+    if compiled != AUTO and not isinstance(compiled, bool):
+        raise InputError(f"compile must be True, False or {AUTO!r}, got {compiled!r}.")
     if precision == "bf16" and device.type == "mps":
         raise InputError("precision must be 'float32' or 'auto' on mps, got 'bf16'.")
     bf16 = precision == "bf16" or (precision == AUTO and _has_bf16(device))
@@ -56,18 +63,19 @@ class _Compiled:
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self.plain = function
-        self.run: Callable[..., Any] = torch.compile(function, dynamic=False)
+        self.run: Callable[..., Any] | None = None
         self.proven = False
 
     def __call__(self, *values: Any) -> Tensor:
         try:
+            self.run = self.run or torch.compile(self.plain, dynamic=False)  # which some Pythons refuse
             result: Tensor = self.run(*values)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # compilers fail in many ways, and none of them matters
             if self.proven:
                 raise
-            logger.warning("Not compiled, so slower: %s", str(error).strip().splitlines()[0] if str(error) else error)
+            logger.warning("Not compiled, so slower: %s", [*str(error).strip().splitlines(), repr(error)][0])
             self.run = self.plain
             result = self.plain(*values)
         self.proven = True
@@ -76,6 +84,6 @@ class _Compiled:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on a GPU or on the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or (
-        (isinstance(error, RuntimeError) and "not enough memory" in str(error)) or "can't allocate memory" in str(error)
-    )
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)

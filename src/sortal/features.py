@@ -55,25 +55,35 @@ def extract(
     twice and a killed call goes on. Images that are not packed yet are packed there too, else into a temporary folder.
     Started by torchrun, processes share the work and all get all rows.
     """
-    if not isinstance(batch_size, int) or batch_size < 1:
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
     place = None if folder is None else Path(folder)
+    fabric = fabric or launch(device)
     with TemporaryDirectory() as temporary:
-        if isinstance(images, ImageSet):
-            settings = Settings(shorter_side=backbone.spec.shorter_side)
-            store = pack(images, (place or Path(temporary)) / "pixels", settings=settings, on_progress=on_progress)
-        else:
-            store = images
+        store = images
+        if isinstance(store, ImageSet):
+            store = _packed(store, (place or Path(temporary)) / "pixels", backbone, fabric, on_progress)
         views.check_present(store, np.arange(len(store)))
         views.check_size(store, backbone.spec.image_size)
-        fabric = fabric or launch(device)
+        if (store.digests == b"").any():  # of one content only one image is looked at
+            raise InputError("The store must say which content each image has (digests). Use one made by pack(...).")
         chosen = compute.choose(fabric.device, precision=precision, compiled=compile, pays=len(store) >= VIEWS_THAT_PAY)
         whole = Frozen(backbone.to(fabric.device), chosen, whole=True)
-        cache = None if place is None else _Cache(place / "features", backbone, chosen.bf16)
+        cache = None if place is None else _Cache(place / "features", backbone, chosen.bf16, store.made)
         x = _rows(whole, store, cache, batch_size, fabric, on_progress)
     if normalise:
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return x
+
+
+def _packed(images: ImageSet, folder: Path, backbone: Backbone, fabric: Fabric, on_progress: Progress) -> PixelStore:
+    """The pixels as the backbone wants them; the first process does the work, and the others find it done."""
+    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    for turn in (True, False):
+        if (fabric.global_rank == 0) == turn:
+            store = pack(images, folder, settings=settings, on_progress=on_progress)
+        fabric.barrier()
+    return store
 
 
 def _rows(
@@ -122,11 +132,14 @@ def _lagging(batches: Iterator[Tensor]) -> Iterator[Tensor]:
 
 
 class _Cache:
-    """A folder of features by content, for one backbone and precision; any number of files, each whole."""
+    """A folder of features by content; any number of files, each whole.
 
-    def __init__(self, folder: Path, backbone: Backbone, bf16: bool) -> None:
-        about = json.dumps({"backbone": backbone.fingerprint(), "bf16": bf16, "view": "centre", "format": 1})
-        self.folder = folder / hashlib.sha256(about.encode()).hexdigest()[:16]
+    It is for one backbone, one precision and one way in which pixels are `made` of a content.
+    """
+
+    def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
+        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
+        self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
     def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Write what is known of sorted contents into their rows of x; which those are, (n,)."""
@@ -138,6 +151,8 @@ class _Cache:
             try:
                 block = load_file(path)
                 digests, rows = block["digests"].view("S32").ravel(), block["features"]
+                if rows.shape != (len(digests), x.shape[1]):
+                    raise ValueError(f"{rows.shape} for {len(digests):,} images of {x.shape[1]:,} numbers")
             except (SafetensorError, OSError, KeyError, ValueError) as error:
                 logger.warning("Features in %s are damaged and computed again: %s", path, error)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -110,6 +111,10 @@ class Backbone(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
+
+    def in_bf16(self) -> Backbone:
+        """A copy whose weights are in bfloat16, to be run as it is."""
+        return copy.deepcopy(self).to(torch.bfloat16)
 
     def fingerprint(self) -> str:
         """A hash of what decides the features: the weights and the spec."""

@@ -295,4 +295,4 @@ def _open(images: ImageSet, contents: Sequence[str], troubles: Troubles, ledger:
         table[:, row] = files[place.segment], entry["offset"], *(sides[::-1] if turned else sides)
     segment, offset, heights, widths = table
     maps = [file.pixels() for file in files]
-    return PixelStore(maps, segment, offset, heights, widths, tuple(quarantine), digests)
+    return PixelStore(maps, segment, offset, heights, widths, tuple(quarantine), digests, ledger.home.name)

@@ -109,12 +109,16 @@ def create(home: Path, digests: Sequence[str], sizes: Sequence[tuple[int, int]])
 def write_atomically(path: Path, content: bytes) -> None:
     """A file that is there whole or not at all."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):  # some file systems, and Windows, open no folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)

@@ -11,6 +11,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+PIECE = 2**28  # bytes that go from one process to the others at once
+
 
 class Shards:
     """The processes of `group`, each holding some of the rows; without a group this process holds them all."""
@@ -60,11 +62,14 @@ class Shards:
 
     def complete(self, rows: Tensor) -> None:
         """Fill in the rows that the other processes computed; each has done its `part`."""
-        if self.group is None:
+        if self.group is None or not rows.numel():
             return
+        way = torch.device("cuda") if dist.get_backend(self.group) == "nccl" else rows.device  # NCCL knows no other
+        piece = max(PIECE // rows[0].nbytes, 1)
         for rank in range(self.size):
             start, end = len(rows) * rank // self.size, len(rows) * (rank + 1) // self.size
-            if end > start:  # as bytes, since not every backend knows every type
-                share = rows[start:end].contiguous().view(torch.uint8)
+            for at in range(start, end, piece):  # as bytes, since not every backend knows every type
+                some = slice(at, min(at + piece, end))
+                share = rows[some].contiguous().view(torch.uint8).to(way)
                 dist.broadcast(share, src=dist.get_global_rank(self.group, rank), group=self.group)
-                rows[start:end] = share.view(rows.dtype)
+                rows[some] = share.view(rows.dtype)

@@ -25,11 +25,13 @@ class PixelStore:
         widths: NDArray[np.int64],
         quarantine: tuple[Quarantined, ...],
         digests: NDArray[np.bytes_] | None = None,
+        made: str = "",
     ) -> None:
         self.heights = heights  # (n,)
         self.widths = widths  # (n,)
         self.quarantine = quarantine
         self.digests = np.zeros(len(heights), "S32") if digests is None else digests  # (n,) of contents; b"" unread
+        self.made = made  # how, in a word: the key of the settings that decide the pixels of a content
         self._segment = segment
         self._offset = offset
         self._maps = segments

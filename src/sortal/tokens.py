@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -32,11 +33,14 @@ from sortal.workers import Progress
 Where = Literal["device", "memory", "file"]
 COMMIT = 10.0  # seconds between marks of a file: what a kill can cost
 PIECE = 256  # crops that go through the trunk at once
+MARGIN = 2**28  # bytes that stay free on the disk
+TOKENS = "tokens.bf16"
+CGROUP = ("memory.max", "memory.current")  # in bytes, as Linux tells containers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The most bytes of tokens that may be kept in each place; None takes a share of what is free."""
+    """The most bytes of tokens that may be kept in each place; None takes a share of the memory that is free."""
 
     device: int | None = None
     memory: int | None = None
@@ -45,7 +49,9 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("device", "memory", "disk"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            if value is None and name != "disk":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InputError(f"The budget of {name} must be a number of bytes of at least 0, got {value!r}.")
 
 
@@ -70,7 +76,7 @@ def plan(n_bytes: int, budget: Budget, device: torch.device, folder: Path | None
         return Plan(n_bytes, "device" if device.type == "cuda" else "memory")
     if device.type == "cuda" and n_bytes <= room_for(budget, torch.device("cpu")):
         return Plan(n_bytes, "memory")
-    if folder is not None and n_bytes <= min(budget.disk, shutil.disk_usage(folder).free - 2**28):
+    if folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - MARGIN):
         return Plan(n_bytes, "file")
     return Plan(n_bytes, None)
 
@@ -80,18 +86,38 @@ def room_for(budget: Budget, device: torch.device) -> int:
     if device.type == "cuda":
         limit, free, share = budget.device, torch.cuda.mem_get_info(device)[0], 0.7
     else:
-        limit, free, share = budget.memory, free_memory(), 0.5
+        beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes on this machine, each with its own tokens
+        limit, free, share = budget.memory, free_memory() // beside, 0.5
     return int(share * free) if limit is None else min(limit, free)
 
 
 def free_memory() -> int:
-    """Bytes of memory a process may still take on this machine."""
+    """Bytes of memory that may still be taken on this machine, or in the container this runs in."""
+    return min(_free_in_machine(), _free_in_container())
+
+
+def _free_in_container() -> int:
+    try:
+        limit, used = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
+        return max(int(limit) - int(used), 0)
+    except (OSError, ValueError):  # there is none, or its limit is "max"
+        return sys.maxsize
+
+
+def _free_in_machine() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":") for line in file)
         return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2) if hasattr(os, "sysconf") else 2**32
+
+
+def _free_disk(folder: Path) -> int:
+    """Bytes a file of tokens may take; one that is there already is gone on with, or written over."""
+    file = folder / TOKENS
+    held = getattr(file.stat(), "st_blocks", 0) * 512 if file.is_file() else 0
+    return shutil.disk_usage(folder).free + held
 
 
 class Source(ABC):
@@ -148,7 +174,8 @@ class Cached(Source):
         pairs = views.pair(
             self.keys[draws.rows.ravel()], draws.times.ravel(), views=n_views, seed=self.seed, epoch=epoch
         ).reshape(2, *draws.rows.shape)
-        slots = torch.from_numpy((self.slot[draws.rows] * n_views + pairs).transpose(1, 0, 2).reshape(len(draws), -1))
+        places = self.slot[draws.rows] * n_views + pairs  # (2, steps, batch_size)
+        slots = torch.from_numpy(places.transpose(1, 0, 2).reshape(len(draws), 2 * draws.rows.shape[1]))
         if self.tokens.device.type == self.device.type != "cpu":
             yield from (flat.index_select(0, step) for step in slots.to(self.device))
             return
@@ -176,15 +203,14 @@ class Room:
 
     tokens: Tensor  # (views of all images, ...), bfloat16
     done: int = 0
-    mark: Path | None = None  # beside a file: whose tokens they are, and how many are done
+    file: np.memmap[Any, Any] | None = None  # what the tokens lie in
+    mark: Path | None = None  # beside the file: whose tokens they are, and how many are done
     key: str = ""
 
     def commit(self) -> None:
         """Say in the mark that all so far is on disk."""
-        if self.mark is not None:
-            array = self.tokens.view(torch.int16).numpy()
-            assert isinstance(array.base, np.memmap)
-            array.base.flush()
+        if self.file is not None and self.mark is not None:
+            self.file.flush()
             write_atomically(self.mark, json.dumps({"key": self.key, "done": self.done}).encode())
 
 
@@ -194,20 +220,33 @@ def _room(where: Where, shape: tuple[int, ...], device: torch.device, folder: Pa
     if where == "memory":
         return Room(torch.empty(shape, dtype=torch.bfloat16))
     assert folder is not None
-    file, mark = folder / "tokens.bf16", folder / "tokens.json"
-    done = _done(mark, key) if file.is_file() and file.stat().st_size == 2 * int(np.prod(shape)) else 0
+    file, mark = folder / TOKENS, folder / "tokens.json"
+    done = _done(mark, key, shape[0]) if file.is_file() and file.stat().st_size == 2 * int(np.prod(shape)) else 0
     if not done:
         mark.unlink(missing_ok=True)
-    array = np.memmap(file, dtype=np.int16, mode="r+" if done else "w+", shape=shape)
-    return Room(torch.from_numpy(array).view(torch.bfloat16), done, mark, key)
+    if not done:
+        _allocate(file, 2 * int(np.prod(shape)))
+    array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
+    return Room(torch.from_numpy(array).view(torch.bfloat16), done, array, mark, key)
 
 
-def _done(mark: Path, key: str) -> int:
+def _allocate(file: Path, size: int) -> None:
+    """A file of that many bytes, which the disk has set aside: writing to it cannot fail halfway."""
+    with file.open("wb") as empty:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(empty.fileno(), 0, size)
+        else:
+            empty.truncate(size)
+
+
+def _done(mark: Path, key: str, total: int) -> int:
+    """How many views of `total` a mark vouches for: none where it is damaged, or of another key."""
     try:
         found = json.loads(mark.read_text(encoding="utf-8"))
-        return int(found["done"]) if found["key"] == key else 0
+        done = found["done"] if found["key"] == key else 0
     except (OSError, ValueError, KeyError, TypeError):
         return 0
+    return done if type(done) is int and 0 <= done <= total else 0
 
 
 def cache(

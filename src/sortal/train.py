@@ -350,11 +350,14 @@ def _key(method: Method, images: ImageSet, store: PixelStore, config: Training) 
     settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
     order = np.argsort(store.digests, kind="stable")
     data = hashlib.sha256()
+    data.update(store.made.encode())
     for column in (store.digests, images.labels, images.validation):
         data.update(np.ascontiguousarray(column[order]).data)
     return {
-        "settings": json.dumps({"method": method.settings(), **settings}, sort_keys=True),
-        "weights": digest(method.state_dict()),
+        "settings": json.dumps(
+            {"method": method.settings(), "trained": method.backbone.trained, **settings}, sort_keys=True
+        ),
+        "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),
         "images": data.hexdigest(),
     }
 

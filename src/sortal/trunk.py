@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sortal import workers
 from sortal.compute import Compute, out_of_memory
 from sortal.errors import SortalError
 from sortal.network import Backbone
@@ -23,7 +22,7 @@ from sortal.views import Crops
 
 logger = logging.getLogger(__name__)
 
-READERS = min(8, os.cpu_count() or 1)  # threads that prepare batches
+READERS = min(8, workers.count(None))  # threads that prepare batches
 AHEAD = READERS + 2  # batches that are prepared before they are asked for
 
 In = TypeVar("In")
@@ -39,8 +38,7 @@ class Frozen:
     def __init__(self, backbone: Backbone, compute: Compute, *, whole: bool = False) -> None:
         self.backbone = backbone
         self.compute = compute
-        trunk = copy.deepcopy(backbone).to(torch.bfloat16) if compute.bf16 else backbone  # casts nothing in each batch
-        self.usual = 0  # rows of the largest batch so far; compiled functions see no other number
+        trunk = backbone.in_bf16() if compute.bf16 else backbone  # so that no batch casts weights
         self.largest: int | None = None  # rows that fit, once more did not
 
         def run(pixels: Tensor, flipped: Tensor) -> Tensor:
@@ -52,15 +50,6 @@ class Frozen:
     @torch.no_grad()
     def __call__(self, pixels: Tensor, flipped: Tensor) -> Tensor:
         """Rows for crops that are on the device, (n, size, size, 3) and (n,)."""
-        n = len(pixels)
-        self.usual = max(self.usual, n)
-        if self.compute.compiled and n < self.usual:
-            pixels, flipped = (
-                torch.cat([part, part.new_zeros(self.usual - n, *part.shape[1:])]) for part in (pixels, flipped)
-            )
-        return self._fitting(pixels, flipped)[:n]
-
-    def _fitting(self, pixels: Tensor, flipped: Tensor) -> Tensor:
         while True:
             size = min(self.largest or len(pixels), len(pixels))
             try:
@@ -81,8 +70,15 @@ class Frozen:
 
     def stream(self, store: PixelStore, crops: Iterable[Crops]) -> Iterator[Tensor]:
         """The rows of each batch of crops, which are cut ahead by other threads."""
+        usual = 0  # rows of a batch; a compiled function is not given fewer, which would be compiled anew
         for pixels, flipped in load(store, crops, size=self.backbone.spec.image_size, device=self.compute.device):
-            yield self(pixels, flipped)
+            n, usual = len(pixels), max(usual, len(pixels))
+            more = usual - n if self.compute.compiled else 0
+            yield self(_padded(pixels, more), _padded(flipped, more))[:n]
+
+
+def _padded(rows: Tensor, more: int) -> Tensor:
+    return torch.cat([rows, rows.new_zeros(more, *rows.shape[1:])]) if more else rows
 
 
 def load(

@@ -55,6 +55,15 @@ class VisionTransformer(Backbone):
         patches = self.grid[0] * self.grid[1]
         return weights[:, -patches:].transpose(1, 2).reshape(len(images), -1, *self.grid)
 
+    def in_bf16(self) -> Backbone:
+        copied = super().in_bf16()
+        for name, buffer in self.named_buffers():
+            if ".rope." in name:  # angles, whose digits count
+                copied.get_submodule(name.rpartition(".")[0]).register_buffer(
+                    name.rpartition(".")[2], buffer, persistent=False
+                )
+        return copied
+
     def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
         for i in range(start, end):
             rope = self._rope(i)

@@ -1,0 +1,231 @@
+"""Where and how to compute: tables of what is chosen, compilers that fail, and errors that say memory ran out."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sortal.compute import Compute, choose, out_of_memory
+from sortal.config import AUTO
+from sortal.errors import InputError
+
+CPU = torch.device("cpu")
+
+
+def hardware(monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (9, 0), amx: bool = True) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("device", "new", "precision", "bf16"),
+    [
+        ("cuda", True, "auto", True),
+        ("cuda:3", True, "auto", True),
+        ("cuda", False, "auto", False),
+        ("cpu", True, "auto", True),
+        ("cpu", False, "auto", False),
+        ("mps", True, "auto", False),
+        *[(device, new, "float32", False) for device in ("cuda", "cpu", "mps") for new in (True, False)],
+        *[(device, new, "bf16", True) for device in ("cuda", "cpu") for new in (True, False)],
+    ],
+)
+def test_bfloat16_is_chosen_where_the_hardware_has_it_or_where_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, device: str, new: bool, precision: Any, bf16: bool
+) -> None:
+    hardware(monkeypatch, capability=(8, 0) if new else (7, 5), amx=new)
+    found = choose(torch.device(device), precision=precision, pays=True)
+    assert found.device == torch.device(device)
+    assert found.bf16 is bf16
+
+
+def test_a_torch_that_cannot_tell_has_no_bfloat16_in_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
+    assert choose(CPU, pays=False) == Compute(CPU)
+
+
+@pytest.mark.parametrize("pays", [True, False])
+@pytest.mark.parametrize("device", ["cuda", "cpu", "mps"])
+def test_compiled_on_gpus_where_it_pays_unless_told(monkeypatch: pytest.MonkeyPatch, device: str, pays: bool) -> None:
+    hardware(monkeypatch)
+    chosen = {asked: choose(torch.device(device), compiled=asked, pays=pays).compiled for asked in (AUTO, True, False)}
+    assert chosen == {AUTO: device == "cuda" and pays, True: True, False: False}
+
+
+def test_bfloat16_is_refused_where_there_is_none() -> None:
+    with pytest.raises(InputError, match="precision must be 'float32' or 'auto' on mps, got 'bf16'"):
+        choose(torch.device("mps"), precision="bf16", pays=False)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "float16", "bfloat16", "32", "", None, 32])
+def test_a_precision_that_is_none_is_not_taken_for_float32(precision: Any) -> None:
+    with pytest.raises(InputError, match="precision must be"):
+        choose(CPU, precision=precision, pays=False)
+
+
+@pytest.mark.parametrize("compiled", ["no", "false", None, 1])
+def test_a_word_is_not_taken_for_yes(compiled: Any) -> None:
+    with pytest.raises(InputError, match="compile must be"):
+        choose(CPU, compiled=compiled, pays=False)
+
+
+def test_products_are_in_bfloat16_where_that_was_chosen() -> None:
+    x = torch.ones(2, 2)
+    with Compute(CPU, bf16=True).autocast():
+        assert (x @ x).dtype == torch.bfloat16
+    with Compute(CPU, bf16=False).autocast():
+        assert (x @ x).dtype == torch.float32
+
+
+# Compiled functions
+
+
+def double(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+class Compiler:
+    """In place of torch.compile: what comes out does `behave` first."""
+
+    def __init__(self, behave: Callable[[int], None]) -> None:
+        self.behave = behave
+        self.calls = 0
+        self.options: dict[str, Any] = {}
+
+    def __call__(self, function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+        self.options = options
+
+        def compiled(*values: Any) -> Tensor:
+            self.calls += 1
+            self.behave(self.calls)
+            return function(*values)
+
+        return compiled
+
+
+def compiler(monkeypatch: pytest.MonkeyPatch, behave: Callable[[int], None]) -> Compiler:
+    found = Compiler(behave)
+    monkeypatch.setattr(torch, "compile", found)
+    return found
+
+
+def failing(error: BaseException, at: int = 1) -> Callable[[int], None]:
+    def behave(call: int) -> None:
+        if call == at:
+            raise error
+
+    return behave
+
+
+def test_nothing_is_compiled_unless_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler(monkeypatch, failing(AssertionError()))
+    assert Compute(CPU).faster(double) is double
+
+
+def test_the_compiled_function_is_the_one_that_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = compiler(monkeypatch, lambda _: None)
+    faster = Compute(CPU, compiled=True).faster(double)
+    assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
+    assert used.calls == 3
+    assert used.options == {"dynamic": False}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("no compiler here\nlong story"), "Not compiled, so slower: no compiler here"),
+        (NotImplementedError("\n  first of all\nand so on\n"), "Not compiled, so slower: first of all"),
+        (ValueError(), "Not compiled, so slower: ValueError()"),
+        (ValueError(" \n"), r"Not compiled, so slower: ValueError(' \n')"),
+    ],
+)
+def test_where_the_compiler_fails_the_plain_function_runs_and_that_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, said: str
+) -> None:
+    used = compiler(monkeypatch, failing(error))
+    faster = Compute(CPU, compiled=True).faster(double)
+    assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
+    assert used.calls == 1
+    assert caplog.messages == [said]
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_where_there_is_no_compiler_at_all_the_plain_function_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("torch.compile is not supported on Python 3.99+")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    faster = Compute(CPU, compiled=True).faster(double)
+    assert [faster(torch.tensor(n)).item() for n in (1, 2)] == [2, 4]
+    assert caplog.messages == ["Not compiled, so slower: torch.compile is not supported on Python 3.99+"]
+
+
+def test_an_error_of_the_function_itself_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(_: Tensor) -> Tensor:
+        raise ZeroDivisionError("mine")
+
+    compiler(monkeypatch, lambda _: None)
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        Compute(CPU, compiled=True).faster(wrong)(torch.ones(1))
+
+
+def test_an_error_after_a_call_that_went_well_is_not_the_compilers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiler(monkeypatch, failing(RuntimeError("later"), at=2))
+    faster = Compute(CPU, compiled=True).faster(double)
+    faster(torch.ones(1))
+    with pytest.raises(RuntimeError, match="later"):
+        faster(torch.ones(1))
+    assert caplog.messages == []
+
+
+def test_lack_of_memory_is_no_fault_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    used = compiler(monkeypatch, failing(torch.OutOfMemoryError("CUDA out of memory")))
+    faster = Compute(CPU, compiled=True).faster(double)
+    with pytest.raises(torch.OutOfMemoryError):
+        faster(torch.ones(1))
+    assert faster(torch.tensor(4)).item() == 8
+    assert used.calls == 2  # still the compiled one
+    assert caplog.messages == []
+
+
+# Memory that ran out
+
+
+def test_lack_of_memory_on_this_machine_is_recognised() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**55, dtype=torch.uint8)
+    assert out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "ran_out"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), True),
+        (torch.OutOfMemoryError(), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."), True),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8."), True),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), True),
+        (RuntimeError("MPS backend out of memory (MPS allocated: 5.00 GB)"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), False),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"), False),
+        (RuntimeError(), False),
+        (ValueError("not enough memory"), False),
+        (KeyError("can't allocate memory"), False),
+        (InputError("The folder 'can't allocate memory' is not there."), False),
+        (KeyboardInterrupt("can't allocate memory"), False),
+    ],
+)
+def test_errors_that_say_memory_ran_out(error: BaseException, ran_out: bool) -> None:
+    assert out_of_memory(error) is ran_out

@@ -1,0 +1,442 @@
+"""The frozen trunk: the same rows as the backbone gives, whatever fits the memory, and readers that keep the order."""
+
+import threading
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from stores import noise, small_store, store_of
+from torch import Tensor
+
+from sortal import trunk, views
+from sortal.backbone import load_backbone
+from sortal.compute import Compute
+from sortal.errors import InputError, SortalError
+from sortal.network import Backbone, digest
+from sortal.trunk import AHEAD, Frozen, ahead, load
+from sortal.views import Crops
+
+CPU = Compute(torch.device("cpu"))
+COMPILED = Compute(torch.device("cpu"), compiled=True)
+BF16 = Compute(torch.device("cpu"), bf16=True)
+PATIENCE = 60.0  # seconds that a thread waits for another before it gives up
+
+
+@pytest.fixture(scope="module")
+def vit() -> Backbone:
+    return load_backbone("test_vit", weights="random", image_size=32)
+
+
+def tiny() -> Backbone:
+    """All of it is tail, so what comes out of its trunk are the normalised pixels, exactly."""
+    return load_backbone("convnet", weights="random", image_size=8)
+
+
+def crops(n: int, size: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Pixels, and which of them are mirrored: every third."""
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randint(0, 256, (n, size, size, 3), dtype=torch.uint8, generator=generator)
+    return pixels, torch.arange(n) % 3 == 1
+
+
+def by_hand(backbone: Backbone, pixels: Tensor, flipped: Tensor) -> Tensor:
+    """What the trunk is to be given, from mirrored arrays."""
+    images = [image.numpy() for image in pixels]
+    images = [image[:, ::-1] if mirror else image for image, mirror in zip(images, flipped.tolist(), strict=True)]
+    spec = backbone.spec
+    scaled = (np.stack(images) / 255 - spec.mean) / spec.std
+    return torch.from_numpy(scaled.transpose(0, 3, 1, 2).copy()).float()
+
+
+# Rows
+
+
+def test_rows_are_what_the_trunk_makes_of_the_crops(vit: Backbone) -> None:
+    pixels, flipped = crops(5, 32)
+    rows = Frozen(vit, CPU)(pixels, flipped)
+    assert rows.shape == (5, 5, 64)
+    torch.testing.assert_close(rows, vit.trunk(by_hand(vit, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(rows, vit.trunk(vit.normalise(pixels, flipped)))
+
+
+def test_the_whole_of_a_backbone_gives_its_features(vit: Backbone) -> None:
+    pixels, flipped = crops(5, 32)
+    rows = Frozen(vit, CPU, whole=True)(pixels, flipped)
+    assert rows.shape == (5, vit.spec.width)
+    assert torch.equal(rows, vit(vit.normalise(pixels, flipped)))
+    torch.testing.assert_close(rows, vit(by_hand(vit, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_nothing_is_kept_for_gradients(whole: bool) -> None:
+    vit = load_backbone("test_vit", weights="random", image_size=32, trained=6)
+    assert all(block_weight.requires_grad for block in vit.blocks for block_weight in block.parameters())
+    rows = Frozen(vit, CPU, whole=whole)(*crops(2, 32))
+    assert not rows.requires_grad
+    assert rows.grad_fn is None
+    assert torch.is_grad_enabled()
+    assert all(weight.grad is None for weight in vit.parameters())
+
+
+def test_in_bfloat16_a_copy_is_cast_and_the_backbone_stays_as_it_is() -> None:
+    vit = load_backbone("test_vit", weights="random", image_size=32)
+    before, trained = digest(dict(vit.state_dict())), [weight.requires_grad for weight in vit.parameters()]
+    pixels, flipped = crops(6, 32)
+    exact = Frozen(vit, CPU)(pixels, flipped)
+    rows = Frozen(vit, BF16)(pixels, flipped)
+    assert rows.dtype == torch.bfloat16
+    assert 0 < (rows.float() - exact).norm() / exact.norm() < 0.02
+    assert {weight.dtype for weight in vit.parameters()} == {torch.float32}
+    assert digest(dict(vit.state_dict())) == before
+    assert [weight.requires_grad for weight in vit.parameters()] == trained
+
+
+def test_in_bfloat16_the_tail_is_the_backbones_own_and_follows_its_training() -> None:
+    vit = load_backbone("test_vit", weights="random", image_size=32)
+    whole, given = Frozen(vit, BF16, whole=True), crops(4, 32)
+    before = whole(*given)
+    with torch.no_grad():
+        vit.blocks[-1].get_parameter("mlp.fc2.bias")[:9] += 1
+    exact = Frozen(vit, CPU, whole=True)(*given)
+    after = whole(*given)
+    assert (after.float() - exact).norm() / exact.norm() < 0.05
+    assert (after - before).norm() / exact.norm() > 0.5
+
+
+# Memory
+
+
+def limited(backbone: Backbone, most: int, error: Callable[[], Exception] = torch.OutOfMemoryError) -> list[int]:
+    """Let the trunk take no more than `most` rows at once; the sizes it is asked for."""
+    asked: list[int] = []
+    real = backbone.trunk
+
+    def trunk(images: Tensor) -> Tensor:
+        asked.append(len(images))
+        if len(images) > most:
+            raise error()
+        return real(images)
+
+    backbone.trunk = trunk  # type: ignore[method-assign]
+    return asked
+
+
+def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    backbone = tiny()
+    asked = limited(backbone, 3)
+    frozen, given = Frozen(backbone, CPU), crops(13, 8)
+    assert torch.equal(frozen(*given), tiny().normalise(*given))
+    assert asked == [13, 6, 3, 3, 3, 3, 1]
+    assert caplog.messages == [
+        "Memory ran out with 13 images at once; going on with 6.",
+        "Memory ran out with 6 images at once; going on with 3.",
+    ]
+    asked.clear()
+    assert torch.equal(frozen(*given), tiny().normalise(*given))
+    assert asked == [3, 3, 3, 3, 1]  # what did not fit is not tried again
+    assert len(caplog.messages) == 2
+
+
+def test_halved_batches_give_the_same_features(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = crops(7, 32)
+    wanted = Frozen(vit, CPU, whole=True)(*given)
+    monkeypatch.setattr(vit, "trunk", vit.trunk)  # undone at the end
+    asked = limited(vit, 2)
+    torch.testing.assert_close(Frozen(vit, CPU, whole=True)(*given), wanted, rtol=1e-4, atol=1e-5)
+    assert asked == [7, 3, 1, 1, 1, 1, 1, 1, 1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(1, 20), most=st.integers(1, 20), compiled=st.booleans())
+def test_any_batch_fits_where_one_image_does(n: int, most: int, compiled: bool) -> None:
+    backbone = tiny()
+    asked = limited(backbone, most)
+    given = crops(n, 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "compile", lambda function, **_: function)
+        rows = Frozen(backbone, COMPILED if compiled else CPU)(*given)
+    assert torch.equal(rows, tiny().normalise(*given))
+    assert sum(size for size in asked if size <= most) == n
+
+
+def test_memory_that_runs_out_halfway_costs_no_row() -> None:
+    backbone, calls = tiny(), count()
+    real = backbone.trunk
+
+    def trunk(images: Tensor) -> Tensor:
+        if next(calls) in (0, 3):  # at once with all, later with the third part
+            raise torch.OutOfMemoryError
+        return real(images)
+
+    backbone.trunk = trunk  # type: ignore[method-assign]
+    given = crops(8, 8)
+    frozen = Frozen(backbone, CPU)
+    frozen.largest = 4
+    assert torch.equal(frozen(*given), tiny().normalise(*given))
+    assert frozen.largest == 1
+
+
+def test_lack_of_memory_on_the_cpu_is_told_by_its_words() -> None:
+    backbone = tiny()
+    words = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error code 12"
+    limited(backbone, 2, lambda: RuntimeError(words))
+    given = crops(5, 8)
+    assert torch.equal(Frozen(backbone, CPU)(*given), tiny().normalise(*given))
+
+
+def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out() -> None:
+    backbone = tiny()
+    asked = limited(backbone, 0)
+    with pytest.raises(SortalError, match=r"Memory is too small for one image. Use a smaller backbone or image_size."):
+        Frozen(backbone, CPU)(*crops(5, 8))
+    assert asked == [5, 2, 1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("sizes do not match"), ValueError("bad"), KeyError("can't allocate")])
+def test_other_errors_pass_at_once(error: Exception) -> None:
+    backbone = tiny()
+    asked = limited(backbone, 0, lambda: error)
+    with pytest.raises(type(error)) as caught:
+        Frozen(backbone, CPU)(*crops(5, 8))
+    assert caught.value is error
+    assert asked == [5]
+
+
+# Compiled
+
+
+def test_where_compiling_fails_rows_are_the_same_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Tensor:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
+    given = crops(5, 8)
+    frozen = Frozen(tiny(), COMPILED)
+    for _ in range(2):
+        assert torch.equal(frozen(*given), tiny().normalise(*given))
+    assert caplog.messages == ["Not compiled, so slower: no compiler"]
+
+
+def seen_by_compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """How many pixels and flips the compiled function is given in each call."""
+    seen: list[tuple[int, int]] = []
+
+    def compile(function: Callable[[Tensor, Tensor], Tensor], **_: Any) -> Callable[[Tensor, Tensor], Tensor]:
+        def compiled(pixels: Tensor, flipped: Tensor) -> Tensor:
+            seen.append((len(pixels), len(flipped)))
+            return function(pixels, flipped)
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", compile)
+    return seen
+
+
+def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = seen_by_compiled(monkeypatch)
+    store = small_store(8, 8)
+    batches = [views.centre(store, np.arange(n), size=8) for n in (8, 8, 3, 1)]
+    plain = list(Frozen(tiny(), CPU).stream(store, batches))
+    assert [len(rows) for rows in plain] == [8, 8, 3, 1]
+    frozen = Frozen(tiny(), COMPILED)
+    for rows, expected in zip(frozen.stream(store, batches), plain, strict=True):
+        assert torch.equal(rows, expected)
+    assert seen == [(8, 8)] * 4
+    list(frozen.stream(store, batches[2:]))  # another stream, of smaller batches, is not made larger
+    assert seen[4:] == [(3, 3)] * 2
+
+
+def test_padding_changes_no_features(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = seen_by_compiled(monkeypatch)
+    store = small_store(8, 32)
+    batches = [views.centre(store, np.arange(n), size=32) for n in (8, 3)]
+    _, rows = Frozen(vit, COMPILED, whole=True).stream(store, batches)
+    _, expected = Frozen(vit, CPU, whole=True).stream(store, batches)
+    assert rows.shape == (3, 64)
+    torch.testing.assert_close(rows, expected, rtol=1e-4, atol=1e-5)
+    assert seen == [(8, 8)] * 2
+
+
+def test_a_plain_trunk_is_given_no_more_than_there_is() -> None:
+    backbone = tiny()
+    asked = limited(backbone, 100)
+    frozen = Frozen(backbone, CPU)
+    for n in (8, 3, 8):
+        frozen(*crops(n, 8))
+    assert asked == [8, 3, 8]
+
+
+def test_a_trunk_that_torch_has_traced_gives_the_same_features(
+    vit: Backbone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
+    frozen = Frozen(vit, COMPILED, whole=True)
+    for n in (4, 2):
+        given = crops(n, 32, seed=n)
+        torch.testing.assert_close(frozen(*given), Frozen(vit, CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
+    assert [record for record in caplog.records if record.name.startswith("sortal")] == []  # it was not given up
+    torch.compiler.reset()
+
+
+# Crops
+
+
+def middles(rows: NDArray[np.int64], *, flipped: bool = False) -> Crops:
+    return Crops(rows, np.full(len(rows), 2), np.full(len(rows), 1), np.full(len(rows), flipped))
+
+
+def test_crops_are_loaded_batch_by_batch_in_order() -> None:
+    images = noise(9, 12)
+    batches = [middles(np.array(rows)) for rows in ([3], [0, 8, 1], [], [5, 5], *([i] for i in range(9)))]
+    loaded = list(load(store_of(images), batches, size=8, device=torch.device("cpu")))
+    assert len(loaded) == len(batches)
+    for batch, (pixels, flipped) in zip(batches, loaded, strict=True):
+        assert pixels.shape == (len(batch.rows), 8, 8, 3)
+        assert (pixels.dtype, flipped.dtype) == (torch.uint8, torch.bool)
+        assert flipped.tolist() == [False] * len(batch.rows)
+        for piece, row in zip(pixels, batch.rows.tolist(), strict=True):
+            np.testing.assert_array_equal(piece, images[row][2:10, 1:9])
+
+
+def test_the_stream_of_a_store_is_the_rows_of_its_crops() -> None:
+    store, backbone = small_store(6, 9), tiny()
+    keys, numbers = views.content_keys(store), np.arange(4)
+    batches = [
+        views.random(store, keys, np.arange(4) + start, numbers, size=8, flip=True, seed=5, epoch=0) for start in (0, 2)
+    ]
+    assert {bool(mirror) for batch in batches for mirror in batch.flipped} == {True, False}
+    streamed = list(Frozen(backbone, CPU).stream(store, batches))
+    assert len(streamed) == 2
+    for batch, rows in zip(batches, streamed, strict=True):
+        pixels = torch.from_numpy(store.crops(batch.rows, batch.tops, batch.lefts, 8))
+        torch.testing.assert_close(rows, by_hand(backbone, pixels, torch.from_numpy(batch.flipped)))
+
+
+def test_a_crop_outside_its_image_is_an_error_of_the_stream() -> None:
+    store = small_store(2, 8)
+    bad = Crops(np.array([1]), np.array([99]), np.array([0]), np.array([False]))
+    stream = Frozen(tiny(), CPU).stream(store, [bad])
+    with pytest.raises(InputError, match="A crop must lie within its image"):
+        next(stream)
+
+
+# Readers
+
+
+def readers(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """As on a machine where so many threads read."""
+    monkeypatch.setattr(trunk, "READERS", n)
+    monkeypatch.setattr(trunk, "AHEAD", n + 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(items=st.lists(st.integers(), max_size=40))
+def test_what_is_done_ahead_is_done_to_every_item_in_order(items: list[int]) -> None:
+    assert list(ahead(lambda item: item * 3, items)) == [item * 3 for item in items]
+
+
+def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers(monkeypatch, 4)
+    later = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 0:
+            assert later.wait(PATIENCE)
+        if item == 3:
+            later.set()
+        return item
+
+    assert list(ahead(work, range(20))) == list(range(20))
+
+
+def test_work_is_done_by_other_threads() -> None:
+    names = set(ahead(lambda _: threading.current_thread().name, range(20)))
+    assert threading.current_thread().name not in names
+    assert all(name.startswith("ahead") for name in names)
+
+
+def stop(results: Iterator[int]) -> None:
+    assert isinstance(results, Generator)
+    results.close()
+
+
+def counting(taken: list[int]) -> Iterator[int]:
+    for item in count():
+        taken.append(item)
+        yield item
+
+
+def test_items_are_taken_a_few_before_they_are_asked_for_and_no_more() -> None:
+    taken: list[int] = []
+    results = ahead(lambda item: item, counting(taken))
+    assert taken == []  # nothing happens before it is asked for
+    for asked in range(1, 10):
+        assert next(results) == asked - 1
+        assert len(taken) == AHEAD + asked
+    stop(results)
+    assert len(taken) == AHEAD + 9
+
+
+def test_an_error_of_the_work_comes_in_its_place() -> None:
+    def work(item: int) -> int:
+        if item == 4:
+            raise KeyError("four")
+        return item
+
+    results = ahead(work, range(20))
+    assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(KeyError, match="four"):
+        next(results)
+    assert list(results) == []  # it is over
+
+
+def test_an_error_of_the_items_is_raised_and_nobody_hangs() -> None:
+    def items() -> Iterator[int]:
+        yield from range(9)
+        raise OSError("no more")
+
+    got: list[int] = []
+    with pytest.raises(OSError, match="no more"):
+        got.extend(ahead(lambda item: item, items()))
+    assert threads() == []
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ahead")]
+
+
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_who_stops_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    readers(monkeypatch, n)
+    started: list[int] = []
+    busy, stopping = threading.Barrier(n + 1, timeout=PATIENCE), threading.Event()
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *values: Any, **named: Any) -> None:
+            stopping.set()
+            super().shutdown(*values, **named)
+
+    def work(item: int) -> int:
+        started.append(item)
+        if item > 0:  # all readers are kept at work until the end has come
+            busy.wait()
+            assert stopping.wait(PATIENCE)
+        return item
+
+    monkeypatch.setattr(trunk, "ThreadPoolExecutor", Pool)
+    results = ahead(work, count())
+    assert next(results) == 0
+    busy.wait()
+    stop(results)
+    assert sorted(started) == list(range(n + 1))
+    assert threads() == []
