@@ -4,10 +4,10 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -19,7 +19,9 @@ from sortal.network import FORMAT, Backbone, Spec
 from sortal.vit import VisionTransformer
 
 CONVNET = "convnet"  # the small network's name
+KEPT = {"sha256", "trained", *(field.name for field in fields(Spec))}  # beside saved weights
 RANDOM = "random"  # weights that were never trained
+TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # timm's modules that have such
 IMAGE_SIZE, TINY_SIZE, MIN_TINY_SIZE = 224, 16, 8
 
 
@@ -38,7 +40,11 @@ def load_backbone(
     hub, which are fetched once; HF_HUB_OFFLINE=1 forbids that. `trained` says how many of the last blocks are trained:
     1, and all of the small network.
     """
+    if image_size is not None and (not isinstance(image_size, int) or isinstance(image_size, bool) or image_size < 1):
+        raise InputError(f"image_size must be a number of pixels, at least 1, got {image_size!r}.")
     if name.endswith(".json"):
+        if weights is not None or image_size is not None:
+            raise InputError(f"The saved backbone {name!r} has its own weights and image_size; give neither beside it.")
         return _saved(Path(name), trained)
     if name == CONVNET:
         backbone: Backbone = _small(image_size or TINY_SIZE, seed)
@@ -46,8 +52,11 @@ def load_backbone(
             _load(backbone, Path(weights))
     else:
         backbone = _of_timm(name, image_size or IMAGE_SIZE, seed)
-        if weights != RANDOM:
-            _load(backbone, _from_hub(name) if weights is None else Path(weights))
+        if weights is None:
+            _load(backbone, _from_hub(name))
+        elif weights != RANDOM:
+            _load(backbone, Path(weights))
+            _check_normalisation(name, Path(weights))
     return backbone.train_last(_default_trained(backbone) if trained is None else trained)
 
 
@@ -67,7 +76,7 @@ def _small(image_size: int, seed: int) -> Backbone:
 def _seeded(seed: int) -> Iterator[None]:
     """Torch's own random numbers from a seed, and afterwards as they were."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs too, for good
         yield
 
 
@@ -85,7 +94,9 @@ def _of_timm(name: str, image_size: int, seed: int) -> Backbone:
         with _seeded(seed):
             net = _create(name, image_size)
     except (AssertionError, ValueError, RuntimeError, TypeError) as error:
-        raise InputError(f"{name} cannot be made for images of {image_size} pixels: {error}.") from error
+        if isinstance(error, AssertionError) and not _has_class_token(name):  # timm asserts that without a word
+            raise InputError(f"{name} has no class token, which features are read from. Choose another.") from error
+        raise InputError(f"{name} cannot be made for images of {image_size} pixels: {_first_line(error)}.") from error
     cfg: dict[str, Any] = dict(net.pretrained_cfg)  # type: ignore[arg-type]
     width: int = net.num_features  # type: ignore[assignment]
     spec = Spec(
@@ -97,7 +108,7 @@ def _of_timm(name: str, image_size: int, seed: int) -> Backbone:
         std=tuple(cfg["std"]),
     )
     if isinstance(net, vision_transformer.VisionTransformer | eva.Eva):
-        patch = net.patch_embed.patch_size[0]
+        patch: int = cast(Any, net.patch_embed).feat_ratio()  # pixels a token, those of a convolutional stem too
         if image_size % patch:
             raise InputError(f"image_size must be a multiple of {patch} for {name}, got {image_size}.")
         return VisionTransformer(net, spec)
@@ -110,16 +121,36 @@ def _create(name: str, image_size: int) -> nn.Module:
     import timm
     from timm.models import is_model_in_modules
 
-    if is_model_in_modules(name.partition(".")[0], ["vision_transformer", "eva"]):
+    if is_model_in_modules(name.partition(".")[0], TRANSFORMERS):
         return timm.create_model(name, num_classes=0, img_size=image_size, global_pool="token")
     return timm.create_model(name, num_classes=0)
+
+
+def _has_class_token(name: str) -> bool:
+    import timm
+
+    with torch.device("meta"):  # no weights are made
+        return getattr(timm.create_model(name, num_classes=0), "cls_token", None) is not None
+
+
+def _check_normalisation(name: str, path: Path) -> None:
+    """A name must tell how images were normalised for its weights, unless a .json beside them does."""
+    import timm
+
+    if "." in name or _about(path.with_suffix(".json")) is not None:
+        return
+    tagged = timm.list_pretrained(f"{name}.*")
+    if len({(cfg.mean, cfg.std) for cfg in map(timm.get_pretrained_cfg, tagged) if cfg is not None}) > 1:
+        raise InputError(
+            f"The name must say whose weights these are, since images are normalised in their way, got {name!r}. "
+            f"Use one of {listing(tagged, show=len(tagged))}."
+        )
 
 
 def _from_hub(name: str) -> Path:
     """The hub's file of a model, fetched or from its cache on this machine."""
     import timm
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     cfg = timm.get_pretrained_cfg(name)
     if cfg is None or not cfg.hf_hub_id:
@@ -129,7 +160,7 @@ def _from_hub(name: str) -> Path:
     file = cfg.hf_hub_filename or "model.safetensors"
     try:
         return Path(hf_hub_download(cfg.hf_hub_id, file))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+    except Exception as error:  # a network fails in many ways, each of its libraries in its own
         raise InputError(
             f"The weights of {name} are not on this machine and cannot be fetched: {_first_line(error)} "
             f"Get the file {file!r} of {cfg.hf_hub_id!r} on the Hugging Face hub and pass it: weights='{file}'."
@@ -142,9 +173,10 @@ def _first_line(error: Exception) -> str:
 
 def _load(backbone: Backbone, path: Path) -> None:
     files.fill(backbone.net, files.read(path), name=backbone.spec.name, origin=repr(str(path)))
-    backbone.source = f"{path.name} (sha256 {files.sha256(path)})"
+    sha256 = files.sha256(path)
+    backbone.source = f"{path.name} (sha256 {sha256})"
     about = path.with_suffix(".json")
-    if about.is_file() and (saved := _about(about)) and saved["name"] == backbone.spec.name:
+    if about.is_file() and (saved := _about(about)) and saved["sha256"] == sha256:
         backbone.spec = replace(backbone.spec, mean=tuple(saved["mean"]), std=tuple(saved["std"]))
 
 
@@ -157,12 +189,14 @@ def _saved(path: Path, trained: int | None) -> Backbone:
     file = path.with_suffix(".safetensors")
     if file.is_file() and files.sha256(file) != about["sha256"]:
         raise InputError(f"The weights in {str(file)!r} are not those {str(path)!r} was written for. Save them again.")
-    return load_backbone(
+    backbone = load_backbone(
         about["name"],
         weights=file,
         image_size=about["image_size"],
         trained=about["trained"] if trained is None else trained,
     )
+    backbone.spec = replace(backbone.spec, shorter_side=about["shorter_side"])
+    return backbone
 
 
 def _about(path: Path) -> dict[str, Any] | None:
@@ -171,4 +205,5 @@ def _about(path: Path) -> dict[str, Any] | None:
         about = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return about if isinstance(about, dict) and about.get("format") == FORMAT else None
+    whole = isinstance(about, dict) and about.get("format") == FORMAT and about.keys() >= KEPT
+    return about if whole and not str(about["name"]).endswith(".json") else None

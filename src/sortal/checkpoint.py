@@ -17,6 +17,7 @@ from sortal.segments import write_atomically
 logger = logging.getLogger(__name__)
 
 NAME, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+DAMAGED = "checkpoint.damaged.safetensors"
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Progress:
     last: dict[str, float] = field(default_factory=dict)  # mean losses of the last whole epoch
     log_size: int = 0  # bytes of the log that belong to this state
     seconds: float = 0.0  # of training, so far
+    views: int | None = None  # cached views of an image; None for new ones in every epoch
 
 
 @dataclass
@@ -48,8 +50,8 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
     from safetensors.torch import save as to_bytes
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    state = {"key": checkpoint.key, **asdict(checkpoint.progress), "tensors": digest(tensors)}
-    content = to_bytes(tensors, metadata={"sortal": json.dumps(state)})
+    state = json.dumps({"key": checkpoint.key, **asdict(checkpoint.progress)})
+    content = to_bytes(tensors, metadata={"sortal": state, "digest": digest(tensors, state)})
     path = folder / NAME
     if path.exists():
         os.replace(path, folder / PREVIOUS)
@@ -65,6 +67,7 @@ def load(folder: Path) -> Checkpoint | None:
                 return parse(path.read_bytes())
             except (ValueError, KeyError, TypeError, OSError) as error:
                 logger.warning("The checkpoint %s is damaged and left aside: %s", path, error)
+                os.replace(path, folder / DAMAGED)  # else the next save would put it in the place of the good one
     return None
 
 
@@ -78,7 +81,8 @@ def parse(content: bytes) -> Checkpoint:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except SafetensorError as error:
         raise ValueError(str(error)) from error
-    state: dict[str, Any] = json.loads(header["__metadata__"]["sortal"])
-    if state.pop("tensors") != digest(tensors):
-        raise ValueError("its tensors are not those that were written")
+    text = header["__metadata__"]["sortal"]
+    if header["__metadata__"]["digest"] != digest(tensors, text):
+        raise ValueError("it does not hold what was written")
+    state: dict[str, Any] = json.loads(text)
     return Checkpoint(state.pop("key"), Progress(**state), tensors)

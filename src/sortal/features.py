@@ -59,12 +59,12 @@ def extract(
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
     place = None if folder is None else Path(folder)
     fabric = fabric or launch(device)
-    with TemporaryDirectory() as temporary:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         store = images
         if isinstance(store, ImageSet):
             store = _packed(store, (place or Path(temporary)) / "pixels", backbone, fabric, on_progress)
         views.check_present(store, np.arange(len(store)))
-        views.check_size(store, backbone.spec.image_size)
+        views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
         if (store.digests == b"").any():  # of one content only one image is looked at
             raise InputError("The store must say which content each image has (digests). Use one made by pack(...).")
         chosen = compute.choose(fabric.device, precision=precision, compiled=compile, pays=len(store) >= VIEWS_THAT_PAY)
@@ -110,7 +110,7 @@ def _rows(
         on_progress("Computing features", done - start, end - start)
     group.complete(computed)
     x[missing] = computed.numpy()
-    if fabric.world_size > 1:
+    if fabric.broadcast(bool(have.any())) and fabric.world_size > 1:
         x = fabric.broadcast(x)
     return np.ascontiguousarray(x[inverse])
 

@@ -18,7 +18,8 @@ class Journal:
         self._file, self._board = None, None
         if folder is not None:
             self._file = (folder / NAME).open("ab")
-            self._file.truncate(size)
+            self.size = min(size, self._file.tell())  # it may have been cut or deleted since
+            self._file.truncate(self.size)
             self._board = _tensorboard(folder / "tensorboard", epoch)
 
     def write(self, event: str, **values: Any) -> None:

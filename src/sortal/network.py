@@ -74,7 +74,7 @@ class Backbone(nn.Module, ABC):
 
     def train_last(self, blocks: int) -> Backbone:
         """Let the last blocks be trained and freeze all the rest: other blocks, embeddings, the final norm."""
-        if not isinstance(blocks, int) or not 0 <= blocks <= len(self.blocks):
+        if not isinstance(blocks, int) or isinstance(blocks, bool) or not 0 <= blocks <= len(self.blocks):
             raise InputError(
                 f"The blocks to train must be from 0 to {len(self.blocks)} (all of {self.spec.name}), got {blocks!r}."
             )

@@ -52,6 +52,7 @@ class Step:
             self._graph = _record(self._fitting, inputs, images, labels)
             if self._graph is not None:
                 return self._graph(inputs, images, labels)
+            self.optimizer.zero_grad()  # gradients that were recorded, but never computed
         return self._fitting(inputs, images, labels)
 
     def _may_record(self) -> bool:
@@ -59,6 +60,8 @@ class Step:
 
     def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """A step in as many chunks as fit."""
+        if self.fabric.world_size > 1 and self._steps == 1:
+            self._rehearse(inputs)
         while True:
             try:
                 terms = self._gradients(inputs, images, labels)
@@ -66,17 +69,42 @@ class Step:
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-                if 2 * self.chunks > len(inputs) or self.fabric.world_size > 1:
-                    raise SortalError(
-                        f"Memory ran out with batches in {self.chunks} chunks. Use more chunks, a smaller batch_size "
-                        "or a smaller backbone."
-                    ) from error
-            self.optimizer.zero_grad()
-            self.chunks *= 2
-            logger.warning("Memory ran out; batches now go through in %d chunks, with the same result.", self.chunks)
+                if self.chunks >= len(inputs) or self.fabric.world_size > 1:  # others are waiting, and cannot go back
+                    raise self._too_large() from error
+            self._halve()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return terms
+
+    def _rehearse(self, inputs: Tensor) -> None:
+        """Find the chunks that fit all processes, before they wait for each other."""
+        while True:
+            short = torch.zeros(1, device=self.compute.device)
+            try:
+                with self.fabric.no_backward_sync(self.model), self.compute.autocast():
+                    outputs = self._forward(inputs.chunk(self.chunks)[0])
+                    self.fabric.backward(outputs, torch.zeros_like(outputs))
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                if self.chunks >= len(inputs):
+                    raise self._too_large() from error
+                short += 1
+            self.optimizer.zero_grad()
+            if not self.fabric.all_reduce(short, reduce_op="sum").item():  # type: ignore[union-attr]
+                return
+            self._halve()
+
+    def _halve(self) -> None:
+        self.optimizer.zero_grad()
+        self.chunks *= 2
+        logger.warning("Memory ran out; batches now go through in %d chunks, with the same result.", self.chunks)
+
+    def _too_large(self) -> SortalError:
+        return SortalError(
+            f"Memory ran out with batches in {self.chunks} chunks. Use more chunks, a smaller batch_size or a smaller "
+            "backbone."
+        )
 
     def _gradients(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         parts = inputs.chunk(self.chunks)
@@ -128,7 +156,7 @@ def _record(step: Callable[..., Tensor], *values: Tensor) -> _Graph | None:
     inputs = tuple(value.clone() for value in values)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads go on reading images
             result = step(*inputs)
     except RuntimeError as error:
         logger.warning("Steps are not recorded as a CUDA graph, so slower: %s", str(error).splitlines()[0])

@@ -8,6 +8,7 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -34,8 +35,8 @@ Where = Literal["device", "memory", "file"]
 COMMIT = 10.0  # seconds between marks of a file: what a kill can cost
 PIECE = 256  # crops that go through the trunk at once
 MARGIN = 2**28  # bytes that stay free on the disk
-TOKENS = "tokens.bf16"
-CGROUP = ("memory.max", "memory.current")  # in bytes, as Linux tells containers
+TOKENS, MARK = "tokens.bf16", "tokens.json"
+CGROUP = ("memory.max", "memory.current", "memory.stat")  # in bytes, as Linux tells containers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,9 +99,11 @@ def free_memory() -> int:
 
 def _free_in_container() -> int:
     try:
-        limit, used = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
-        return max(int(limit) - int(used), 0)
-    except (OSError, ValueError):  # there is none, or its limit is "max"
+        limit, used, kinds = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
+        of_kind = dict(line.split() for line in kinds.splitlines())
+        cached = int(of_kind["active_file"]) + int(of_kind["inactive_file"])  # given up when memory is asked for
+        return max(int(limit) - int(used) + cached, 0)
+    except (OSError, ValueError, KeyError):  # there is none, or its limit is "max"
         return sys.maxsize
 
 
@@ -220,7 +223,7 @@ def _room(where: Where, shape: tuple[int, ...], device: torch.device, folder: Pa
     if where == "memory":
         return Room(torch.empty(shape, dtype=torch.bfloat16))
     assert folder is not None
-    file, mark = folder / TOKENS, folder / "tokens.json"
+    file, mark = folder / TOKENS, folder / MARK
     done = _done(mark, key, shape[0]) if file.is_file() and file.stat().st_size == 2 * int(np.prod(shape)) else 0
     if not done:
         mark.unlink(missing_ok=True)
@@ -290,3 +293,10 @@ def cache(
         on_progress("Computing tokens", room.done - first, end - first)
     shards.complete(room.tokens)
     return Cached(room.tokens.unflatten(0, (len(rows), n_views)), rows, keys, seed=seed, device=trunk.compute.device)
+
+
+def forget(folder: Path) -> None:
+    """Delete the file of tokens of a run that is done."""
+    for name in (TOKENS, MARK):
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)

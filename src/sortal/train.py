@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
+from numpy.typing import NDArray
 from torch import Tensor
 
 import sortal
@@ -24,7 +26,7 @@ from sortal.batches import Draws, draw
 from sortal.checkpoint import Checkpoint, Progress
 from sortal.compute import STEPS_THAT_PAY, VIEWS_THAT_PAY
 from sortal.config import AUTO, Training
-from sortal.errors import InputError
+from sortal.errors import InputError, SortalError
 from sortal.images import ImageSet
 from sortal.journal import Journal
 from sortal.methods.method import Method
@@ -39,6 +41,8 @@ from sortal.trunk import Frozen
 VIEWS = 8  # what views="auto" takes where it fits
 MODEL = "model"  # the trained backbone's files in a run's folder
 CHECKPOINT_EVERY = 30.0  # seconds: what a kill can cost
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,13 +70,14 @@ def train(
     budget: Budget | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     on_progress: workers.Progress = lambda *_: None,
-    on_note: Callable[[str], None] = lambda _: None,
+    on_note: Callable[[str], None] = logger.info,
 ) -> Trained:
     """Train a method's backbone on images, of which `store` holds the pixels, row by row.
 
     With a `folder`, the run is logged and checkpointed there, a killed run goes on by the same call, and the trained
-    backbone is saved as model.safetensors and model.json. `on_note` is told what tokens will cost before they are
-    computed. Started by torchrun, all its processes train together.
+    backbone is saved as model.safetensors and model.json. `on_progress` is told what is being done, how much is done,
+    and of how much; `on_note` what tokens will cost, before they are computed. Started by torchrun, all its processes
+    train together.
     """
     config = config or Training()
     fabric = fabric or launch(device)
@@ -106,12 +111,14 @@ class _Run:
         self.folder = folder if self.is_first else None  # one process writes
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-        rows = np.flatnonzero(~images.validation)
-        self.rows = rows[np.argsort(store.digests[rows], kind="stable")]  # by content: the order of files is nothing
+            for torn in self.folder.glob("*.tmp"):  # what a killed run was writing
+                torn.unlink()
+        rows = _by_content(images, store)  # the order of files is nothing
+        self.rows = rows[~images.validation[rows]]
         _, contents = np.unique(store.digests, return_inverse=True)
         self.contents = torch.from_numpy(contents).to(fabric.device)  # one image twice is one image
         self.labels = torch.from_numpy(np.array(images.labels)).to(fabric.device)
-        self.steps = max(len(rows) // config.batch_size, 1)  # of an epoch
+        self.steps = max(len(self.rows) // config.batch_size, 1)  # of an epoch
         self.n_views: int | None = None
         self.key = _key(method, images, store, config)
         self.progress = Progress(chunks=config.chunks)
@@ -122,18 +129,24 @@ class _Run:
         if found is not None and found.progress.epoch >= self.config.epochs:
             self._take(found, None)
         elif self.config.epochs:
-            self._learn(found, budget, every)
+            initial = {name: value.detach().clone() for name, value in self._trained().items()}
+            try:
+                self._learn(found, budget, every)
+            except BaseException:  # the same call again shall find the method as it was, and go on
+                for name, value in self._trained().items():
+                    value.data.copy_(initial[name])
+                raise
         return self._finish()
 
     def _learn(self, found: Checkpoint | None, budget: Budget, every: float) -> None:
-        plan = self._plan(budget)
+        plan = self._plan(budget, found)
         total = self.config.epochs * self.steps
         through_trunk = len(self.rows) * self.n_views if self.n_views else total * 2 * self.config.batch_size
         options: Any = {"precision": self.config.precision, "compiled": self.config.compile}
         of_trunk = compute.choose(self.fabric.device, **options, pays=through_trunk >= VIEWS_THAT_PAY)
         of_steps = compute.choose(self.fabric.device, **options, pays=total >= STEPS_THAT_PAY)
         trunk = Frozen(self.method.backbone, of_trunk)
-        validation = self._validation(trunk, budget)
+        validation = self._validation(trunk, plan, budget)
         source = self._source(trunk, plan)
         optimizer = self._optimizer()
         step = Step(self.fabric, self.method, of_steps, optimizer, self.config.chunks)
@@ -150,16 +163,29 @@ class _Run:
 
     # The data
 
-    def _plan(self, budget: Budget) -> Plan | None:
-        """Where cached tokens go, if they are wanted and fit; what they cost is said before they are computed."""
-        wanted, backbone = self.config.views, self.method.backbone
+    def _plan(self, budget: Budget, found: Checkpoint | None) -> Plan | None:
+        """Where cached tokens go, if they are wanted and fit; what they cost is said before they are computed.
+
+        A run that goes on has the views it began with, whatever fits now.
+        """
+        wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
         if wanted is None or (wanted == AUTO and not backbone.has_trunk):
             return None
         n_views = VIEWS if isinstance(wanted, str) else wanted
         needed = len(self.rows) * n_views * 2 * math.prod(tokens.token_shape(backbone))
-        plan: Plan = self.fabric.broadcast(tokens.plan(needed, budget, self.fabric.device, self.folder))
-        self.on_note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
+        folder = self.folder if self.fabric.world_size == 1 else None  # a file of tokens is for one process
+        plan = tokens.plan(needed, budget, self.fabric.device, folder)
+        if any(other.where is None for other in shards(self.fabric).objects(plan)):
+            plan = Plan(needed, None)
+        if plan.where is None and found is not None:
+            raise InputError(
+                f"The run in this folder began with {n_views} views of an image kept, {plan.bytes:,} bytes of tokens, "
+                "which do not fit the budget now. Raise it, or choose another folder."
+            )
+        if self.is_first:
+            self.on_note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
         if plan.where is None:
+            logger.warning("Slower than it could be: %s.", plan)
             return None
         self.n_views = n_views
         return plan
@@ -182,11 +208,13 @@ class _Run:
             on_progress=self.on_progress,
         )
 
-    def _validation(self, trunk: Frozen, budget: Budget) -> Validation | None:
-        if not self.images.validation.any() or not self.is_first:
+    def _validation(self, trunk: Frozen, plan: Plan | None, budget: Budget) -> Validation | None:
+        known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
+        if not (known & self.images.validation).any() or not self.is_first:
             return None
         size = int((self.images.labels >= 0).sum()) * 2 * math.prod(tokens.token_shape(trunk.backbone))
-        keep = trunk.backbone.has_trunk and size <= tokens.room_for(budget, self.fabric.device)
+        taken = plan.bytes if plan is not None and plan.where != "file" else 0
+        keep = trunk.backbone.has_trunk and size + taken <= tokens.room_for(budget, self.fabric.device)
         return Validation(trunk, self.images, self.store, keep=keep)
 
     # The loop
@@ -207,7 +235,8 @@ class _Run:
             _set_lr(optimizer, schedule(config, p.epoch))
             draws = self._draws(p.epoch, start=p.step)
             rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.fabric.device)
-            sums = torch.tensor([*p.sums.values()] or [0.0], dtype=torch.float64, device=self.fabric.device)
+            exact = torch.float32 if self.fabric.device.type == "mps" else torch.float64  # which mps does not have
+            sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=self.fabric.device)
             started = perf_counter()
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows])
@@ -247,6 +276,8 @@ class _Run:
     def _end_epoch(self, journal: Journal, validation: Validation | None, speed: float) -> None:
         p, config = self.progress, self.config
         p.last = {name: value / self.steps for name, value in p.sums.items()}
+        if not all(map(math.isfinite, p.last.values())):
+            raise SortalError(f"The loss must be a number, got {p.last} in epoch {p.epoch}. Use a lower lr.")
         measured: dict[str, float] = {}
         if validation is not None and ((p.epoch + 1) % config.validate_every == 0 or p.epoch + 1 == config.epochs):
             accuracy = validation.accuracy()
@@ -260,7 +291,7 @@ class _Run:
 
     def _finish(self) -> Trained:
         """Take the selected weights, in all processes, and save them."""
-        p = self.progress
+        p = self.progress = self.fabric.broadcast(self.progress)
         for name, value in self._trained().items():
             if name in self.best:
                 value.data.copy_(self.best[name])
@@ -268,6 +299,8 @@ class _Run:
                 dist.broadcast(value.data, src=0)
         if self.folder is not None:
             self.method.backbone.save(self.folder / MODEL)
+            tokens.forget(self.folder)
+        self.fabric.barrier()  # until it is saved
         selected = p.epoch - 1 if p.best_epoch is None else p.best_epoch
         return Trained(
             epochs=p.epoch,
@@ -297,16 +330,26 @@ class _Run:
     def _found(self) -> Checkpoint | None:
         """The checkpoint to go on from, the same in all processes."""
         found: Checkpoint | None = self.fabric.broadcast(None if self.folder is None else checkpoint.load(self.folder))
-        if found is not None and found.key != self.key:
-            other = [name for name, value in self.key.items() if found.key.get(name) != value]
-            raise InputError(
-                f"The folder of a run must be new or hold the same run; it holds one with other {' and '.join(other)}. "
-                "Choose another folder, or delete this one."
-            )
-        return found
+        if found is None or found.key == self.key:
+            return found
+        other = [name for name, value in self.key.items() if found.key.get(name) != value]
+        if other == ["weights"] and self._is_result(found):
+            return found
+        what = " and ".join(_differing(found.key, self.key) if name == "settings" else name for name in other)
+        raise InputError(
+            f"The folder of a run must be new or hold the same run; it holds one with other {what}. "
+            "Choose another folder, or go on with what that run began with."
+        )
+
+    def _is_result(self, found: Checkpoint) -> bool:
+        """Whether the method already is what a finished run made of it."""
+        kind = "weight" if found.progress.best is None else "best"
+        return found.progress.epoch >= self.config.epochs and all(
+            torch.equal(value.cpu(), found.tensors[f"{kind}.{name}"]) for name, value in self._trained().items()
+        )
 
     def _take(self, found: Checkpoint, optimizer: torch.optim.Optimizer | None) -> None:
-        self.progress = found.progress
+        self.progress, self.n_views = found.progress, found.progress.views
         for name, value in self._trained().items():
             value.data.copy_(found.tensors[f"weight.{name}"])
             if optimizer is not None and f"momentum.{name}" in found.tensors:
@@ -318,7 +361,7 @@ class _Run:
     def _save(self, journal: Journal, optimizer: torch.optim.Optimizer) -> None:
         assert self.folder is not None
         journal.sync()
-        self.progress.log_size = journal.size
+        self.progress.log_size, self.progress.views = journal.size, self.n_views
         held = {f"best.{name}": value for name, value in self.best.items()}
         for name, value in self._trained().items():
             held[f"weight.{name}"] = value
@@ -348,18 +391,33 @@ class _Run:
 def _key(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
     """What decides a run, as text and hashes; the same again is the same run."""
     settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
-    order = np.argsort(store.digests, kind="stable")
+    trained = [name for name, value in method.named_parameters() if value.requires_grad]
+    order = _by_content(images, store)
     data = hashlib.sha256()
     data.update(store.made.encode())
     for column in (store.digests, images.labels, images.validation):
         data.update(np.ascontiguousarray(column[order]).data)
     return {
-        "settings": json.dumps(
-            {"method": method.settings(), "trained": method.backbone.trained, **settings}, sort_keys=True
-        ),
+        "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
         "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),
         "images": data.hexdigest(),
     }
+
+
+def _differing(before: dict[str, str], now: dict[str, str]) -> str:
+    """Which settings are others, and how."""
+    old, new = ({**(all_ := json.loads(key["settings"])), **all_["method"]} for key in (before, now))
+    changed = [
+        f"{name} {old.get(name)!r}, now {value!r}"
+        for name, value in new.items()
+        if old.get(name) != value and name not in ("method", "trained")
+    ]
+    return f"settings ({', '.join(changed)})" if changed else "settings"
+
+
+def _by_content(images: ImageSet, store: PixelStore) -> NDArray[np.int64]:
+    """All rows in an order that is the same however they are shuffled; of equal images by what is known of them."""
+    return np.lexsort((images.validation, images.labels, store.digests))
 
 
 def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -376,7 +434,7 @@ def _check(method: Method, images: ImageSet, store: PixelStore, config: Training
     if images.validation.all():
         raise InputError("There must be an image to learn from, got none outside validation.")
     views.check_present(store, np.arange(len(store)))
-    views.check_size(store, method.backbone.spec.image_size)
+    views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
     if not any(value.requires_grad for value in method.parameters()):
         raise InputError("There must be something to train; all of the method is frozen. Use train_last(1).")
     if config.batch_size % fabric.world_size:

@@ -28,8 +28,8 @@ def content_keys(store: PixelStore) -> NDArray[np.uint64]:
     return keys
 
 
-def check_size(store: PixelStore, size: int) -> None:
-    """Every image that is there must be as large as a view."""
+def check_size(store: PixelStore, size: int, shorter_side: int) -> None:
+    """Every image that is there must be as large as a view, and not so large that a view shows a scrap of it."""
     small = np.flatnonzero(store.present & (np.minimum(store.heights, store.widths) < size))
     if len(small):
         at = small[0]
@@ -37,6 +37,14 @@ def check_size(store: PixelStore, size: int) -> None:
             f"Stored images must be at least {size} × {size} pixels for this backbone; {len(small):,} are not, the "
             f"first in row {at} ({store.heights[at]} × {store.widths[at]}). Pack them with a shorter_side of at least "
             f"{size}."
+        )
+    large = np.flatnonzero(np.minimum(store.heights, store.widths) > 2 * shorter_side)
+    if len(large):
+        at = large[0]
+        raise InputError(
+            f"Stored images must have a shorter side of about {shorter_side} pixels for this backbone; {len(large):,} "
+            f"have more than twice as much, the first in row {at} ({store.heights[at]} × {store.widths[at]}). "
+            f"Pack them with Settings(shorter_side={shorter_side})."
         )
 
 

@@ -53,7 +53,8 @@ class VisionTransformer(Backbone):
         tokens = self._run(self.trunk(images), self.split, last)
         weights = _attention_weights(block, _standardise(cast(Any, block).norm1, tokens), self._rope(last))
         patches = self.grid[0] * self.grid[1]
-        return weights[:, -patches:].transpose(1, 2).reshape(len(images), -1, *self.grid)
+        maps: Tensor = weights[:, -patches:].transpose(1, 2).unflatten(2, self.grid)
+        return maps
 
     def in_bf16(self) -> Backbone:
         copied = super().in_bf16()
@@ -145,7 +146,7 @@ def _is_known(block: nn.Module) -> bool:
     attn = getattr(block, "attn", None)
     return (
         (type(block), type(attn)) in ((Block, Attention), (EvaBlock, EvaAttention))
-        and cast(Any, attn).gate is None
+        and getattr(attn, "gate", None) is None  # older versions of timm have no gates
         and isinstance(block.norm1, nn.LayerNorm)
     )
 

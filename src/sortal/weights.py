@@ -1,14 +1,16 @@
 """Weights from files of others: safetensors, and the raw checkpoints of DINO, DINOv2 and their kin."""
 
 import argparse
+import contextlib
 import hashlib
 import os
-import pickle
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +23,7 @@ PLACES = ("teacher", "model_ema", "state_dict", "model", "module", "student")
 WRAPPERS = ("module.", "_orig_mod.", "backbone.")
 # What stands beside a backbone in such files and is no part of it: classifiers, projection heads, decoders.
 BESIDE = re.compile(r"(head|head_dist|fc|dino_head|ibot_head|dino_loss|ibot_patch_loss|decoder\w*|mask_token)(\.|$)")
+PATCHES = "patch_embed.proj.weight"
 CHUNK = re.compile(r"^blocks\.\d+\.(\d+)\.")  # DINOv2's training groups its blocks: blocks.<group>.<block>.
 
 
@@ -33,7 +36,8 @@ def read(path: str | os.PathLike[str]) -> State:
     """The tensors of a file under their own names, less wrappers. No code in a file is ever run."""
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"The file of weights {str(path)!r} is not there. Check the path.")
+        what = "a folder" if path.is_dir() else "not there"
+        raise InputError(f"The file of weights {str(path)!r} is {what}. Check the path.")
     try:
         content = _safetensors(path) if _is_safetensors(path) else _checkpoint(path)
     except OSError as error:
@@ -46,13 +50,15 @@ def read(path: str | os.PathLike[str]) -> State:
 
 def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     """Load weights into a network of timm: all of it and nothing else, position embeddings resampled to its size."""
-    state = {key: value for key, value in _in_timms_names(net, state, origin).items() if not BESIDE.match(key)}
+    state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
+    state = {key: value for key, value in _in_timms_names(net, state).items() if not BESIDE.match(key)}
     own = net.state_dict()
     optional = {key for key in own if key.endswith("num_batches_tracked")}
     missing = sorted(own.keys() - state.keys() - optional)
     unexpected = sorted(state.keys() - own.keys())
     if missing or unexpected:
-        parts = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in _named(missing, unexpected) if keys]
+        both = (("missing", missing), ("unexpected", unexpected))
+        parts = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys]
         raise InputError(
             f"The weights of {origin} must be those of {name}, whole and nothing else; "
             f"{'; '.join(parts)}. Choose the architecture the file was made for."
@@ -63,13 +69,11 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
                 f"The weights of {origin} must be those of {name}: {key!r} must be {tuple(own[key].shape)}, "
                 f"got {tuple(value.shape)}. Choose the architecture the file was made for."
             )
+        if value.is_floating_point() != own[key].is_floating_point():
+            raise InputError(f"The weights of {origin} must be {own[key].dtype} or so; {key!r} is {value.dtype}.")
         if value.is_floating_point() and not value.isfinite().all():
             raise InputError(f"The weights of {origin} must be finite numbers; {key!r} is not.")
     net.load_state_dict(state, strict=False)
-
-
-def _named(missing: list[str], unexpected: list[str]) -> tuple[tuple[str, list[str]], ...]:
-    return ("missing", missing), ("unexpected", unexpected)
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -89,16 +93,31 @@ def _safetensors(path: Path) -> State:
 
 
 def _checkpoint(path: Path) -> Any:
-    # Full DINO checkpoints hold the arguments of their run beside the weights, in a plain record.
-    with torch.serialization.safe_globals([argparse.Namespace]):
+    with torch.serialization.safe_globals(_harmless()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch would warn of is an error here, or does not matter
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
-            why = str(error).splitlines()[0].split(" (1)")[0][:200] if str(error) else type(error).__name__
+        except OSError:
+            raise
+        except Exception as error:  # a damaged pickle fails in any way
             raise InputError(
                 f"The file of weights {str(path)!r} must be safetensors, or a checkpoint that loads without running "
-                f"code; it is neither: {why}"
+                f"code; it is neither: {_why(str(error))}."
             ) from error
+
+
+def _harmless() -> list[Any]:
+    """What full DINO checkpoints hold beside weights: the arguments of their run, and numbers of NumPy."""
+    number, types = np.float64(0).__reduce__()[0], ("f2", "f4", "f8", "i4", "i8", "?")
+    names = [(number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]  # before NumPy 2 and since
+    return [argparse.Namespace, np.dtype, *names, *(type(np.dtype(kind)) for kind in types)]
+
+
+def _why(error: str) -> str:
+    """torch's own words advise to let the file run its code."""
+    if wanted := re.search(r"GLOBAL (\S+)", error):
+        return f"it asks for {wanted[1]}"
+    return "it is a TorchScript program" if "TorchScript" in error else "it is damaged, or something else"
 
 
 def _unwrapped(content: Any) -> State:
@@ -121,7 +140,7 @@ def _bare(key: str) -> str:
     return CHUNK.sub(r"blocks.\1.", key)
 
 
-def _in_timms_names(net: nn.Module, state: State, origin: str) -> State:
+def _in_timms_names(net: nn.Module, state: State) -> State:
     """timm knows the names of other authors, and resamples position embeddings."""
     from timm.models import eva, vision_transformer
 
@@ -132,8 +151,11 @@ def _in_timms_names(net: nn.Module, state: State, origin: str) -> State:
         translate = vision_transformer.checkpoint_filter_fn
     if translate is None:
         return state
-    state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
     try:
-        return dict(translate(state, net))
-    except (RuntimeError, KeyError, ValueError, AttributeError, AssertionError, IndexError) as error:
-        raise InputError(f"The weights of {origin} do not fit: {error}. Choose the file's own architecture.") from error
+        with contextlib.redirect_stdout(None):  # it prints what it leaves out
+            translated = dict(translate(dict(state), net))
+    except (RuntimeError, KeyError, ValueError, AttributeError, AssertionError, IndexError):
+        return state  # of another architecture: what is wrong with it is found by its names and shapes
+    if PATCHES in state and state[PATCHES].dim() == 4:
+        translated[PATCHES] = state[PATCHES]  # timm would resample patches of another size without a word
+    return translated

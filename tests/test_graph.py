@@ -1,0 +1,46 @@
+"""Steps recorded as a CUDA graph are the steps they were recorded from; needs a GPU."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from sortal import step
+from sortal.backbone import load_backbone
+from sortal.compute import Compute
+from sortal.config import Contrast
+from sortal.methods import Contrastive
+from sortal.processes import launch
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def ends(*, chunks: int, output: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], Tensor]:
+    """Losses of twelve steps, with another learning rate from the seventh on, and the weights after them."""
+    monkeypatch.setattr(step, "WARM", 3 if recorded else 1000)
+    backbone = load_backbone("test_vit", weights="random", image_size=64)
+    method = Contrastive(backbone, Contrast(hidden=64, output=output, prototypes=512)).cuda()  # type: ignore[arg-type]
+    trained = [value for value in method.parameters() if value.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=torch.tensor(0.1, device="cuda"), momentum=0.9, fused=True)
+    one = step.Step(launch("cuda"), method, Compute(torch.device("cuda")), optimizer, chunks)
+    generator = torch.Generator("cuda").manual_seed(0)
+    losses = []
+    for i in range(12):
+        if i == 6:
+            optimizer.param_groups[0]["lr"].fill_(0.01)
+        inputs = torch.randn(32, 17, 64, device="cuda", generator=generator)
+        images = torch.arange(16, device="cuda").repeat(2)
+        labels = torch.where(images % 2 == i % 2, images % 3, -1)
+        losses.append(one(inputs, images, labels))
+    assert (one._graph is not None) == recorded
+    return losses, torch.cat([value.detach().flatten() for value in trained])
+
+
+@pytest.mark.parametrize("output", ["bottleneck", "prototypes"])
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_recorded_steps_are_the_plain_steps(chunks: int, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = ends(chunks=chunks, output=output, recorded=True, monkeypatch=monkeypatch)
+    plain = ends(chunks=chunks, output=output, recorded=False, monkeypatch=monkeypatch)
+    for one, other in zip(recorded[0], plain[0], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert len({tuple(loss.tolist()) for loss in recorded[0]}) == 12  # each step is a step
+    torch.testing.assert_close(recorded[1], plain[1], rtol=1e-3, atol=1e-5)
