@@ -54,9 +54,8 @@ def load_backbone(
         backbone = _of_timm(name, image_size or IMAGE_SIZE, seed)
         if weights is None:
             _load(backbone, _from_hub(name))
-        elif weights != RANDOM:
-            _load(backbone, Path(weights))
-            _check_normalisation(name, Path(weights))
+        elif weights != RANDOM and not _load(backbone, Path(weights)):
+            _check_normalisation(name)
     return backbone.train_last(_default_trained(backbone) if trained is None else trained)
 
 
@@ -133,11 +132,11 @@ def _has_class_token(name: str) -> bool:
         return getattr(timm.create_model(name, num_classes=0), "cls_token", None) is not None
 
 
-def _check_normalisation(name: str, path: Path) -> None:
+def _check_normalisation(name: str) -> None:
     """A name must tell how images were normalised for its weights, unless a .json beside them does."""
     import timm
 
-    if "." in name or _about(path.with_suffix(".json")) is not None:
+    if "." in name:
         return
     tagged = timm.list_pretrained(f"{name}.*")
     if len({(cfg.mean, cfg.std) for cfg in map(timm.get_pretrained_cfg, tagged) if cfg is not None}) > 1:
@@ -171,13 +170,17 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _load(backbone: Backbone, path: Path) -> None:
+def _load(backbone: Backbone, path: Path) -> bool:
+    """Fill a backbone, and say whether a .json beside the weights told how images are normalised for them."""
     files.fill(backbone.net, files.read(path), name=backbone.spec.name, origin=repr(str(path)))
     sha256 = files.sha256(path)
     backbone.source = f"{path.name} (sha256 {sha256})"
     about = path.with_suffix(".json")
-    if about.is_file() and (saved := _about(about)) and saved["sha256"] == sha256:
-        backbone.spec = replace(backbone.spec, mean=tuple(saved["mean"]), std=tuple(saved["std"]))
+    saved = _about(about) if about.is_file() else None
+    if saved is None or saved["sha256"] != sha256:
+        return False
+    backbone.spec = replace(backbone.spec, mean=tuple(saved["mean"]), std=tuple(saved["std"]))
+    return True
 
 
 def _saved(path: Path, trained: int | None) -> Backbone:
