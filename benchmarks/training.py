@@ -105,7 +105,7 @@ def our_steps(source: Source, step: Step, draws: Draws, labels: Tensor) -> Itera
 def steps(arguments: argparse.Namespace) -> None:
     device, n, count = torch.device(arguments.device), arguments.images, arguments.steps
     name = arguments.backbone
-    for all_blocks in (False, True):
+    for all_blocks in () if arguments.no_plain else (False, True):
         step = plain_step(load_backbone(name, weights="random"), device, all_blocks=all_blocks)
         plain = seconds_of(repeated(step, max(count // 20, 3)), skip=2, device=device)
         print(f"plain float32 step, {'all blocks' if all_blocks else 'last block'} trained: {plain * 1e3:.1f} ms")
@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--no-plain", action="store_true", help="leave out the plain step, which takes long on a CPU")
     arguments = parser.parse_args()
     on = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else f"{torch.get_num_threads()} threads"
     print(f"{arguments.what}: {arguments.backbone}, torch {torch.__version__}, {on}")

@@ -49,7 +49,6 @@ class Validation:
             return
         for inputs in self.trunk.stream(self.store, self._crops()):
             if self._kept is not None:
-                inputs = inputs.to(torch.bfloat16)
                 self._kept.append(inputs)
             yield inputs
 

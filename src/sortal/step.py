@@ -79,7 +79,7 @@ class Step:
     def _rehearse(self, inputs: Tensor) -> None:
         """Find the chunks that fit all processes, before they wait for each other."""
         while True:
-            short = torch.zeros(1, device=self.compute.device)
+            short, problem = torch.zeros(1, device=self.compute.device), None
             try:
                 with self.fabric.no_backward_sync(self.model), self.compute.autocast():
                     outputs = self._forward(inputs.chunk(self.chunks)[0])
@@ -87,12 +87,12 @@ class Step:
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
-                if self.chunks >= len(inputs):
-                    raise self._too_large() from error
-                short += 1
+                short, problem = short + 1, error
             self.optimizer.zero_grad()
             if not self.fabric.all_reduce(short, reduce_op="sum").item():  # type: ignore[union-attr]
                 return
+            if self.chunks >= len(inputs):  # in all of them, so that none waits for ever
+                raise self._too_large() from problem
             self._halve()
 
     def _halve(self) -> None:

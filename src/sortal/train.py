@@ -212,7 +212,8 @@ class _Run:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any() or not self.is_first:
             return None
-        size = int((self.images.labels >= 0).sum()) * 2 * math.prod(tokens.token_shape(trunk.backbone))
+        width = 2 if trunk.compute.bf16 else 4  # as they are: rounding must not decide which epoch is the best
+        size = int((self.images.labels >= 0).sum()) * width * math.prod(tokens.token_shape(trunk.backbone))
         taken = plan.bytes if plan is not None and plan.where != "file" else 0
         keep = trunk.backbone.has_trunk and size + taken <= tokens.room_for(budget, self.fabric.device)
         return Validation(trunk, self.images, self.store, keep=keep)

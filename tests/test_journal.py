@@ -1,0 +1,153 @@
+"""The journal: whole lines, no more of them than a checkpoint vouches for, and curves beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sortal.journal import NAME, Journal
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    content = (folder / NAME).read_text(encoding="utf-8")
+    assert content == "" or content.endswith("\n")
+    return [json.loads(line) for line in content.splitlines()]
+
+
+def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
+
+    events = EventAccumulator(str(folder / "tensorboard"))
+    events.Reload()
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def test_records_are_lines_in_their_order(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("start", backbone={"name": "convnet"}, weights="Äpfel\nund Birnen", views=None)
+    journal.write("epoch", epoch=0, loss=0.1 + 0.2)
+    journal.close()
+    assert lines(tmp_path) == [
+        {"event": "start", "backbone": {"name": "convnet"}, "weights": "Äpfel\nund Birnen", "views": None},
+        {"event": "epoch", "epoch": 0, "loss": 0.1 + 0.2},
+    ]
+
+
+def test_a_record_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    sizes = []
+    for epoch in range(3):
+        journal.write("epoch", epoch=epoch)
+        assert lines(tmp_path)[-1] == {"event": "epoch", "epoch": epoch}
+        sizes.append(journal.size)
+        assert (tmp_path / NAME).stat().st_size == journal.size
+    journal.close()
+    assert sizes[0] > 0
+    assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
+
+
+def test_only_so_much_is_kept_and_the_rest_is_written_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for epoch in range(4):
+        if epoch == 2:
+            size = journal.size
+        journal.write("epoch", epoch=epoch, loss=1.0 * epoch)
+    journal.close()
+    again = Journal(tmp_path, size=size, epoch=2)
+    assert [line["epoch"] for line in lines(tmp_path)] == [0, 1]
+    again.write("epoch", epoch=2, loss=20.0)
+    assert again.size == (tmp_path / NAME).stat().st_size
+    again.close()
+    assert [(line["epoch"], line["loss"]) for line in lines(tmp_path)] == [(0, 0.0), (1, 1.0), (2, 20.0)]
+
+
+def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("start")
+    journal.close()
+    with (tmp_path / NAME).open("ab") as file:
+        file.write(b'{"event": "epo')  # a kill in the midst of it
+    Journal(tmp_path, size=journal.size).close()
+    assert lines(tmp_path) == [{"event": "start"}]
+
+
+def test_a_new_journal_starts_with_nothing(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text("of another time\n")
+    Journal(tmp_path).close()
+    assert (tmp_path / NAME).read_bytes() == b""
+
+
+@pytest.mark.parametrize("left", ["", '{"event": "start"}\n'])
+def test_lines_that_are_gone_are_not_made_up(tmp_path: Path, left: str) -> None:
+    """Someone deleted the log, or a part of it, while the run was stopped."""
+    (tmp_path / NAME).write_text(left)
+    journal = Journal(tmp_path, size=500, epoch=3)
+    journal.write("epoch", epoch=3)
+    journal.close()
+    assert (tmp_path / NAME).read_text() == left + '{"event": "epoch", "epoch": 3}\n'
+    assert journal.size == (tmp_path / NAME).stat().st_size
+
+
+def test_sync_asks_the_disk_after_all_was_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path)
+    asked: list[tuple[bool, int]] = []
+    inode = (tmp_path / NAME).stat().st_ino
+    monkeypatch.setattr(os, "fsync", lambda fd: asked.append((os.fstat(fd).st_ino == inode, os.fstat(fd).st_size)))
+    journal.write("start")
+    assert asked == []
+    journal.sync()
+    assert asked == [(True, journal.size)]
+    journal.close()
+
+
+def test_without_a_folder_it_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    journal = Journal(None)
+    journal.write("epoch", epoch=0, loss=1.0)
+    journal.sync()
+    journal.close()
+    assert list(tmp_path.iterdir()) == []
+    assert journal.size == 0
+
+
+def test_numbers_of_epochs_are_curves_in_tensorboard(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("start", lr=0.5, epoch=0, note="only epochs are points of a curve")
+    for epoch in range(3):
+        journal.write("epoch", epoch=epoch, loss=0.25 * epoch, lr=0.5, note="not a number")
+    journal.close()
+    assert curves(tmp_path) == {"loss": [(0, 0.0), (1, 0.25), (2, 0.5)], "lr": [(0, 0.5), (1, 0.5), (2, 0.5)]}
+
+
+def test_what_is_written_anew_replaces_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path)
+    for epoch in range(4):
+        journal.write("epoch", epoch=epoch, loss=1.0)
+    journal.close()
+    # Event files are read in the order of their names, which hold the second they were begun in.
+    import time
+
+    later = time.time() + 10
+    monkeypatch.setattr(time, "time", lambda: later)
+    again = Journal(tmp_path, size=0, epoch=2)
+    again.write("epoch", epoch=2, loss=2.0)
+    again.close()
+    assert curves(tmp_path) == {"loss": [(0, 1.0), (1, 1.0), (2, 2.0)]}
+
+
+def test_lines_are_all_there_is_where_tensorboard_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    journal = Journal(tmp_path)
+    journal.write("epoch", epoch=0, loss=1.0)
+    journal.sync()
+    journal.close()
+    assert lines(tmp_path) == [{"event": "epoch", "epoch": 0, "loss": 1.0}]
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]

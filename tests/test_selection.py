@@ -1,0 +1,238 @@
+"""Selection: validation images that are nearest to the mean of their own class, and nothing else, count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as nnf
+from sklearn.neighbors import NearestCentroid
+from stores import Image, noise, store_of
+from tiny_run import LARGE, SMALL, a_convnet, a_transformer, named, reordered
+from torch import Tensor, nn
+
+from sortal import selection
+from sortal.compute import Compute
+from sortal.images import ImageSet
+from sortal.network import Backbone, Spec
+from sortal.selection import Validation
+from sortal.store import PixelStore
+from sortal.trunk import Frozen
+
+CPU = torch.device("cpu")
+
+
+class Colours(Backbone):
+    """Features are the mean colour of a view, times a number that is trained."""
+
+    def __init__(self) -> None:
+        spec = Spec(name="colours", image_size=4, shorter_side=4, width=3, mean=(0, 0, 0), std=(1, 1, 1))
+        super().__init__(nn.Linear(1, 1), spec)
+        self.calls = 0
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return [nn.Identity(), self.net]
+
+    def trunk(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        return images.mean((2, 3))
+
+    def tail(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+
+def plain(*colours: tuple[int, int, int], side: int = 4) -> list[Image]:
+    return [np.full((side, side, 3), colour, dtype=np.uint8) for colour in colours]
+
+
+def validation(
+    backbone: Backbone, images: ImageSet, store: PixelStore, *, keep: bool = False, bf16: bool = False
+) -> Validation:
+    return Validation(Frozen(backbone, Compute(CPU, bf16)), images, store, keep=keep)
+
+
+RED, GREEN, BLUE, YELLOW = (200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 0)
+
+
+def test_colours_count_by_hand() -> None:
+    """Red and green are the means; a dark red is red, whatever its length, and yellow-green is green."""
+    colours = [RED, GREEN, (40, 0, 0), (90, 200, 0), (200, 90, 0), GREEN]
+    images = named(["red", "green", "red", "green", "green", "red"], held_out=[2, 3, 4, 5])
+    assert validation(Colours(), images, store_of(plain(*colours))).accuracy() == 0.5
+
+
+def test_the_mean_is_of_rows_of_length_one() -> None:
+    """(1, 0, 0) and (0, 1, 0) have the mean (½, ½, 0) however bright they are, which is nearer to yellow than green."""
+    colours = [(250, 0, 0), (0, 10, 0), (0, 200, 0), (200, 140, 0), (140, 200, 0)]
+    images = named(["mixed", "mixed", "green", "mixed", "mixed"], held_out=[3, 4])
+    # Both are at cos = (200 + 140) / √(200² + 140²) / √2 of the mixed mean's direction.
+    bright = np.array([200, 140, 0]) / np.hypot(200, 140)
+    mixed, green = np.array([0.5, 0.5, 0]), np.array([0, 1, 0])
+    assert np.linalg.norm(bright - mixed) < np.linalg.norm(bright - green)
+    assert np.linalg.norm(bright[[1, 0, 2]] - mixed) < np.linalg.norm(bright[[1, 0, 2]] - green)
+    assert validation(Colours(), images, store_of(plain(*colours))).accuracy() == 1.0
+    weighted = np.array([250, 10, 0]) / 2  # of colours as they are it would be almost red, and the last one green
+    weighted /= 200
+    assert np.linalg.norm(bright[[1, 0, 2]] - weighted) > np.linalg.norm(bright[[1, 0, 2]] - green)
+
+
+def test_unlabelled_images_are_not_looked_at() -> None:
+    """Neither do they move a mean, nor do they count."""
+    colours = [RED, GREEN, BLUE, (150, 40, 0)]
+    images = named(["red", "green", None, "red"], held_out=[3])
+    counted = validation(Colours(), images, store_of(plain(*colours)))
+    assert counted.rows.tolist() == [0, 1, 3]
+    assert counted.accuracy() == 1.0
+
+
+def test_validation_images_do_not_move_the_means() -> None:
+    """Purple is nearer to blue than to red; were the three part of red, its mean would be purple."""
+    purple = (120, 0, 200)
+    images = named(["red", "blue", "red", "red", "red"], held_out=[2, 3, 4])
+    assert validation(Colours(), images, store_of(plain(RED, BLUE, purple, purple, purple))).accuracy() == 0.0
+
+
+def test_classes_without_a_labelled_image_to_learn_from_do_not_count() -> None:
+    colours = [RED, GREEN, RED, BLUE, BLUE, RED]
+    images = named(["red", "green", "red", "blue", "blue", "green"], held_out=[2, 3, 4, 5])
+    counted = validation(Colours(), images, store_of(plain(*colours)))
+    assert counted.rows.tolist() == [0, 1, 2, 5]
+    assert counted.accuracy() == 0.5
+
+
+def test_the_middle_of_an_image_is_what_counts() -> None:
+    pixels = plain(RED, GREEN) + plain(GREEN, side=8)
+    pixels[2][2:6, 2:6] = RED
+    images = named(["red", "green", "red"], held_out=[2])
+    assert validation(Colours(), images, store_of(pixels)).accuracy() == 1.0
+
+
+def labelled(n: int, classes: int, seed: int) -> ImageSet:
+    """Every class has labelled images and validation images, and there are unlabelled ones."""
+    generator = np.random.default_rng(seed)
+    kinds = generator.integers(0, classes, size=n)
+    kinds[: 2 * classes] = np.tile(np.arange(classes), 2)
+    labels = [None if at >= 2 * classes and generator.random() < 0.3 else f"class {k}" for at, k in enumerate(kinds)]
+    held_out = [
+        at for at, label in enumerate(labels) if label is not None and at >= classes and generator.random() < 0.6
+    ]
+    return named(labels, held_out)
+
+
+def by_scikit_learn(backbone: Backbone, images: ImageSet, pixels: Sequence[Image]) -> float:
+    size = backbone.spec.image_size
+    views = []
+    for picture in pixels:
+        top, left = (round((side - size) / 2) for side in picture.shape[:2])
+        views.append(torch.from_numpy(picture[top : top + size, left : left + size]).permute(2, 0, 1) / 255)
+    mean, std = (torch.tensor(values)[:, None, None] for values in (backbone.spec.mean, backbone.spec.std))
+    with torch.no_grad():
+        x = nnf.normalize(backbone((torch.stack(views) - mean) / std), dim=1).numpy()
+    fitted = NearestCentroid().fit(x[images.labelled], images.labels[images.labelled])
+    return float((fitted.predict(x[images.validation]) == images.labels[images.validation]).mean())
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("make", [a_convnet, a_transformer])
+def test_accuracy_is_that_of_scikit_learns_nearest_centroid(make: Any, seed: int) -> None:
+    backbone = make(seed=seed).backbone
+    images, pixels = labelled(60, 2 + seed, seed), noise(60, backbone.spec.image_size, seed=seed)
+    wanted = by_scikit_learn(backbone, images, pixels)
+    assert 0 < wanted < 1
+    for keep in (False, True):
+        assert validation(backbone, images, store_of(pixels), keep=keep).accuracy() == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("make", [a_convnet, a_transformer])
+def test_kept_tokens_give_the_same_number_as_new_ones_when_the_weights_change(make: Any) -> None:
+    backbone = make().backbone
+    images, pixels = labelled(40, 3, 0), noise(40, backbone.spec.image_size)
+    kept, new = (validation(backbone, images, store_of(pixels), keep=keep) for keep in (True, False))
+    seen = []
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for value in backbone.parameters():
+                if value.requires_grad:
+                    value.add_(torch.randn(value.shape, generator=generator), alpha=0.3)
+        seen.append(kept.accuracy())
+        assert seen[-1] == new.accuracy() == pytest.approx(by_scikit_learn(backbone, images, pixels), abs=1e-6)
+    assert len(set(seen)) > 1
+
+
+def test_keeping_tokens_does_not_change_the_number_in_the_last_digit() -> None:
+    """Else it would depend on the memory that is free which epoch is selected.
+
+    Greens of 100, 101.6 and 100.83 are 201, 204 and 202 steps of bfloat16: rounded, the last is nearer to the first.
+    """
+    picture = np.zeros((10, 10, 3), dtype=np.uint8)
+    picture[..., 0] = 200
+    first, second, between = picture.copy(), picture.copy(), picture.copy()
+    for image, green, more in ((first, 100, 0), (second, 101, 60), (between, 100, 83)):
+        image[..., 1] = green
+        image.reshape(100, 3)[:more, 1] += 1
+    images = named(["first", "second", "second"], held_out=[2])
+    numbers = []
+    for keep in (False, True):
+        backbone = Colours()
+        backbone.spec = replace(backbone.spec, image_size=10, shorter_side=10)
+        counted = validation(backbone, images, store_of([first, second, between]), keep=keep)
+        numbers += [counted.accuracy(), counted.accuracy()]
+    assert numbers == [1.0] * 4
+
+
+def test_the_trunk_runs_once_where_tokens_are_kept() -> None:
+    images, store = named(["red", "green", "red"], held_out=[2]), store_of(plain(RED, GREEN, RED))
+    for keep, calls in ((True, [1, 1, 1]), (False, [1, 2, 3])):
+        backbone = Colours()
+        counted = validation(backbone, images, store, keep=keep)
+        seen = []
+        for _ in range(3):
+            assert counted.accuracy() == 1.0
+            seen.append(backbone.calls)
+        assert seen == calls
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("piece", [1, 3, 7, 40])
+def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch, keep: bool, piece: int) -> None:
+    backbone = a_convnet().backbone
+    images, pixels = labelled(40, 3, 1), noise(40, SMALL, seed=1)
+    wanted = by_scikit_learn(backbone, images, pixels)
+    monkeypatch.setattr(selection, "PIECE", piece)
+    counted = validation(backbone, images, store_of(pixels), keep=keep)
+    assert counted.accuracy() == pytest.approx(wanted, abs=1e-6)
+    assert counted.accuracy() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_order_of_rows_makes_no_difference() -> None:
+    backbone = a_convnet().backbone
+    images, pixels = labelled(40, 3, 2), noise(40, SMALL, seed=2)
+    order = np.random.default_rng(0).permutation(40).tolist()
+    one = validation(backbone, images, store_of(pixels)).accuracy()
+    other = validation(backbone, reordered(images, order), store_of([pixels[row] for row in order])).accuracy()
+    assert one == other
+
+
+def test_half_precision_is_close_enough_to_select_by() -> None:
+    """Of colours as far apart as these, none is mistaken."""
+    backbone = a_transformer().backbone
+    colours = [RED, GREEN, BLUE, YELLOW] * 3
+    images = named(["r", "g", "b", "y"] * 3, held_out=range(4, 12))
+    store = store_of(plain(*colours, side=LARGE))
+    for keep in (False, True):
+        assert validation(backbone, images, store, keep=keep, bf16=True).accuracy() == 1.0
+
+
+def test_measuring_leaves_no_gradients_and_no_change() -> None:
+    backbone = a_convnet().backbone
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    images, pixels = labelled(20, 2, 0), noise(20, SMALL)
+    validation(backbone, images, store_of(pixels), keep=True).accuracy()
+    assert all(value.grad is None for value in backbone.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
