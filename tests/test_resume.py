@@ -521,15 +521,15 @@ def test_a_log_that_was_deleted_is_no_reason_to_fail(tmp_path: Path, whole: Whol
 @pytest.mark.parametrize(
     ("what", "change"),
     [
-        ("settings (lr 0.1, now 0.05)", {"lr": 0.05}),
-        ("settings (epochs 3, now 4)", {"epochs": 4}),
-        ("settings (seed 0, now 1)", {"seed": 1}),
-        ("settings (validate_every 1, now 2)", {"validate_every": 2}),
+        ("settings (lr was 0.1, is 0.05)", {"lr": 0.05}),
+        ("settings (epochs was 3, is 4)", {"epochs": 4}),
+        ("settings (seed was 0, is 1)", {"seed": 1}),
+        ("settings (validate_every was 1, is 2)", {"validate_every": 2}),
         ("weights", {"method": 1}),
         ("images", {"images": 1}),
         ("images", {"labels": 1}),
         ("images", {"validation": 1}),
-        ("settings (lr 0.1, now 0.05) and weights and images", {"lr": 0.05, "method": 1, "images": 1}),
+        ("settings (lr was 0.1, is 0.05) and weights and images", {"lr": 0.05, "method": 1, "images": 1}),
     ],
 )
 def test_another_run_in_the_folder_is_refused(

@@ -672,10 +672,10 @@ def test_images_that_are_too_small_are_refused() -> None:
         fit(a_convnet(), (a_set()[0], store_of(pixels)), settings())
 
 
-def test_a_method_that_is_all_frozen_is_refused() -> None:
+def test_a_backbone_that_is_all_frozen_is_refused() -> None:
     method = a_convnet()
-    method.requires_grad_(False)
-    with pytest.raises(InputError, match="all of the method is frozen"):
+    method.backbone.requires_grad_(False)  # with a head that could be trained, which would be for nothing
+    with pytest.raises(InputError, match="all of the backbone is frozen"):
         fit(method, a_set(), settings())
 
 
@@ -935,3 +935,55 @@ def test_torchrun_starts_processes_that_learn_together(tmp_path: Path) -> None:
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [line["event"] for line in log] == ["start", "epoch", "epoch", "epoch"]
     assert (log[0]["processes"], log[0]["views"]) == (2, 3)
+
+
+# Who may train where, and with what
+
+
+def test_two_runs_may_not_train_in_one_folder_at_once(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def again(*_: object) -> None:
+        if not seen:
+            with pytest.raises(
+                InputError, match=r"Another process is training in .* choose another folder\."
+            ) as caught:
+                fit(a_convnet(), a_set(), settings(), folder=tmp_path)
+            seen.append(str(caught.value))
+
+    fit(a_convnet(), a_set(), settings(), folder=tmp_path, on_progress=again)
+    assert len(seen) == 1
+    fit(a_convnet(), a_set(), settings(), folder=tmp_path)  # afterwards one may
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("no folder")
+    with pytest.raises(InputError, match=r"The folder '.*run' cannot be written: .* Choose another\."):
+        fit(a_convnet(), a_set(), settings(), folder=tmp_path / "run")
+
+
+def test_what_is_passed_in_a_wrong_place_is_named() -> None:
+    (images, store), method = a_set(), a_convnet()
+    wrong: list[tuple[list[Any], str]] = [
+        ([method.backbone, images, store], r"method must be a Method, got ConvNet\. Pass Contrastive\(backbone\)\."),
+        ([method, "photos", store], r"images must be a ImageSet, got str\. Pass read_images\(\.\.\.\)\."),
+        ([method, images, "pixels"], r"store must be a PixelStore, got str\. Pass pack\(images, \.\.\.\)\."),
+        ([method, images, store, {"epochs": 1}], r"config must be a Training, got dict\."),
+    ]
+    for values, message in wrong:
+        with pytest.raises(InputError, match=message):
+            train(*values)
+
+
+def test_a_run_that_goes_on_or_is_done_says_so(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def stop(_: str, done: int, total: int) -> None:
+        if done == total - 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(a_convnet(), a_set(), settings(epochs=3), folder=tmp_path, checkpoint_every=0, on_progress=stop)
+    for _ in range(2):
+        fit(a_convnet(), a_set(), settings(epochs=3), folder=tmp_path, on_note=told.append)
+    assert told == ["Going on in epoch 2.", "This run is done."]

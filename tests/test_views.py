@@ -344,14 +344,25 @@ def test_keys_belong_to_contents_not_to_rows() -> None:
 def test_images_smaller_than_a_view_are_counted_and_the_first_is_named() -> None:
     store = build([(256, 256), (0, 0), (300, 223), (224, 224), (100, 400)])
     with pytest.raises(InputError) as caught:
-        check_size(store, 224)
+        check_size(store, 224, 256)
     assert str(caught.value) == (
         "Stored images must be at least 224 × 224 pixels for this backbone; 2 are not, the first in row 2 (300 × 223). "
-        "Pack them with a shorter_side of at least 224."
+        "Pack them with Settings(shorter_side=256)."
     )
-    check_size(store, 100)  # an image that is not there has no size
+    check_size(store, 100, 128)  # an image that is not there has no size
     with pytest.raises(InputError, match=r"1 are not, the first in row 4 \(100 × 400\)"):
-        check_size(store, 101)
+        check_size(store, 101, 128)
+
+
+def test_images_of_which_a_view_would_show_a_scrap_are_refused() -> None:
+    store = build([(256, 256), (0, 0), (513, 600), (512, 9000)])
+    check_size(store, 224, 257)
+    with pytest.raises(InputError) as caught:
+        check_size(store, 224, 256)
+    assert str(caught.value) == (
+        "Stored images must have a shorter side of about 256 pixels for this backbone; 1 have more than twice as much, "
+        "the first in row 2 (513 × 600). Pack them with Settings(shorter_side=256)."
+    )
 
 
 def test_images_that_could_not_be_read_are_counted_and_named() -> None:

@@ -42,6 +42,10 @@ def load_backbone(
     """
     if image_size is not None and (not isinstance(image_size, int) or isinstance(image_size, bool) or image_size < 1):
         raise InputError(f"image_size must be a number of pixels, at least 1, got {image_size!r}.")
+    if Path(f"{name}.json").is_file():  # the name it was saved under
+        name = f"{name}.json"
+    if name.endswith(".safetensors"):
+        name = name.removesuffix(".safetensors") + ".json"
     if name.endswith(".json"):
         if weights is not None or image_size is not None:
             raise InputError(f"The saved backbone {name!r} has its own weights and image_size; give neither beside it.")
@@ -86,7 +90,10 @@ def _of_timm(name: str, image_size: int, seed: int) -> Backbone:
     bare = name.partition(".")[0]
     if not timm.is_model(bare) or (bare != name and name not in timm.list_pretrained(f"{bare}.*")):
         known = timm.list_pretrained(["vit_*", "resnet*"]) + timm.list_models(["vit_*", "resnet*"])
-        near = get_close_matches(name, known, n=3, cutoff=0.5)
+        near = (
+            get_close_matches(name, known, n=3, cutoff=0.5)
+            or [other for other in known if name.isalnum() and name in other][:3]
+        )
         hint = f" Did you mean {listing(near)}?" if near else ""
         raise InputError(f"The backbone must be {CONVNET!r} or a model of timm, got {name!r}.{hint}")
     try:
@@ -163,7 +170,7 @@ def _from_hub(name: str) -> Path:
         raise InputError(
             f"The weights of {name} are not on this machine and cannot be fetched: {_first_line(error)} "
             f"Get the file {file!r} of {cfg.hf_hub_id!r} on the Hugging Face hub and pass it: weights='{file}'."
-        ) from error
+        ) from None
 
 
 def _first_line(error: Exception) -> str:

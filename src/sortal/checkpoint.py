@@ -68,6 +68,8 @@ def load(folder: Path) -> Checkpoint | None:
             except (ValueError, KeyError, TypeError, OSError) as error:
                 logger.warning("The checkpoint %s is damaged and left aside: %s", path, error)
                 os.replace(path, folder / DAMAGED)  # else the next save would put it in the place of the good one
+                if name == PREVIOUS or not (folder / PREVIOUS).is_file():
+                    logger.warning("No checkpoint is whole: the run starts afresh.")
     return None
 
 

@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -97,7 +97,9 @@ def demo(
     json
         Write the result as JSON.
     """
-    with _bar("Starting") as on_progress:
+    from sortal import show
+
+    with show.bar("Starting") as on_progress:
         from sortal.demo import run
 
         result = run(
@@ -165,7 +167,7 @@ def check(
     from sortal.check import check
     from sortal.reading import read_images
 
-    with _bar() as on_progress:
+    with show.bar("Looking for images") as on_progress:
         found = read_images(
             images,
             labels=labels,
@@ -206,30 +208,6 @@ def sample(name: Literal["digits"], out: Path, *, labelled: float = 0.5, seed: i
     images = write(out, labelled=labelled, seed=seed)
     print(f"{len(images):,} images and {TABLE} written to {out}. Look at them with:")
     print(f"  {shlex.join(['sortal', 'check', str(out), '--labels', str(out / TABLE)])}")
-
-
-@contextmanager
-def _bar(first: str = "Looking for images") -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that draws a bar with the time left, on stderr, where stderr is a terminal.
-
-    It is told what is being done, how much is done, and of how much, 0 where nobody knows.
-    """
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(first, total=None)
-
-        def on_progress(what: str, done: int, total: int) -> None:
-            if what != progress.tasks[0].description:
-                progress.reset(task, description=what)
-            progress.update(task, completed=done, total=total or None)
-
-        yield on_progress
 
 
 def main(tokens: Sequence[str] | None = None) -> int:

@@ -57,6 +57,8 @@ def extract(
     """
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
+    if not isinstance(images, ImageSet | PixelStore):
+        raise InputError(f"images must be an ImageSet or a PixelStore, got {type(images).__name__}.")
     place = None if folder is None else Path(folder)
     fabric = fabric or launch(device)
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:

@@ -125,6 +125,8 @@ class Backbone(nn.Module, ABC):
         from safetensors.torch import save
 
         base = Path(path)
+        if base.suffix in (".json", ".safetensors"):
+            base = base.with_suffix("")
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()}
         data = save(state)
         about = {"format": FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}

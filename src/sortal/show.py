@@ -1,6 +1,8 @@
-"""What the command line shows of a result, as text for people."""
+"""What is shown to people: results as text, and a bar while they wait."""
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -15,6 +17,29 @@ if TYPE_CHECKING:
 CLASSES = 24  # as many are listed; of more, those with most and those with fewest images
 FILES = 10  # of each finding
 MEMBERS = 4  # of each group of duplicates
+
+
+@contextmanager
+def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
+    """Yield an `on_progress` that draws a bar with the time left, on stderr, where stderr is a terminal.
+
+    It is told what is being done, how much is done, and of how much, 0 where nobody knows.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(first, total=None)
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what != progress.tasks[0].description:
+                progress.reset(task, description=what)
+            progress.update(task, completed=done, total=total or None)
+
+        yield on_progress
 
 
 def demo(result: "DemoResult") -> None:

@@ -7,7 +7,9 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -40,6 +42,7 @@ from sortal.trunk import Frozen
 
 VIEWS = 8  # what views="auto" takes where it fits
 MODEL = "model"  # the trained backbone's files in a run's folder
+LOCK = ".lock"  # held by the process that trains there
 CHECKPOINT_EVERY = 30.0  # seconds: what a kill can cost
 
 logger = logging.getLogger(__name__)
@@ -82,9 +85,35 @@ def train(
     config = config or Training()
     fabric = fabric or launch(device)
     _check(method, images, store, config, fabric)
-    run = _Run(method, images, store, config, fabric, None if folder is None else Path(folder))
-    run.on_progress, run.on_note = on_progress, on_note
-    return run.train(budget or Budget(), checkpoint_every)
+    place = None if folder is None else Path(folder)
+    with _alone(place if fabric.global_rank == 0 else None):
+        run = _Run(method, images, store, config, fabric, place)
+        run.on_progress, run.on_note = on_progress, on_note
+        return run.train(budget or Budget(), checkpoint_every)
+
+
+@contextmanager
+def _alone(folder: Path | None) -> Iterator[None]:
+    """The folder of a run, which no other process may train in; a killed one lets go of it."""
+    if folder is None:
+        yield
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / LOCK).open("ab")
+    except OSError as error:
+        raise InputError(f"The folder {str(folder)!r} cannot be written: {error.strerror}. Choose another.") from error
+    with file:
+        try:
+            if sys.platform != "win32":
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"Another process is training in {str(folder)!r}. Wait for it, or choose another folder."
+            ) from None
+        yield
 
 
 def schedule(config: Training, epoch: int) -> float:
@@ -110,7 +139,6 @@ class _Run:
         self.is_first = fabric.global_rank == 0
         self.folder = folder if self.is_first else None  # one process writes
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
             for torn in self.folder.glob("*.tmp"):  # what a killed run was writing
                 torn.unlink()
         rows = _by_content(images, store)  # the order of files is nothing
@@ -126,6 +154,9 @@ class _Run:
 
     def train(self, budget: Budget, every: float) -> Trained:
         found = self._found()
+        if found is not None and self.is_first:
+            done = found.progress.epoch >= self.config.epochs
+            self.on_note("This run is done." if done else f"Going on in epoch {found.progress.epoch}.")
         if found is not None and found.progress.epoch >= self.config.epochs:
             self._take(found, None)
         elif self.config.epochs:
@@ -409,7 +440,7 @@ def _differing(before: dict[str, str], now: dict[str, str]) -> str:
     """Which settings are others, and how."""
     old, new = ({**(all_ := json.loads(key["settings"])), **all_["method"]} for key in (before, now))
     changed = [
-        f"{name} {old.get(name)!r}, now {value!r}"
+        f"{name} was {old.get(name)!r}, is {value!r}"
         for name, value in new.items()
         if old.get(name) != value and name not in ("method", "trained")
     ]
@@ -430,14 +461,22 @@ def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def _check(method: Method, images: ImageSet, store: PixelStore, config: Training, fabric: Fabric) -> None:
+    for name, value, kind, hint in (
+        ("method", method, Method, "Contrastive(backbone)"),
+        ("images", images, ImageSet, "read_images(...)"),
+        ("store", store, PixelStore, "pack(images, ...)"),
+        ("config", config, Training, "Training(...)"),
+    ):
+        if not isinstance(value, kind):
+            raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}. Pass {hint}.")
     if len(images) != len(store):
         raise InputError(f"The store must hold the images row by row: {len(images):,} images, {len(store):,} rows.")
     if images.validation.all():
         raise InputError("There must be an image to learn from, got none outside validation.")
     views.check_present(store, np.arange(len(store)))
     views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
-    if not any(value.requires_grad for value in method.parameters()):
-        raise InputError("There must be something to train; all of the method is frozen. Use train_last(1).")
+    if not any(value.requires_grad for value in method.backbone.parameters()):
+        raise InputError("There must be something to train; all of the backbone is frozen. Use train_last(1).")
     if config.batch_size % fabric.world_size:
         raise InputError(
             f"batch_size must be a multiple of the processes, {fabric.world_size}, got {config.batch_size}."

@@ -35,8 +35,8 @@ def check_size(store: PixelStore, size: int, shorter_side: int) -> None:
         at = small[0]
         raise InputError(
             f"Stored images must be at least {size} × {size} pixels for this backbone; {len(small):,} are not, the "
-            f"first in row {at} ({store.heights[at]} × {store.widths[at]}). Pack them with a shorter_side of at least "
-            f"{size}."
+            f"first in row {at} ({store.heights[at]} × {store.widths[at]}). Pack them with "
+            f"Settings(shorter_side={shorter_side})."
         )
     large = np.flatnonzero(np.minimum(store.heights, store.widths) > 2 * shorter_side)
     if len(large):

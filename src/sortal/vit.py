@@ -41,6 +41,7 @@ class VisionTransformer(Backbone):
         features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
         return features
 
+    @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
         """How much the class token looks at each patch in the last block, (n, heads, rows, columns).
 

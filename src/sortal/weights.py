@@ -103,7 +103,7 @@ def _checkpoint(path: Path) -> Any:
             raise InputError(
                 f"The file of weights {str(path)!r} must be safetensors, or a checkpoint that loads without running "
                 f"code; it is neither: {_why(str(error))}."
-            ) from error
+            ) from None
 
 
 def _harmless() -> list[Any]:
