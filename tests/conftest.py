@@ -3,3 +3,4 @@
 import os
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # on tiny tensors threads wait for each other more than they compute

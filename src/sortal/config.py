@@ -104,7 +104,7 @@ class Contrast:
         _check(self)
 
 
-# What the small network learns tiny images with, from scratch (benchmarks/digits.py): group norm needs a lower learning
-# rate than the paper's, small differences need a lower temperature, and digits must not be mirrored.
+# What the small network learns tiny images with, from scratch (benchmarks/digits.py): a temperature at which unknown
+# classes are pushed apart, and no mirrored digits.
 TINY_TRAINING = Training(epochs=40, lr=0.05, flip=False, precision="float32")
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
