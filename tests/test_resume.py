@@ -63,15 +63,6 @@ def model(folder: Path) -> tuple[bytes, bytes]:
     return (folder / "model.safetensors").read_bytes(), (folder / "model.json").read_bytes()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    """Networks as small as these are slower with more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture(autouse=True)
 def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests do not survive power cuts, and waiting would take longer than all the rest."""

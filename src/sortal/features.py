@@ -28,7 +28,6 @@ from sortal.processes import launch, shards
 from sortal.segments import write_atomically
 from sortal.store import PixelStore
 from sortal.trunk import Frozen
-from sortal.views import Crops
 from sortal.workers import Progress
 
 logger = logging.getLogger(__name__)
@@ -102,7 +101,8 @@ def _rows(
     start, end = group.part(len(missing))
     computed = torch.zeros((len(missing), x.shape[1]))
     done, saved, committed = start, start, monotonic()
-    crops = _middles(store, first[missing[start:end]], batch_size, whole.backbone.spec.image_size)
+    size = whole.backbone.spec.image_size
+    crops = views.middles(store, first[missing[start:end]], size=size, batch_size=batch_size)
     for rows in _lagging(whole.stream(store, crops)):
         computed[done : done + len(rows)] = rows
         done += len(rows)
@@ -115,11 +115,6 @@ def _rows(
     if fabric.broadcast(bool(have.any())) and fabric.world_size > 1:
         x = fabric.broadcast(x)
     return np.ascontiguousarray(x[inverse])
-
-
-def _middles(store: PixelStore, rows: NDArray[np.int64], batch_size: int, size: int) -> Iterator[Crops]:
-    for start in range(0, len(rows), batch_size):
-        yield views.centre(store, rows[start : start + batch_size], size=size)
 
 
 def _lagging(batches: Iterator[Tensor]) -> Iterator[Tensor]:

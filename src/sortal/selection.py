@@ -13,7 +13,6 @@ from sortal import views
 from sortal.images import ImageSet
 from sortal.store import PixelStore
 from sortal.trunk import Frozen
-from sortal.views import Crops
 
 PIECE = 256  # images at once
 
@@ -47,12 +46,8 @@ class Validation:
         if self._kept:
             yield from self._kept
             return
-        for inputs in self.trunk.stream(self.store, self._crops()):
+        size = self.trunk.backbone.spec.image_size
+        for inputs in self.trunk.stream(self.store, views.middles(self.store, self.rows, size=size, batch_size=PIECE)):
             if self._kept is not None:
                 self._kept.append(inputs)
             yield inputs
-
-    def _crops(self) -> Iterator[Crops]:
-        size = self.trunk.backbone.spec.image_size
-        for start in range(0, len(self.rows), PIECE):
-            yield views.centre(self.store, self.rows[start : start + PIECE], size=size)

@@ -48,15 +48,12 @@ class Step:
         if self._graph is not None:
             return self._graph(inputs, images, labels)
         self._steps += 1
-        if self._steps > WARM and self._may_record():
+        if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.fabric.world_size == 1:
             self._graph = _record(self._fitting, inputs, images, labels)
             if self._graph is not None:
                 return self._graph(inputs, images, labels)
             self.optimizer.zero_grad()  # gradients that were recorded, but never computed
         return self._fitting(inputs, images, labels)
-
-    def _may_record(self) -> bool:
-        return self.compute.device.type == "cuda" and self.fabric.world_size == 1 and self._steps == WARM + 1
 
     def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
         """A step in as many chunks as fit."""

@@ -227,7 +227,6 @@ def _room(where: Where, shape: tuple[int, ...], device: torch.device, folder: Pa
     done = _done(mark, key, shape[0]) if file.is_file() and file.stat().st_size == 2 * int(np.prod(shape)) else 0
     if not done:
         mark.unlink(missing_ok=True)
-    if not done:
         _allocate(file, 2 * int(np.prod(shape)))
     array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
     return Room(torch.from_numpy(array).view(torch.bfloat16), done, array, mark, key)

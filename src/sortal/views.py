@@ -1,5 +1,6 @@
 """Views: random crops and flips of stored images, each a function of (seed, epoch, image, view number) alone."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,12 @@ def centre(store: PixelStore, rows: NDArray[np.int64], *, size: int) -> Crops:
     """The middle of each image, to be looked at by a trained network."""
     tops, lefts = (np.rint((sides[rows] - size) / 2).astype(np.int64) for sides in (store.heights, store.widths))
     return Crops(rows, tops, lefts, np.zeros(len(rows), dtype=bool))
+
+
+def middles(store: PixelStore, rows: NDArray[np.int64], *, size: int, batch_size: int) -> Iterator[Crops]:
+    """The middles of many images, in batches."""
+    for start in range(0, len(rows), batch_size):
+        yield centre(store, rows[start : start + batch_size], size=size)
 
 
 def pair(keys: NDArray[np.uint64], times: NDArray[np.int64], *, views: int, seed: int, epoch: int) -> NDArray[np.int64]:
