@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
 import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -19,7 +16,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
-from numpy.typing import NDArray
 from torch import Tensor
 
 import sortal
@@ -29,10 +25,11 @@ from sortal.checkpoint import Checkpoint, Progress
 from sortal.compute import STEPS_THAT_PAY, VIEWS_THAT_PAY
 from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
+from sortal.identity import by_content, differing, key_of
 from sortal.images import ImageSet
 from sortal.journal import Journal
+from sortal.lock import alone
 from sortal.methods.method import Method
-from sortal.network import digest
 from sortal.processes import launch, shards
 from sortal.selection import Validation
 from sortal.step import Step
@@ -42,7 +39,6 @@ from sortal.trunk import Frozen
 
 VIEWS = 8  # what views="auto" takes where it fits
 MODEL = "model"  # the trained backbone's files in a run's folder
-LOCK = ".lock"  # held by the process that trains there
 CHECKPOINT_EVERY = 30.0  # seconds: what a kill can cost
 
 logger = logging.getLogger(__name__)
@@ -86,34 +82,10 @@ def train(
     fabric = fabric or launch(device)
     _check(method, images, store, config, fabric)
     place = None if folder is None else Path(folder)
-    with _alone(place if fabric.global_rank == 0 else None):
+    with alone(place if fabric.global_rank == 0 else None):
         run = _Run(method, images, store, config, fabric, place)
         run.on_progress, run.on_note = on_progress, on_note
         return run.train(budget or Budget(), checkpoint_every)
-
-
-@contextmanager
-def _alone(folder: Path | None) -> Iterator[None]:
-    """The folder of a run, which no other process may train in; a killed one lets go of it."""
-    if folder is None:
-        yield
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("ab")
-    except OSError as error:
-        raise InputError(f"The folder {str(folder)!r} cannot be written: {error.strerror}. Choose another.") from error
-    with file:
-        try:
-            if sys.platform != "win32":
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"Another process is training in {str(folder)!r}. Wait for it, or choose another folder."
-            ) from None
-        yield
 
 
 def schedule(config: Training, epoch: int) -> float:
@@ -141,14 +113,14 @@ class _Run:
         if self.folder is not None:
             for torn in self.folder.glob("*.tmp"):  # what a killed run was writing
                 torn.unlink()
-        rows = _by_content(images, store)  # the order of files is nothing
+        rows = by_content(images, store)  # the order of files is nothing
         self.rows = rows[~images.validation[rows]]
         _, contents = np.unique(store.digests, return_inverse=True)
         self.contents = torch.from_numpy(contents).to(fabric.device)  # one image twice is one image
         self.labels = torch.from_numpy(np.array(images.labels)).to(fabric.device)
         self.steps = max(len(self.rows) // config.batch_size, 1)  # of an epoch
         self.n_views: int | None = None
-        self.key = _key(method, images, store, config)
+        self.key = key_of(method, images, store, config)
         self.progress = Progress(chunks=config.chunks)
         self.best: dict[str, Tensor] = {}
 
@@ -367,7 +339,7 @@ class _Run:
         other = [name for name, value in self.key.items() if found.key.get(name) != value]
         if other == ["weights"] and self._is_result(found):
             return found
-        what = " and ".join(_differing(found.key, self.key) if name == "settings" else name for name in other)
+        what = " and ".join(differing(found.key, self.key) if name == "settings" else name for name in other)
         raise InputError(
             f"The folder of a run must be new or hold the same run; it holds one with other {what}. "
             "Choose another folder, or go on with what that run began with."
@@ -418,38 +390,6 @@ class _Run:
             "processes": self.fabric.world_size,
             "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         }
-
-
-def _key(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
-    """What decides a run, as text and hashes; the same again is the same run."""
-    settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
-    trained = [name for name, value in method.named_parameters() if value.requires_grad]
-    order = _by_content(images, store)
-    data = hashlib.sha256()
-    data.update(store.made.encode())
-    for column in (store.digests, images.labels, images.validation):
-        data.update(np.ascontiguousarray(column[order]).data)
-    return {
-        "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
-        "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),
-        "images": data.hexdigest(),
-    }
-
-
-def _differing(before: dict[str, str], now: dict[str, str]) -> str:
-    """Which settings are others, and how."""
-    old, new = ({**(all_ := json.loads(key["settings"])), **all_["method"]} for key in (before, now))
-    changed = [
-        f"{name} was {old.get(name)!r}, is {value!r}"
-        for name, value in new.items()
-        if old.get(name) != value and name not in ("method", "trained")
-    ]
-    return f"settings ({', '.join(changed)})" if changed else "settings"
-
-
-def _by_content(images: ImageSet, store: PixelStore) -> NDArray[np.int64]:
-    """All rows in an order that is the same however they are shuffled; of equal images by what is known of them."""
-    return np.lexsort((images.validation, images.labels, store.digests))
 
 
 def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
