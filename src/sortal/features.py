@@ -66,8 +66,6 @@ def extract(
             store = _packed(store, (place or Path(temporary)) / "pixels", backbone, fabric, on_progress)
         views.check_present(store, np.arange(len(store)))
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
-        if (store.digests == b"").any():  # of one content only one image is looked at
-            raise InputError("The store must say which content each image has (digests). Use one made by pack(...).")
         chosen = compute.choose(fabric.device, precision=precision, compiled=compile, pays=len(store) >= VIEWS_THAT_PAY)
         whole = Frozen(backbone.to(fabric.device), chosen, whole=True)
         cache = None if place is None else _Cache(place / "features", backbone, chosen.bf16, store.made)

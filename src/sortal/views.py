@@ -58,6 +58,8 @@ def check_present(store: PixelStore, rows: NDArray[np.int64]) -> None:
             f"Every image must have been read; {len(gone):,} were not: {names}. "
             "Leave them out: pack(images.select(store.present), ...)."
         )
+    if (store.digests[rows] == b"").any():  # images are told apart by content: their views, their features, their pairs
+        raise InputError("The store must say which content each image has (digests). Use one made by pack(...).")
 
 
 def random(
