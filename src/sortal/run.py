@@ -1,0 +1,389 @@
+"""A run folder: the only place that knows the names of its files and what is in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.errors import InputError
+from sortal.images import ImageSet, image_set
+from sortal.pixels import Quarantined
+from sortal.segments import write_atomically
+
+if TYPE_CHECKING:
+    import pandas
+
+FORMAT = "sortal run 1"
+RUN, K, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
+ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
+QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
+FEATURES, CENTRES = "features.npy", "centres.npy"
+MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
+CACHE = "cache"  # what stages keep, to be used again
+NEXT, COMMIT = ".next", "commit.json"  # files on their way into the folder, and the word that they are whole
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")  # what spreadsheets take a cell for that begins so; ' is our own mark
+
+Kind = Literal["known", "new"]
+LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
+Column: TypeAlias = NDArray[Any] | Sequence[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Assignments:
+    """Where every image went, one row each."""
+
+    files: tuple[str, ...]  # names as the user wrote them
+    folders: NDArray[np.int64]  # (n,) which of the run's folders each lies in
+    contents: tuple[str, ...]  # digests
+    labels: tuple[str | None, ...]  # names of classes; None is unlabelled
+    truth: tuple[str | None, ...]  # names of classes where known; for evaluation only
+    category: NDArray[np.int64]  # (n,) ids; of a labelled image its class, of any other the nearest centre
+    status: NDArray[np.str_]  # (n,) one of STATUSES
+    confidence: NDArray[np.float64]  # (n,) that the category is the right one; 1 for labelled images
+    distance: NDArray[np.float64]  # (n,) to the centre of the own category
+    next_category: NDArray[np.int64]  # (n,) ids: the nearest of the other categories
+    next_distance: NDArray[np.float64]  # (n,) to its centre
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Category:
+    """A class that has a name, or one that was found."""
+
+    id: int  # row of the centres; kept when images are added
+    name: str
+    kind: Kind
+    size: int  # images, labelled and unsure ones included
+    labelled: int
+    unsure: int
+    cohesion: float | None  # mean cosine similarity of its images to its centre; None without images
+    nearest_known: int | None  # id of the known category whose centre is nearest, itself excepted
+    typical: tuple[str, ...]  # files nearest to the centre, the nearest first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """Images that were added and are far from every category: perhaps one of their own."""
+
+    id: int
+    files: tuple[str, ...]  # the most typical first
+    nearest: int  # id of the category whose centre is nearest
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """What a run found, and the folder it is kept in."""
+
+    folder: Path
+    about: dict[str, Any]  # run.json: settings, versions, seeds, hashes, timings
+    assignments: Assignments
+    categories: tuple[Category, ...]  # row j has id j
+    k: dict[str, Any]  # k.json: k, whether it was estimated, curve, interval
+    confidence: dict[str, Any]  # confidence.json: what turns distances into confidence
+    metrics: dict[str, Any] | None  # metrics.json, where the truth is known
+    features: NDArray[np.float32]  # (n, d), rows of length 1
+    centres: NDArray[np.float32]  # (k, d)
+    quarantine: tuple[Quarantined, ...]  # images that could not be read; they are in no other table
+    candidates: tuple[Candidate, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert [category.id for category in self.categories] == [*range(len(self.centres))]
+        assert sum(category.size for category in self.categories) == len(self.assignments) == len(self.features)
+
+    @property
+    def report(self) -> Path:
+        return self.folder / REPORT
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / CACHE
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each category, by id."""
+        return tuple(category.name for category in self.categories)
+
+    def paths(self) -> list[str]:
+        """Where each image opens."""
+        folders = [entry["folder"] for entry in self.about["images"]]
+        if None in folders:
+            raise InputError("The images of this run were given as an array: there are no files of them.")
+        rows = zip(self.assignments.files, self.assignments.folders.tolist(), strict=True)
+        return [os.path.join(folders[at], file) for file, at in rows]
+
+    def images(self) -> ImageSet:
+        """The images as they were read, but for those that could not be."""
+        a = self.assignments
+        return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row per image, as in assignments.csv."""
+        import pandas
+
+        columns = _columns(self.assignments, self.names)
+        return pandas.DataFrame({name: pandas.Series(list(column), dtype=_dtype(column)) for name, column in columns})
+
+    def __repr__(self) -> str:
+        new = sum(category.kind == NEW for category in self.categories)
+        counts = ", ".join(f"{int((self.assignments.status == status).sum()):,} {status}" for status in STATUSES)
+        return (
+            f"<Run: {len(self.assignments):,} images ({counts}) in {len(self.categories):,} categories, "
+            f"{new:,} of them new; {str(self.report)!r}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(each.name)}</td><td>{each.kind}</td><td>{each.size:,}</td></tr>"
+            for each in self.categories
+        )
+        html = f"<p><i>{escape(repr(self)[1:-1])}</i></p><table>{rows}</table>"
+        return html.encode("utf-8", "backslashreplace").decode("utf-8")
+
+    def save(self, files: Mapping[str, bytes | Path]) -> None:
+        """Write the run and further files, by name, into its folder: all of them or, to a reader, none."""
+        _replace_all(self.folder, {**self._written(), **files})
+
+    def _written(self) -> dict[str, bytes]:
+        written = {
+            ASSIGNMENTS: _csv(_columns(self.assignments, self.names)),
+            CATEGORIES: _csv(_of_categories(self.categories)),
+            QUARANTINE: _csv(_of_records(self.quarantine, ("file", "reason", "detail"))),
+            K: _json(self.k),
+            CONFIDENCE: _json(self.confidence),
+            FEATURES: _npy(self.features),
+            CENTRES: _npy(self.centres),
+            RUN: _json({"format": FORMAT, **self.about}),
+        }
+        if self.metrics is not None:
+            written[METRICS] = _json(self.metrics)
+        if self.candidates:
+            written[CANDIDATES] = _csv(_of_candidates(self.candidates, self.names))
+        return written
+
+
+def load(folder: str | os.PathLike[str]) -> Run:
+    """The run in a folder."""
+    place = Path(folder)
+    about = peek(place)
+    if about is None:
+        what = "holds none" if place.is_dir() else "is no folder"
+        raise InputError(
+            f"A run must be the folder that sortal discover wrote, got {str(folder)!r}, which {what}. "
+            "If the run was interrupted, give the same command again."
+        )
+    try:
+        del about["format"]
+        categories = _read_categories(_read_csv(place / CATEGORIES))
+        return Run(
+            folder=place,
+            about=about,
+            assignments=_read_assignments(_read_csv(place / ASSIGNMENTS)),
+            categories=categories,
+            k=_read_json(place / K),
+            confidence=_read_json(place / CONFIDENCE),
+            metrics=_read_json(place / METRICS) if (place / METRICS).exists() else None,
+            features=np.load(place / FEATURES, mmap_mode="r", allow_pickle=False),
+            centres=np.load(place / CENTRES, allow_pickle=False),
+            quarantine=tuple(Quarantined(*row) for row in zip(*_read_csv(place / QUARANTINE).values(), strict=True)),
+            candidates=_read_candidates(place / CANDIDATES),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        raise InputError(
+            f"The run in {str(folder)!r} is damaged: {str(error) or type(error).__name__}. "
+            "Give the command that made it again."
+        ) from error
+
+
+def peek(folder: Path) -> dict[str, Any] | None:
+    """What run.json says, or nothing where there is no finished run. Writing that a kill broke off is ended first."""
+    _finish(folder)
+    try:
+        about = _read_json(folder / RUN)
+    except (OSError, ValueError):
+        return None
+    return about if isinstance(about, dict) and about.get("format") == FORMAT else None
+
+
+# Writing all files or none: they are made in a folder of their own, and renamed once the word is there that all are.
+
+
+def _replace_all(folder: Path, files: Mapping[str, bytes | Path]) -> None:
+    _finish(folder)
+    start = folder / NEXT
+    try:
+        start.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            if isinstance(content, Path):
+                shutil.copyfile(content, start / name)
+            else:
+                write_atomically(start / name, content)
+        gone = [name for name in (METRICS, CANDIDATES) if name not in files]
+        write_atomically(start / COMMIT, _json({"files": sorted(files), "gone": gone}))
+    except OSError as error:
+        shutil.rmtree(start, ignore_errors=True)
+        raise InputError(
+            f"The folder {str(folder)!r} cannot be written: {error.strerror or error}. Choose another, or make room."
+        ) from error
+    _finish(folder)
+
+
+def _finish(folder: Path) -> None:
+    """Put files that are whole into their places; drop what is not."""
+    start = folder / NEXT
+    if not start.is_dir():
+        return
+    try:
+        commit = _read_json(start / COMMIT)
+    except (OSError, ValueError):
+        shutil.rmtree(start)
+        return
+    for name in commit["gone"]:
+        (folder / name).unlink(missing_ok=True)
+    for name in commit["files"]:
+        if (start / name).exists():
+            os.replace(start / name, folder / name)
+    shutil.rmtree(start)
+
+
+# Tables: a cell that a spreadsheet would take for a formula gets a ' in front, which reading takes away.
+
+
+def _columns(a: Assignments, names: Sequence[str]) -> list[tuple[str, Column]]:
+    columns: list[tuple[str, Column]] = [
+        ("file_name", a.files),
+        ("label", a.labels),
+        ("category", a.category),
+        ("category_name", [names[i] for i in a.category.tolist()]),
+        ("status", a.status),
+        ("confidence", a.confidence),
+        ("distance", a.distance),
+        ("next_category", a.next_category),
+        ("next_distance", a.next_distance),
+        ("folder", a.folders),
+        ("content", a.contents),
+    ]
+    if any(truth is not None for truth in a.truth):
+        columns.insert(2, ("truth", a.truth))
+    return columns
+
+
+def _of_categories(categories: Sequence[Category]) -> list[tuple[str, Column]]:
+    columns = _of_records(categories, ("id", "name", "kind", "size", "labelled", "unsure", "cohesion", "nearest_known"))
+    return [*columns, ("typical", [json.dumps(each.typical) for each in categories])]
+
+
+def _of_candidates(candidates: Sequence[Candidate], names: Sequence[str]) -> list[tuple[str, Column]]:
+    """One row a file."""
+    rows = [(each, file) for each in candidates for file in each.files]
+    return [
+        ("candidate", [each.id for each, _ in rows]),
+        ("file_name", [file for _, file in rows]),
+        ("nearest", [each.nearest for each, _ in rows]),
+        ("nearest_name", [names[each.nearest] for each, _ in rows]),
+    ]
+
+
+def _of_records(records: Iterable[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
+    records = list(records)
+    return [(name, [getattr(each, name) for each in records]) for name in fields]
+
+
+def safe_cell(value: Any) -> Any:
+    """A cell as it is written: text that looks like a formula is marked as text."""
+    if value is None:
+        return ""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return round(value, 6)
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def _csv(columns: Sequence[tuple[str, Column]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow([name for name, _ in columns])
+    writer.writerows([safe_cell(value) for value in row] for row in zip(*(c for _, c in columns), strict=True))
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _read_csv(path: Path) -> dict[str, list[str]]:
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    cells = [[cell[1:] if cell.startswith("'") else cell for cell in row] for row in rows]
+    return {name: [row[at] for row in cells] for at, name in enumerate(header)}
+
+
+def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
+    n = len(table["file_name"])
+    return Assignments(
+        files=tuple(table["file_name"]),
+        folders=np.array(table["folder"], dtype=np.int64),
+        contents=tuple(table["content"]),
+        labels=tuple(name or None for name in table["label"]),
+        truth=tuple(name or None for name in table.get("truth", [""] * n)),
+        category=np.array(table["category"], dtype=np.int64),
+        status=np.array(table["status"], dtype=np.str_),
+        confidence=np.array(table["confidence"], dtype=np.float64),
+        distance=np.array(table["distance"], dtype=np.float64),
+        next_category=np.array(table["next_category"], dtype=np.int64),
+        next_distance=np.array(table["next_distance"], dtype=np.float64),
+    )
+
+
+def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]:
+    return tuple(
+        Category(
+            id=int(row["id"]),
+            name=row["name"],
+            kind="known" if row["kind"] == "known" else "new",
+            size=int(row["size"]),
+            labelled=int(row["labelled"]),
+            unsure=int(row["unsure"]),
+            cohesion=float(row["cohesion"]) if row["cohesion"] else None,
+            nearest_known=int(row["nearest_known"]) if row["nearest_known"] else None,
+            typical=tuple(json.loads(row["typical"])),
+        )
+        for row in (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
+    )
+
+
+def _read_candidates(path: Path) -> tuple[Candidate, ...]:
+    if not path.exists():
+        return ()
+    files: dict[tuple[int, int], list[str]] = {}
+    table = _read_csv(path)
+    for row in zip(table["candidate"], table["nearest"], table["file_name"], strict=True):
+        files.setdefault((int(row[0]), int(row[1])), []).append(row[2])
+    return tuple(Candidate(id=at, files=tuple(names), nearest=nearest) for (at, nearest), names in files.items())
+
+
+def _dtype(column: Column) -> Any:
+    return column.dtype if isinstance(column, np.ndarray) and column.dtype.kind in "if" else object
+
+
+def _npy(array: NDArray[np.float32]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
