@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from sortal import ImageSet, SemiSupervisedKMeans
-from sortal.backbone import CONVNET, load_backbone
-from sortal.config import TINY_CONTRAST, TINY_TRAINING
+from sortal.backbone import load_backbone
+from sortal.config import CONVNET, TINY_CONTRAST, TINY_TRAINING
 from sortal.datasets import digits
 from sortal.demo import grey_pixels
 from sortal.features import extract

@@ -13,7 +13,7 @@ from sortal.lock import alone
 def test_one_at_a_time_and_then_the_next(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "run"
     with alone(folder):
-        with pytest.raises(InputError, match=r"Another process is training in .*run"), alone(folder):
+        with pytest.raises(InputError, match=r"Another process is at work in .*run"), alone(folder):
             pytest.fail("two were let in")
         with alone(tmp_path / "b"), alone(None):
             assert folder.is_dir()

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sortal.estimate import KEstimate, estimate_k
     from sortal.images import ImageSet
     from sortal.kmeans import SemiSupervisedKMeans
+    from sortal.pipeline import discover
     from sortal.reading import read_images
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __all__ = [
     "SortalError",
     "__version__",
     "datasets",
+    "discover",
     "estimate_k",
     "metrics",
     "read_images",
@@ -31,6 +33,7 @@ _HOME = {
     "KEstimate": "sortal.estimate",
     "SemiSupervisedKMeans": "sortal.kmeans",
     "SortalError": "sortal.errors",
+    "discover": "sortal.pipeline",
     "estimate_k": "sortal.estimate",
     "read_images": "sortal.reading",
 }

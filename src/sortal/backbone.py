@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from sortal import weights as files
+from sortal.config import CONVNET
 from sortal.convnet import ConvNet, ResNet
 from sortal.errors import InputError, listing
 from sortal.network import FORMAT, Backbone, Spec
 from sortal.vit import VisionTransformer
 
-CONVNET = "convnet"  # the small network's name
 KEPT = {"sha256", "trained", *(field.name for field in fields(Spec))}  # beside saved weights
 RANDOM = "random"  # weights that were never trained
 TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # timm's modules that have such

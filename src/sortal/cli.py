@@ -25,9 +25,29 @@ HELP = "Sortal sorts partly labelled images into classes: the ones you have name
 # Line breaks here, and after the first paragraph of a command's docstring, are printed as they stand: 80 columns.
 EXAMPLES = """\
 Examples:
+  sortal discover photos       sort a folder of images, and show the result
+  sortal predict RUN new       sort further images like that
+  sortal export RUN --format folders --out sorted
   sortal check photos          what is in a folder of images, and what is wrong
-  sortal sample digits OUT     images to try things on
   sortal demo                  find ten digits, five of them never named
+"""
+DISCOVER_EXAMPLES = """\
+Examples:
+  sortal discover photos
+  sortal discover photos --labels labels.csv --out run
+  sortal discover photos --dry-run      what it would do, and how long it takes
+  sortal discover photos --k 40         another k: only what follows is redone
+  sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
+"""
+PREDICT_EXAMPLES = """\
+Examples:
+  sortal predict photos-run new_photos > table.csv
+  sortal predict photos-run new_photos --update
+"""
+EXPORT_EXAMPLES = """\
+Examples:
+  sortal export photos-run --format folders --out sorted
+  sortal export photos-run --format coco --out photos.json
 """
 CHECK_EXAMPLES = """\
 Examples:
@@ -62,16 +82,256 @@ app = App(
 )
 
 
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Count = Annotated[int | Literal["auto"], Parameter(metavar="INT|auto", show_choices=False)]
+
+
+@app.command(help_epilogue=DISCOVER_EXAMPLES)
+def discover(
+    images: Path,
+    *,
+    labels: Path | None = None,
+    out: Path | None = None,
+    k: Count = "auto",
+    method: Literal["gcd", "kmeans"] = "gcd",
+    backbone: str = "vit_base_patch16_224.dino",
+    weights: Path | None = None,
+    epochs: Count = "auto",
+    views: Annotated[int | Literal["auto", "live"], Parameter(metavar="INT|auto|live", show_choices=False)] = "auto",
+    k_max: int = 1000,
+    n_init: int = 20,
+    held_out: float = 0.2,
+    unsure_below: float = 0.5,
+    folders: Literal["classes", "ignore"] = "classes",
+    unlabelled: str = "unlabelled",
+    unlisted: Literal["error", "unlabelled", "ignore"] = "error",
+    extra_columns: Literal["error", "ignore"] = "error",
+    seed: int = 0,
+    device: Device = "auto",
+    workers: int | None = None,
+    json: Flag = False,
+    force: Flag = False,
+    dry_run: Flag = False,
+) -> int:
+    """Sort images into the classes you know and the ones nobody has named yet.
+
+    Checks the images, learns a representation from all of them, finds out how
+    many classes there are, puts every image into a known or a new category
+    with a confidence, and writes it all into a folder, with a report to open
+    in a browser. Your files are not touched.
+
+    Each folder in IMAGES is a class, but for the one named unlabelled; loose
+    files are unlabelled too. With a table the folders do not matter.
+
+    The same command goes on where an interrupted one was. With other settings
+    it redoes what depends on them.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    cannot be read and were left out; 130 interrupted.
+
+    Parameters
+    ----------
+    images
+        A folder of images.
+    labels
+        A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth.
+    out
+        Folder of the run; IMAGES-run in the current folder unless given.
+    k
+        Number of classes, known ones included; auto estimates it.
+    method
+        gcd learns from the images; kmeans takes the features of the backbone as they are.
+    backbone
+        A vision transformer or ResNet of timm; convnet, a small network for tiny images; or a saved model.json.
+    weights
+        File of the backbone's weights; from the hub unless given.
+    epochs
+        How long to learn; auto suits the images and the machine.
+    views
+        Views of each image that are kept, or live for new ones in every epoch, which is slower.
+    k_max
+        Where the search for k ends.
+    n_init
+        Restarts of k-means; the best one counts.
+    held_out
+        Share of the labelled images to calibrate confidence on; their labels are not learned from.
+    unsure_below
+        Confidence below which an image is unsure.
+    folders
+        Whether folders are classes or mean nothing.
+    unlabelled
+        Name of the folder whose images have no label.
+    unlisted
+        What to do about images that the table does not name.
+    extra_columns
+        What to do about other columns of the table.
+    seed
+        Seed of everything that is drawn.
+    device
+        Where to compute.
+    workers
+        Processes that read images; as many as cores unless given.
+    json
+        Write the result as JSON.
+    force
+        Write over a run of other images, or one that images were added to.
+    dry_run
+        Only say what would be done, with what memory and disk, and how long it takes.
+    """
+    from sortal import show
+
+    with show.bar("Starting") as on_progress:
+        from sortal.config import Discovery
+        from sortal.job import prepare
+
+        settings = Discovery(
+            k=k,
+            method=method,
+            backbone=backbone,
+            weights=None if weights is None else str(weights),
+            epochs=epochs,
+            views=None if views == "live" else views,
+            seed=seed,
+            k_max=k_max,
+            n_init=n_init,
+            held_out=held_out,
+            unsure_below=unsure_below,
+        )
+        reading = {"folders": folders, "unlabelled": unlabelled, "unlisted": unlisted, "extra_columns": extra_columns}
+        on_progress("Looking for images", 0, 0)
+        job = prepare(images, labels, out, settings, reading, device=device, workers=workers, force=force)
+        if dry_run:
+            from sortal.plan import plan
+
+            planned = plan(job, on_progress=on_progress)
+        else:
+            from sortal.pipeline import carry_out
+
+            found = carry_out(job, on_progress=on_progress, on_note=_note)
+    if dry_run:
+        print(jsonlib.dumps(planned.to_json(), indent=2)) if json else show.plan(planned)
+        return 0
+    print(jsonlib.dumps(found.to_json(), indent=2)) if json else show.run(found)
+    return 3 if found.quarantine else 0
+
+
+@app.command(help_epilogue=PREDICT_EXAMPLES)
+def predict(
+    run: Path,
+    images: Path,
+    *,
+    out: Path | None = None,
+    update: Flag = False,
+    device: Device = "auto",
+    workers: int | None = None,
+    json: Flag = False,
+    force: Flag = False,
+) -> int:
+    """Sort images never seen before by a run, without training.
+
+    Writes a table with the category of each image, known or discovered, or
+    unsure, and its confidence.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    cannot be read and were left out; 130 interrupted.
+
+    Parameters
+    ----------
+    run
+        Folder of a run.
+    images
+        A folder of images, however nested.
+    out
+        File of the table, CSV; standard output unless given.
+    update
+        Add the images to the run: categories keep their ids, their centres move, and images far from all are gathered
+        as candidates for further categories.
+    device
+        Where to compute.
+    workers
+        Processes that read images; as many as cores unless given.
+    json
+        Write the table as JSON.
+    force
+        Write over the file of the table.
+    """
+    from sortal import show
+
+    if out is not None and out.exists() and not force:
+        raise InputError(f"The table must be a new file, got {str(out)!r}, which exists. Write over it with --force.")
+    with show.bar("Starting") as on_progress:
+        from sortal.prediction import predict
+
+        found = predict(
+            run, images, update=update, device=device, workers=workers, on_progress=on_progress, on_note=_note
+        )
+        content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
+        if out is not None:
+            from sortal.segments import write_atomically
+
+            write_atomically(out, content)
+    if out is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    for line in show.prediction(found):
+        print(line, file=sys.stderr)
+    return 3 if found.quarantine else 0
+
+
+@app.command(help_epilogue=EXPORT_EXAMPLES)
+def export(
+    run: Path,
+    *,
+    format: Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"],
+    out: Path,
+    how: Literal["hardlink", "symlink", "copy"] = "hardlink",
+    force: Flag = False,
+) -> int:
+    """Give a run to other tools.
+
+    Originals are never moved or changed: folders hold hard links to them,
+    symbolic links or copies.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    are not there any more and were left out; 130 interrupted.
+
+    Parameters
+    ----------
+    run
+        Folder of a run.
+    format
+        What to write.
+    out
+        File or folder to write; it must be new.
+    how
+        How images get into a folder.
+    force
+        Write over a file, or over a folder that an export wrote.
+    """
+    from sortal import show
+
+    with show.bar("Reading the run") as on_progress:
+        from sortal.export import export
+        from sortal.run import load
+
+        written = export(load(run), format, out, how=how, force=force, on_progress=on_progress)
+    for line in show.exported(written):
+        print(line)
+    return 3 if written.missing else 0
+
+
 @app.command(help_epilogue=DEMO_EXAMPLES)
 def demo(
     *,
-    k: Annotated[int | Literal["auto"], Parameter(metavar="INT|auto", show_choices=False)] = 10,
+    k: Count = 10,
     labelled: float = 0.5,
     epochs: int = 40,
     n_init: int = 100,
     seed: int = 0,
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    device: Device = "auto",
+    json: Flag = False,
 ) -> None:
     """Discover classes among handwritten digits.
 
@@ -125,7 +385,7 @@ def check(
     tiny: int = 32,
     max_pixels: int = 80_000_000,
     workers: int | None = None,
-    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    json: Flag = False,
 ) -> int:
     """Check a folder of images before anything is learned from it.
 
@@ -253,6 +513,10 @@ def _ended_like_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _note(text: str) -> None:
+    print(f"sortal: {text}", file=sys.stderr)
 
 
 def _complain(message: str, code: int) -> int:

@@ -10,21 +10,27 @@ Auto = Literal["auto"]
 AUTO: Auto = "auto"
 Precision = Literal["auto", "bf16", "float32"]
 Output = Literal["bottleneck", "prototypes"]
+MethodName = Literal["gcd", "kmeans"]
+BACKBONE = "vit_base_patch16_224.dino"  # the paper's
+CONVNET = "convnet"  # the small network's name
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting must be: a number between two bounds, or one of some words."""
+    """What a setting must be: a number between two bounds, one of some words, or any text."""
 
     kind: type = float
     least: float | None = None
     above: float | None = None
     most: float | None = None
     words: tuple[Any, ...] = ()
+    text: bool = False
 
     def holds(self, value: Any) -> bool:
         if any(type(value) is type(word) and value == word for word in self.words):
             return True
+        if self.text:
+            return isinstance(value, str) and value != ""
         if self.kind not in (int, float):
             return False
         if not isinstance(value, (int, float) if self.kind is float else int) or isinstance(value, bool):
@@ -43,7 +49,7 @@ class Rule:
             if bound is not None
         ]
         number = f"a {'whole ' if self.kind is int else ''}number {' and '.join(bounds)}" if bounds else ""
-        return " or ".join([*([number] if number else []), *map(repr, self.words)])
+        return " or ".join([*([number] if number else []), *(["text"] if self.text else []), *map(repr, self.words)])
 
 
 def _setting(default: Any, **rule: Any) -> Any:
@@ -99,6 +105,31 @@ class Contrast:
     bottleneck: int = _setting(256, kind=int, least=1)
     output: Output = _setting("bottleneck", kind=str, words=get_args(Output))  # "prototypes" is the paper's
     prototypes: int = _setting(65_536, kind=int, least=1)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """How a collection is sorted. "auto" is what suits the data and the machine, and what that is gets said.
+
+    `method` "kmeans" takes the backbone's features as they are. `held_out` is the share of the labelled images whose
+    labels are kept from learning and clustering, to calibrate confidence on; `unsure_below` the confidence below
+    which an image is unsure.
+    """
+
+    k: int | Auto = _setting(AUTO, kind=int, least=1, words=(AUTO,))
+    method: MethodName = _setting("gcd", kind=str, words=get_args(MethodName))
+    backbone: str = _setting(BACKBONE, kind=str, text=True)
+    weights: str | None = _setting(None, kind=str, text=True, words=(None,))
+    epochs: int | Auto = _setting(AUTO, kind=int, least=0, words=(AUTO,))
+    views: int | Auto | None = _setting(AUTO, kind=int, least=2, words=(AUTO, None))
+    seed: int = _setting(0, kind=int, least=0, most=2**31 - 1)
+    k_max: int = _setting(1000, kind=int, least=2)
+    n_init: int = _setting(20, kind=int, least=1)
+    held_out: float = _setting(0.2, least=0, most=0.5)
+    unsure_below: float = _setting(0.5, least=0, most=1)
 
     def __post_init__(self) -> None:
         _check(self)

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.backbone import CONVNET, load_backbone
-from sortal.config import TINY_CONTRAST, TINY_TRAINING
+from sortal.backbone import load_backbone
+from sortal.config import CONVNET, TINY_CONTRAST, TINY_TRAINING
 from sortal.datasets import digits
 from sortal.errors import InputError
 from sortal.estimate import estimate_k

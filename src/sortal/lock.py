@@ -12,7 +12,7 @@ NAME = ".lock"
 
 @contextmanager
 def alone(folder: Path | None) -> Iterator[None]:
-    """The folder of a run, which no other process may train in; a killed one lets go of it."""
+    """The folder of a run, in which no other process may be at work; a killed one lets go of it."""
     if folder is None:
         yield
         return
@@ -29,6 +29,6 @@ def alone(folder: Path | None) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"Another process is training in {str(folder)!r}. Wait for it, or choose another folder."
+                f"Another process is at work in {str(folder)!r}. Wait for it, or choose another folder."
             ) from None
         yield

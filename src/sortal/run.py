@@ -7,9 +7,10 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from html import escape
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -52,11 +53,29 @@ class Assignments:
     status: NDArray[np.str_]  # (n,) one of STATUSES
     confidence: NDArray[np.float64]  # (n,) that the category is the right one; 1 for labelled images
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
-    next_category: NDArray[np.int64]  # (n,) ids: the nearest of the other categories
-    next_distance: NDArray[np.float64]  # (n,) to its centre
+    next_category: NDArray[np.int64]  # (n,) ids: the nearest of the other categories; −1 where there is no other
+    next_distance: NDArray[np.float64]  # (n,) to its centre; NaN where there is no other
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def select(self, rows: NDArray[np.bool_]) -> Assignments:
+        """Those of a mask (n,)."""
+        picked = np.flatnonzero(rows)
+        columns = {name: _picked(column, picked) for name, column in vars(self).items()}
+        return Assignments(**columns)
+
+    def joined(self, other: Assignments) -> Assignments:
+        """These rows, then the others."""
+        columns: dict[str, Any] = {}
+        for name, column in vars(self).items():
+            more = getattr(other, name)
+            columns[name] = np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
+        return Assignments(**columns)
+
+
+def _picked(column: Any, rows: NDArray[np.int64]) -> Any:
+    return column[rows] if isinstance(column, np.ndarray) else tuple(column[row] for row in rows.tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,27 +137,46 @@ class Run:
 
     def paths(self) -> list[str]:
         """Where each image opens."""
-        folders = [entry["folder"] for entry in self.about["images"]]
-        if None in folders:
+        sources = self.about["images"]
+        if any(source["folder"] is None for source in sources):
             raise InputError("The images of this run were given as an array: there are no files of them.")
         rows = zip(self.assignments.files, self.assignments.folders.tolist(), strict=True)
-        return [os.path.join(folders[at], file) for file, at in rows]
+        return [sources[at]["paths"].get(file) or os.path.join(sources[at]["folder"], file) for file, at in rows]
 
     def images(self) -> ImageSet:
         """The images as they were read, but for those that could not be."""
         a = self.assignments
         return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
 
+    def counts(self) -> dict[str, int]:
+        """How many images have each status."""
+        return {status: int((self.assignments.status == status).sum()) for status in STATUSES}
+
+    def to_json(self) -> dict[str, Any]:
+        """The result in short; the tables are in the folder."""
+        return {
+            "folder": str(self.folder),
+            "report": str(self.report),
+            "images": len(self.assignments),
+            "status": self.counts(),
+            "k": self.k,
+            "metrics": self.metrics,
+            "categories": [asdict(category) for category in self.categories],
+            "candidates": [asdict(candidate) for candidate in self.candidates],
+            "quarantine": [asdict(bad) for bad in self.quarantine],
+            "notes": self.about["notes"],
+        }
+
     def to_pandas(self) -> pandas.DataFrame:
         """One row per image, as in assignments.csv."""
         import pandas
 
-        columns = _columns(self.assignments, self.names)
+        columns = columns_of(self.assignments, self.names)
         return pandas.DataFrame({name: pandas.Series(list(column), dtype=_dtype(column)) for name, column in columns})
 
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)
-        counts = ", ".join(f"{int((self.assignments.status == status).sum()):,} {status}" for status in STATUSES)
+        counts = ", ".join(f"{count:,} {status}" for status, count in self.counts().items())
         return (
             f"<Run: {len(self.assignments):,} images ({counts}) in {len(self.categories):,} categories, "
             f"{new:,} of them new; {str(self.report)!r}>"
@@ -152,15 +190,19 @@ class Run:
         html = f"<p><i>{escape(repr(self)[1:-1])}</i></p><table>{rows}</table>"
         return html.encode("utf-8", "backslashreplace").decode("utf-8")
 
-    def save(self, files: Mapping[str, bytes | Path]) -> None:
-        """Write the run and further files, by name, into its folder: all of them or, to a reader, none."""
-        _replace_all(self.folder, {**self._written(), **files})
+    def save(self, files: Mapping[str, bytes | Path], *, keep: Collection[str] = ()) -> None:
+        """Write the run and further files, by name, into its folder: all of them or, to a reader, none.
+
+        Optional files of an earlier run that are not written now are removed, unless they are to be kept.
+        """
+        written = {**self._written(), **files}
+        _replace_all(self.folder, written, {METRICS, CANDIDATES, LOG} - written.keys() - set(keep))
 
     def _written(self) -> dict[str, bytes]:
         written = {
-            ASSIGNMENTS: _csv(_columns(self.assignments, self.names)),
-            CATEGORIES: _csv(_of_categories(self.categories)),
-            QUARANTINE: _csv(_of_records(self.quarantine, ("file", "reason", "detail"))),
+            ASSIGNMENTS: table(columns_of(self.assignments, self.names)),
+            CATEGORIES: table(_of_categories(self.categories)),
+            QUARANTINE: table(_of_records(self.quarantine, ("file", "reason", "detail"))),
             K: _json(self.k),
             CONFIDENCE: _json(self.confidence),
             FEATURES: _npy(self.features),
@@ -170,7 +212,7 @@ class Run:
         if self.metrics is not None:
             written[METRICS] = _json(self.metrics)
         if self.candidates:
-            written[CANDIDATES] = _csv(_of_candidates(self.candidates, self.names))
+            written[CANDIDATES] = table(_of_candidates(self.candidates, self.names))
         return written
 
 
@@ -220,24 +262,32 @@ def peek(folder: Path) -> dict[str, Any] | None:
 # Writing all files or none: they are made in a folder of their own, and renamed once the word is there that all are.
 
 
-def _replace_all(folder: Path, files: Mapping[str, bytes | Path]) -> None:
+def _replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collection[str]) -> None:
     _finish(folder)
     start = folder / NEXT
     try:
         start.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             if isinstance(content, Path):
-                shutil.copyfile(content, start / name)
+                _link(content, start / name)
             else:
                 write_atomically(start / name, content)
-        gone = [name for name in (METRICS, CANDIDATES) if name not in files]
-        write_atomically(start / COMMIT, _json({"files": sorted(files), "gone": gone}))
+        write_atomically(start / COMMIT, _json({"files": sorted(files), "gone": sorted(gone)}))
     except OSError as error:
         shutil.rmtree(start, ignore_errors=True)
         raise InputError(
             f"The folder {str(folder)!r} cannot be written: {error.strerror or error}. Choose another, or make room."
         ) from error
     _finish(folder)
+
+
+def _link(source: Path, target: Path) -> None:
+    """A file under a second name, where that is possible: none is ever changed in its place."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _finish(folder: Path) -> None:
@@ -261,7 +311,8 @@ def _finish(folder: Path) -> None:
 # Tables: a cell that a spreadsheet would take for a formula gets a ' in front, which reading takes away.
 
 
-def _columns(a: Assignments, names: Sequence[str]) -> list[tuple[str, Column]]:
+def columns_of(a: Assignments, names: Sequence[str]) -> list[tuple[str, Column]]:
+    """The columns of assignments.csv; `names` are those of the categories."""
     columns: list[tuple[str, Column]] = [
         ("file_name", a.files),
         ("label", a.labels),
@@ -308,11 +359,12 @@ def safe_cell(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
-        return round(value, 6)
+        return round(value, 6) if isfinite(value) else ""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _csv(columns: Sequence[tuple[str, Column]]) -> bytes:
+def table(columns: Sequence[tuple[str, Column]]) -> bytes:
+    """Columns as CSV in UTF-8; bytes of names that are none stay as they are."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow([name for name, _ in columns])
@@ -337,11 +389,15 @@ def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
         truth=tuple(name or None for name in table.get("truth", [""] * n)),
         category=np.array(table["category"], dtype=np.int64),
         status=np.array(table["status"], dtype=np.str_),
-        confidence=np.array(table["confidence"], dtype=np.float64),
-        distance=np.array(table["distance"], dtype=np.float64),
+        confidence=_numbers(table["confidence"]),
+        distance=_numbers(table["distance"]),
         next_category=np.array(table["next_category"], dtype=np.int64),
-        next_distance=np.array(table["next_distance"], dtype=np.float64),
+        next_distance=_numbers(table["next_distance"]),
     )
+
+
+def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([float(cell or "nan") for cell in cells])
 
 
 def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]:

@@ -12,11 +12,15 @@ from rich.table import Table
 if TYPE_CHECKING:
     from sortal.check import ClassCount, Duplicates, Health
     from sortal.demo import DemoResult
+    from sortal.export import Exported
     from sortal.pixels import Quarantined
+    from sortal.prediction import Prediction
+    from sortal.run import Category, Run
 
 CLASSES = 24  # as many are listed; of more, those with most and those with fewest images
 FILES = 10  # of each finding
 MEMBERS = 4  # of each group of duplicates
+NAME = 40  # characters of a category's name
 
 
 @contextmanager
@@ -42,10 +46,74 @@ def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
         yield on_progress
 
 
-def demo(result: "DemoResult") -> None:
-    def percent(fraction: float | None) -> str:
-        return "n/a" if fraction is None else f"{100 * fraction:.1f}"
+def run(found: "Run") -> None:
+    """What was found, in short, and where to look at it."""
+    counts, k = found.counts(), found.k
+    _line(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
+    new = sum(category.kind == "new" for category in found.categories)
+    how = f"estimated, likely {k['interval'][0]} to {k['interval'][1]}" if k["estimated"] else "given"
+    _line(f"k = {k['k']}, {how}: {len(found.categories) - new:,} known categories and {new:,} new ones.\n")
+    _categories(found.categories)
+    if found.metrics is not None:
+        m = found.metrics
+        figures = ", ".join(f"{part.capitalize()} {_percent(m['accuracy'][part])}" for part in ("all", "old", "new"))
+        _line(f"\nAccuracy, %: {figures}; on the {m['images']:,} unlabelled images whose truth is known.")
+    _unreadable(found.quarantine)
+    _line(f"\nReport: {plain(str(found.report))}")
 
+
+def _categories(categories: "Sequence[Category]") -> None:
+    """All of them, or the largest."""
+    table = _table("Category", "Kind", "Images", "Labelled", "Unsure", "Cohesion")
+    ranked = sorted(categories, key=lambda category: (category.kind != "known", -category.size))
+    shown = ranked if len(ranked) <= CLASSES else sorted(ranked, key=lambda each: -each.size)[: CLASSES - 1]
+    for each in shown:
+        cohesion = "" if each.cohesion is None else f"{each.cohesion:.2f}"
+        numbers = (f"{each.size:,}", f"{each.labelled:,}", f"{each.unsure:,}", cohesion)
+        table.add_row(_short(plain(each.name)), each.kind, *numbers)
+    rest = [each for each in categories if each not in shown]
+    if rest:
+        sums = (sum(getattr(each, name) for each in rest) for name in ("size", "labelled", "unsure"))
+        table.add_row(f"… {len(rest):,} more categories", "", *(f"{number:,}" for number in sums), "")
+    _console().print(table)
+
+
+def prediction(found: "Prediction") -> list[str]:
+    """What is said beside the table."""
+    a = found.assignments
+    counts = {status: int((a.status == status).sum()) for status in ("known", "new", "unsure")}
+    lines = [f"{len(a):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}."]
+    for bad in found.quarantine[:FILES]:
+        lines.append(f"  cannot be read, left out: {plain(bad.file)} ({bad.reason}: {plain(bad.detail)})")
+    if len(found.quarantine) > FILES:
+        lines.append(f"  … and {len(found.quarantine) - FILES:,} more that cannot be read")
+    if found.added:
+        lines.append(f"{found.added:,} images were added to the run; report: {plain(str(found.run.report))}")
+        for each in found.run.candidates[:FILES]:
+            lines.append(
+                f"  candidate {each.id} for a new category: {len(each.files):,} images far from all others, "
+                f"such as {', '.join(map(plain, each.files[:3]))}"
+            )
+    return lines
+
+
+def exported(written: "Exported") -> list[str]:
+    lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
+    lines += [f"  not there any more, left out: {plain(file)}" for file in written.missing[:FILES]]
+    if len(written.missing) > FILES:
+        lines.append(f"  … and {len(written.missing) - FILES:,} more")
+    return lines
+
+
+def _percent(fraction: float | None) -> str:
+    return "n/a" if fraction is None else f"{100 * fraction:.1f}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= NAME else f"{text[: NAME - 1]}…"
+
+
+def demo(result: "DemoResult") -> None:
     table = _table("Accuracy, %", "All", "Old", "New")
     rows = (
         ("pixels, plain k-means", result.plain),
@@ -54,7 +122,7 @@ def demo(result: "DemoResult") -> None:
     )
     for name, row in rows:
         if row is not None:
-            table.add_row(name, percent(row.all), percent(row.old), percent(row.new))
+            table.add_row(name, _percent(row.all), _percent(row.old), _percent(row.new))
 
     _line(
         f"{result.n_labelled + result.n_unlabelled:,} handwritten digits, {result.n_labelled:,} labelled. "

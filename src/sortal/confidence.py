@@ -1,0 +1,172 @@
+"""How sure a category is: calibrated on labelled images that were held out, from distances to the centres.
+
+An image of squared distances d² to the centres belongs to category j with probability softmax(−d² / T)_j, as in a
+mixture of equally wide, round clusters. T is the one that makes held-out labels most likely. That speaks of the
+categories there are; an image unlike all of them shows in how much farther from its centre it is than others are.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
+
+from sortal.errors import InputError
+
+ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the mean squared distance
+UNCALIBRATED = 1.0  # that share: what calibration finds where training went well
+FAR = 2.5  # standard deviations beyond the usual distance at which an image begins to be unlike its category
+PRIOR = 10  # images' worth of the usual distance over all categories, for categories of few images
+CHUNK = 2**24  # numbers of a block of distances
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Placed:
+    """Images among centres, one row each."""
+
+    category: Ints  # (n,) the nearest, or the one that was told
+    distance: Floats  # (n,) to its centre
+    next_category: Ints  # (n,) the nearest other one; −1 where there is no other
+    next_distance: Floats  # (n,) to its centre; NaN where there is no other
+    probability: Floats  # (n,) of the category among all
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Confidence:
+    """What turns distances into confidence, and below what an image counts as unsure."""
+
+    temperature: float
+    held_out: int  # labelled images it was calibrated on; 0 where there were too few
+    unsure_below: float
+    usual: Floats  # (k,) distance of the images of a category to its centre, on average
+    deviation: Floats  # (k,) its standard deviation
+
+    @property
+    def calibrated(self) -> bool:
+        return self.held_out > 0
+
+    def of(self, placed: Placed) -> Floats:
+        """(n,) that the category is the right one: its probability, less for images that are far from it."""
+        own = placed.category
+        beyond = (placed.distance - self.usual[own]) / self.deviation[own]
+        sure: Floats = placed.probability * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
+        return sure
+
+    def is_far(self, placed: Placed) -> NDArray[np.bool_]:
+        """(n,) images that would be unsure even if there were no other category near."""
+        alone = Placed(**{**vars(placed), "probability": np.ones_like(placed.probability)})
+        far: NDArray[np.bool_] = self.of(alone) < self.unsure_below
+        return far
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "calibrated": self.calibrated,
+            "held_out": self.held_out,
+            "unsure_below": self.unsure_below,
+            "temperature": self.temperature,
+            "usual_distance": self.usual.tolist(),
+            "deviation": self.deviation.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, saved: dict[str, Any]) -> Self:
+        return cls(
+            temperature=saved["temperature"],
+            held_out=saved["held_out"],
+            unsure_below=saved["unsure_below"],
+            usual=np.array(saved["usual_distance"]),
+            deviation=np.array(saved["deviation"]),
+        )
+
+
+def calibrate(
+    x: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    category: Ints,
+    *,
+    held_out: NDArray[np.bool_],
+    truth: Ints,
+    unsure_below: float,
+) -> Confidence:
+    """Fit to features (n, d) in categories (n,); `truth` (n,) is the true category of the images `held_out` (n,)."""
+    if not 0 <= unsure_below <= 1:
+        raise InputError(f"unsure_below must be from 0 to 1, got {unsure_below}.")
+    distance = place(x, centres, 1.0, category=category).distance
+    enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1
+    if enough:
+        temperature = _most_likely(_squared(x[held_out], centres), truth[held_out])
+    else:
+        temperature = max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
+    usual, deviation = _spread(distance, category, len(centres))
+    return Confidence(
+        temperature=temperature,
+        held_out=int(held_out.sum()) if enough else 0,
+        unsure_below=unsure_below,
+        usual=usual,
+        deviation=deviation,
+    )
+
+
+def place(
+    x: NDArray[np.float32], centres: NDArray[np.float32], temperature: float, *, category: Ints | None = None
+) -> Placed:
+    """Features (n, d) among centres (k, d): in the nearest, or in the given, category."""
+    n, k = len(x), len(centres)
+    own = np.zeros(n, dtype=np.int64) if category is None else category.astype(np.int64)
+    other, chance = np.full(n, -1), np.ones(n)
+    distances = np.full((2, n), np.nan)
+    step = max(1, CHUNK // max(k, 1))
+    for start in range(0, n, step):
+        part = slice(start, start + step)
+        squared = _squared(x[part], centres)
+        rows = np.arange(len(squared))
+        if category is None:
+            own[part] = squared.argmin(axis=1)
+        nearest = squared[rows, own[part]].copy()
+        chance[part] = np.exp(-nearest / temperature - logsumexp(-squared / temperature, axis=1))
+        distances[0, part] = np.sqrt(nearest)
+        if k > 1:
+            squared[rows, own[part]] = np.inf
+            other[part] = squared.argmin(axis=1)
+            distances[1, part] = np.sqrt(squared[rows, other[part]])
+    return Placed(
+        category=own,
+        distance=distances[0],
+        next_category=other,
+        next_distance=distances[1],
+        probability=np.minimum(chance, 1.0),
+    )
+
+
+def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
+    """(n, k) squared distances, in double precision: those of equal points are 0 but for its rounding."""
+    a, b = x.astype(np.float64), centres.astype(np.float64)
+    squared: Floats = (a * a).sum(axis=1)[:, None] - 2 * a @ b.T + (b * b).sum(axis=1)
+    return np.maximum(squared, 0.0)
+
+
+def _most_likely(squared: Floats, truth: Ints) -> float:
+    """The temperature under which the true categories are most likely."""
+    of_truth = squared[np.arange(len(squared)), truth]
+
+    def loss(log_t: float) -> float:
+        t = np.exp(log_t)
+        return float(np.mean(of_truth / t + logsumexp(-squared / t, axis=1)))
+
+    scale = np.log(max(float(squared.mean()), 1e-12))
+    return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))
+
+
+def _spread(distance: Floats, category: Ints, k: int) -> tuple[Floats, Floats]:
+    """(k,) mean and standard deviation of the distances in each category, drawn towards those over all."""
+    counts = np.bincount(category, minlength=k)
+    overall, within = float(distance.mean()), float(distance.var())
+    usual = (np.bincount(category, distance, minlength=k) + PRIOR * overall) / (counts + PRIOR)
+    squares = np.bincount(category, (distance - usual[category]) ** 2, minlength=k)
+    variance = (squares + PRIOR * within) / (counts + PRIOR)
+    return usual, np.sqrt(np.maximum(variance, 1e-12))

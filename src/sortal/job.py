@@ -1,0 +1,152 @@
+"""A job: what is to be sorted, how, and where the result goes; what cannot end well is refused here."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sortal import run
+from sortal.config import AUTO, Discovery
+from sortal.errors import InputError, listing
+from sortal.images import ImageSet
+from sortal.inputs import choose_device
+from sortal.reading import UNLABELLED, read_images
+from sortal.run import CACHE
+
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
+READING: dict[str, Any] = {  # how images are read unless told
+    "folders": "classes",
+    "unlabelled": UNLABELLED,
+    "unlisted": "error",
+    "extra_columns": "error",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+    """What is to be sorted, how, and where the result goes."""
+
+    images: ImageSet
+    folder: str | None  # where the images lie; None for rows of an array
+    settings: Discovery
+    place: Path
+    device: str
+    workers: int | None
+    command: str  # what gives the same again
+
+    @property
+    def cache(self) -> Path:
+        return self.place / CACHE
+
+    @property
+    def on_gpu(self) -> bool:
+        return choose_device(self.device, None).type == "cuda"
+
+
+def prepare(
+    images: Source,
+    labels: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+    settings: Discovery,
+    reading: dict[str, Any],
+    *,
+    device: str,
+    workers: int | None,
+    force: bool,
+) -> Job:
+    """Read what there is to sort, and refuse what cannot end well before any work is done."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("discover must be started as one process, not by torchrun. sortal.train.train takes several.")
+    folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
+    found = images if isinstance(images, ImageSet) else read_images(images, labels=labels, need_labels=False, **reading)
+    if folder is None and found.pixels is None:
+        folder = os.getcwd()
+    check_sortable(found, settings)
+    name = os.path.basename(folder) if folder else "images"
+    place = Path(out) if out is not None else Path(f"{name}-run")
+    _check_place(place, folder, isinstance(images, str | os.PathLike), force)
+    command = _command(images, labels, place, settings, reading)
+    return Job(
+        images=found,
+        folder=folder,
+        settings=settings,
+        place=place,
+        device=device,
+        workers=workers,
+        command=command,
+    )
+
+
+def check_sortable(images: ImageSet, settings: Discovery) -> None:
+    known, n = len(np.unique(images.labels[images.labels >= 0])), len(images)
+    if images.validation.any():
+        raise InputError(
+            f"Images to be sorted must be labelled or unlabelled, got {images.validation.sum():,} for validation. "
+            "Leave them out: images.select(~images.validation)."
+        )
+    unlabelled = int(images.unlabelled.sum())
+    if not unlabelled:
+        raise InputError(
+            f"There must be images without a label to sort, got {n:,} images, all labelled. Put those without a label "
+            "into a folder named unlabelled, or leave their label empty in the table."
+        )
+    if settings.k == AUTO:
+        if known < 2:
+            raise InputError(
+                f"To estimate k, images of at least two classes must be labelled, got {known}. Label some, or give k."
+            )
+        if settings.k_max < known:
+            raise InputError(f"k_max must be at least {known} (the labelled classes), got {settings.k_max}.")
+    elif not known <= settings.k <= known + unlabelled:
+        raise InputError(
+            f"k must be from {known} (the labelled classes) to {known + unlabelled} (and every unlabelled image a "
+            f"class of its own), got {settings.k}."
+        )
+
+
+def _check_place(place: Path, folder: str | None, of_folder: bool, force: bool) -> None:
+    if os.path.lexists(place) and not place.is_dir():
+        raise InputError(f"The run must be a folder, got {str(place)!r}, which is a file. Choose another (--out).")
+    if of_folder and folder and Path(folder) in (place.absolute(), *place.absolute().parents):
+        beside = Path(folder).with_name(f"{Path(folder).name}-run")
+        raise InputError(
+            f"The run must not lie among the images, got {str(place)!r}. Choose another folder (--out {beside})."
+        )
+    if force or not place.is_dir() or not any(place.iterdir()):
+        return
+    about = run.peek(place)
+    if about is None:
+        if not (place / CACHE).is_dir():
+            raise InputError(
+                f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which holds "
+                f"{listing(sorted(os.listdir(place)))}. Choose another (--out), or allow it (--force)."
+            )
+        return
+    if about["images"][0]["folder"] != folder:
+        raise InputError(
+            f"{str(place)!r} holds a run of other images, {about['images'][0]['folder']!r}. "
+            "Choose another folder (--out), or write over it (--force)."
+        )
+    if about.get("updates"):
+        added = sum(update["images"] for update in about["updates"])
+        raise InputError(
+            f"{added:,} images were added to the run in {str(place)!r}, which sorting anew would drop. "
+            "Choose another folder (--out), or write over it (--force)."
+        )
+
+
+def _command(images: Source, labels: Any, place: Path, settings: Discovery, reading: dict[str, Any]) -> str:
+    if not isinstance(images, str | os.PathLike):
+        return "sortal.discover(...) with the settings above"
+    words = ["sortal", "discover", os.fspath(images), "--out", str(place)]
+    if labels is not None:
+        words += ["--labels", os.fspath(labels)]
+    defaults: dict[str, Any] = {**asdict(Discovery()), **READING}
+    for name, value in {**asdict(settings), **reading}.items():
+        if value != defaults[name]:
+            words += [f"--{name.replace('_', '-')}", "live" if name == "views" and value is None else str(value)]
+    return shlex.join(words)

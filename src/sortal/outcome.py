@@ -1,0 +1,165 @@
+"""The outcome of a run: images in categories, how sure that is, how good it is where the truth is known."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import sortal
+from sortal import categories, kept
+from sortal.confidence import Confidence, calibrate, place
+from sortal.evaluation import evaluate
+from sortal.identity import by_content
+from sortal.images import ImageSet
+from sortal.inputs import choose_device
+from sortal.job import Job
+from sortal.network import Backbone
+from sortal.pixels import Quarantined
+from sortal.run import UNSURE, Assignments, Run
+from sortal.store import PixelStore
+from sortal.train import Trained
+
+
+def gather(
+    job: Job,
+    images: ImageSet,
+    held: NDArray[np.bool_],
+    x: NDArray[np.float32],
+    clusters: NDArray[np.int64],
+    centres: NDArray[np.float32],
+    k: dict[str, Any],
+    store: PixelStore,
+    quarantine: tuple[Quarantined, ...],
+) -> Run:
+    """Categories, confidence and, where the truth is known, how good they are.
+
+    Cluster j is the j-th known class, or new; a labelled image is in its class, also one that was `held` out (n,).
+    """
+    classes = np.unique(images.labels[images.labels >= 0])
+    n_known = len(classes)
+    labelled = images.labels >= 0
+    own = np.where(labelled, np.searchsorted(classes, images.labels), clusters)
+    confidence = calibrate(x, centres, clusters, held_out=held, truth=own, unsure_below=job.settings.unsure_below)
+    names = categories.names_for([images.classes[i] for i in classes], len(centres) - n_known)
+    assignments = assign(images, store.digests, x, centres, n_known, confidence, category=own)
+    return Run(
+        folder=job.place,
+        about={},
+        assignments=assignments,
+        categories=categories.describe(assignments, names, n_known, x, centres),
+        k=k,
+        confidence=confidence.to_json(),
+        metrics=evaluate(assignments, names, n_known),
+        features=x,
+        centres=centres,
+        quarantine=quarantine,
+    )
+
+
+def assign(
+    images: ImageSet,
+    contents: NDArray[np.bytes_],
+    x: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    n_known: int,
+    confidence: Confidence,
+    *,
+    category: NDArray[np.int64] | None = None,
+    folder: int = 0,
+) -> Assignments:
+    """Images in the given category or, without one, in the nearest."""
+    names = (*images.classes, *images.new_classes, None)
+    nothing = np.zeros(len(images))
+    blank = Assignments(
+        files=images.files,
+        folders=np.full(len(images), folder),
+        contents=tuple(content.decode() for content in contents.tolist()),
+        labels=tuple(names[i] for i in images.labels.tolist()),
+        truth=tuple(names[i] for i in images.truth.tolist()),
+        category=np.zeros(len(images), np.int64) if category is None else category,
+        status=np.full(len(images), UNSURE),
+        confidence=nothing,
+        distance=nothing,
+        next_category=np.zeros(len(images), np.int64),
+        next_distance=nothing,
+    )
+    return placed(blank, x, centres, n_known, confidence, anew=category is None)
+
+
+def placed(
+    assignments: Assignments,
+    x: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    n_known: int,
+    confidence: Confidence,
+    *,
+    anew: bool = False,
+) -> Assignments:
+    """The same images as the centres are now: in their categories, or `anew` in the nearest."""
+    among = place(x, centres, confidence.temperature, category=None if anew else assignments.category)
+    labelled = np.array([label is not None for label in assignments.labels], dtype=bool)
+    sure = np.where(labelled, 1.0, confidence.of(among))
+    return replace(
+        assignments,
+        category=among.category,
+        status=categories.statuses(labelled, among.category, n_known, sure >= confidence.unsure_below),
+        confidence=sure,
+        distance=among.distance,
+        next_category=among.next_category,
+        next_distance=among.next_distance,
+    )
+
+
+def about(
+    job: Job,
+    backbone: Backbone,
+    trained: Trained | None,
+    images: ImageSet,
+    store: PixelStore,
+    x: NDArray[np.float32],
+    precision: str,
+) -> dict[str, Any]:
+    """What run.json says, but for how long it took."""
+    order = by_content(images, store)
+    packages = ("numpy", "scikit-learn", "timm", "torch")
+    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
+    return {
+        "images": [{"folder": job.folder, "images": len(images), "paths": elsewhere(images, job.folder)}],
+        "settings": asdict(job.settings),
+        "command": job.command,
+        "classes": list(images.classes),
+        "backbone": asdict(backbone.spec),
+        "weights": backbone.source,
+        "precision": precision,
+        "training": None if trained is None else asdict(trained),
+        "device": choose_device(job.device, None).type,
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}",
+        "versions": {
+            "sortal": sortal.__version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in packages},
+        },
+        "hashes": {
+            "images": kept.hashed(store.digests[order], images.labels[order]),
+            "features": kept.hashed(x),
+            "model": backbone.fingerprint(),
+        },
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        "updates": [],
+    }
+
+
+def elsewhere(images: ImageSet, folder: str | None) -> dict[str, str]:
+    """Files that do not open under their name in the folder, and where they do."""
+    if folder is None:
+        return {}
+    rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
+    return {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}

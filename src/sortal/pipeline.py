@@ -1,0 +1,319 @@
+"""From a folder of images to sorted categories: one function per stage, and discover() that calls them in order.
+
+Each stage keeps what it made in the run's cache, under a name made of all it depends on: the content of the images, the
+settings it looks at, and the version of the code. Another k redoes only what follows; a killed run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal import advice, kept, outcome, report
+from sortal.backbone import load_backbone
+from sortal.check import Health, check
+from sortal.config import AUTO, BACKBONE, Auto, Discovery, MethodName, Training
+from sortal.errors import InputError, SortalError, listing
+from sortal.estimate import Evaluation, estimate_k
+from sortal.features import extract
+from sortal.identity import key_of
+from sortal.images import ImageSet
+from sortal.job import Job, Source, check_sortable, prepare
+from sortal.kmeans import SemiSupervisedKMeans
+from sortal.lock import alone
+from sortal.methods import Contrastive
+from sortal.network import Backbone
+from sortal.packing import Settings, pack
+from sortal.pixels import Quarantined
+from sortal.reading import UNLABELLED, Folders, Unlisted
+from sortal.run import LOG, MODEL, REPORT, Run
+from sortal.seen import stamp_of
+from sortal.segments import write_atomically
+from sortal.store import PixelStore
+from sortal.tables import ExtraColumns
+from sortal.train import Trained, train
+from sortal.workers import Progress
+
+STAGES = ("check", "pixels", "learn", "features", "k", "clusters", "report")
+HELD_OUT = 1000  # labelled images are enough to calibrate on
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Stages:
+    """How long stages took; what they do is told with their number."""
+
+    on_progress: Progress
+    on_note: Callable[[str], None]
+    timings: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str, doing: str) -> Iterator[Progress]:
+        number = f"[{STAGES.index(name) + 1}/{len(STAGES)}]"
+        self.on_progress(f"{number} {doing}", 0, 0)
+        start = perf_counter()
+        yield lambda what, done, total: self.on_progress(f"{number} {what}", done, total)
+        self.timings[name] = round(perf_counter() - start, 3)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self.on_note(text)
+
+
+def discover(
+    images: Source,
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    k: int | Auto = AUTO,
+    method: MethodName = "gcd",
+    backbone: str = BACKBONE,
+    weights: str | os.PathLike[str] | None = None,
+    epochs: int | Auto = AUTO,
+    views: int | Auto | None = AUTO,
+    seed: int = 0,
+    k_max: int = Discovery.k_max,
+    n_init: int = Discovery.n_init,
+    held_out: float = Discovery.held_out,
+    unsure_below: float = Discovery.unsure_below,
+    folders: Folders = "classes",
+    unlabelled: str = UNLABELLED,
+    unlisted: Unlisted = "error",
+    extra_columns: ExtraColumns = "error",
+    device: str = AUTO,
+    workers: int | None = None,
+    force: bool = False,
+    on_progress: Progress = lambda *_: None,
+    on_note: Callable[[str], None] = logger.info,
+) -> Run:
+    """Sort images: every one into a known or a newly found category, with a confidence, and a report to look at.
+
+    `images` is what `read_images` reads, with its options, or an ImageSet. The run goes to the folder `out`, by default
+    one beside the current work named after the images. Called again it goes on, or redoes what other settings ask for.
+    `force` allows to write over a run of other images or one that images were added to.
+    """
+    settings = Discovery(
+        k=k,
+        method=method,
+        backbone=backbone,
+        weights=None if weights is None else os.fspath(weights),
+        epochs=epochs,
+        views=views,
+        seed=seed,
+        k_max=k_max,
+        n_init=n_init,
+        held_out=held_out,
+        unsure_below=unsure_below,
+    )
+    reading = {"folders": folders, "unlabelled": unlabelled, "unlisted": unlisted, "extra_columns": extra_columns}
+    job = prepare(images, labels, out, settings, reading, device=device, workers=workers, force=force)
+    return carry_out(job, on_progress=on_progress, on_note=on_note)
+
+
+def carry_out(
+    job: Job, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
+) -> Run:
+    """All stages of a job, in a folder that no other process is at work in."""
+    with alone(job.place):
+        return _all_stages(job, Stages(on_progress, on_note))
+
+
+def _all_stages(job: Job, stages: Stages) -> Run:
+    backbone = load_backbone(job.settings.backbone, weights=job.settings.weights, seed=job.settings.seed)
+    with stages.stage("check", "Checking images") as tell:
+        tiny = _checked(job, stages, tell)
+    training = advice.training_for(job.settings, len(job.images), on_gpu=job.on_gpu)
+    labelled = int(job.images.labelled.sum())
+    for text in advice.notes(job.settings, training, mostly_tiny=tiny, labelled=labelled, on_gpu=job.on_gpu):
+        stages.note(text)
+    with stages.stage("pixels", "Storing pixels") as tell:
+        images, store, quarantine = _pixels(job, backbone, stages, tell)
+        held = _held_out(images, job.settings)
+    shown = replace(images, labels=np.where(held, -1, images.labels))  # what learning and clustering may know
+    with stages.stage("learn", "Learning") as tell:
+        trained, learned_in = _learn(job, backbone, shown, store, training, stages, tell)
+    with stages.stage("features", "Computing features") as tell:
+        x = extract(
+            backbone,
+            store,
+            normalise=True,
+            folder=job.cache,
+            device=job.device,
+            precision=training.precision,
+            on_progress=tell,
+        )
+    with stages.stage("k", "Estimating the number of classes") as tell:
+        k = _how_many(job, x, shown, tell)
+    with stages.stage("clusters", "Clustering"):
+        clusters, centres = _clusters(job, x, shown, k["k"])
+    with stages.stage("report", "Drawing the report") as tell:
+        found = outcome.gather(job, images, held, x, clusters, centres, k, store, quarantine)
+        if not found.confidence["calibrated"]:
+            stages.note("Too few labelled images could be held out: confidence is not calibrated.")
+        found.about.update(
+            outcome.about(job, backbone, trained, images, store, x, training.precision), notes=stages.notes
+        )
+        page = report.make(found, store, seed=job.settings.seed, on_progress=tell)
+    found.about["timings"] = stages.timings
+    model = learned_in if learned_in is not None else _saved(backbone, job.cache / "untrained")
+    files: dict[str, bytes | Path] = {REPORT: page}
+    files |= {f"{MODEL}{end}": model / f"{MODEL}{end}" for end in (".safetensors", ".json")}
+    if (model / LOG).exists():
+        files[LOG] = model / LOG
+    found.save(files)
+    return found
+
+
+# The stages
+
+
+def _checked(job: Job, stages: Stages, tell: Progress) -> bool:
+    """Say what is odd about the images; whether most of them are tiny."""
+    if job.images.pixels is not None:
+        stamps: Any = kept.hashed(job.images.pixels)
+    else:
+        stamps = [stamp_of(path) for path in job.images.paths]
+    path = job.cache / "check" / f"{kept.key('check', job.images.files, job.images.labels.tolist(), stamps)}.json"
+    found = kept.load(path)
+    if found is None:
+        health = check(job.images, workers=job.workers, on_progress=tell)
+        found = {"findings": _findings(health), "tiny": 2 * len(health.tiny) > len(job.images)}
+        kept.save(path, found)
+    for text in found["findings"]:
+        stages.note(text)
+    return bool(found["tiny"])
+
+
+def _findings(health: Health) -> list[str]:
+    said = []
+    for kind, words in (
+        ("two labels", "lie under two labels, which teaches contradictions"),
+        ("labelled and unlabelled", "are there labelled and unlabelled"),
+    ):
+        groups = [group for group in health.duplicates if group.kind == kind]
+        if groups:
+            said.append(f"{len(groups):,} images {words}: {listing([group.files[0] for group in groups])}.")
+    if health.alike_names:
+        said.append(f"Names of classes differ only in case or spaces: {listing(health.alike_names[0])}.")
+    again = sum(len(group.files) - 1 for group in health.duplicates)
+    near = sum(len(group.files) - 1 for group in health.near_duplicates or ())
+    if again or near:
+        said.append(f"{again:,} images are copies of others, {near:,} nearly so; sortal check lists them.")
+    return said
+
+
+def _pixels(
+    job: Job, backbone: Backbone, stages: Stages, tell: Progress
+) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
+    """The images that can be read, their pixels, and those that cannot."""
+    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    images = job.images
+    store = pack(images, job.cache / "pixels", settings=settings, workers=job.workers, on_progress=tell)
+    quarantine = store.quarantine
+    if quarantine:
+        images = images.select(store.present)
+        stages.note(f"{len(quarantine):,} files cannot be read and are left out.")
+        check_sortable(images, job.settings)
+        store = pack(images, job.cache / "pixels", settings=settings, workers=job.workers, on_progress=tell)
+        lost = set(range(len(images.classes))) - set(images.labels.tolist())
+        if lost:
+            names = listing([images.classes[i] for i in sorted(lost)])
+            stages.note(f"No labelled image is left of the known classes {names}.")
+        if store.quarantine:
+            raise SortalError(f"Files vanished while they were read: {listing(store.quarantine)}. Run again.")
+    return images, store, quarantine
+
+
+def _held_out(images: ImageSet, settings: Discovery) -> NDArray[np.bool_]:
+    """(n,) labelled images whose labels are kept for calibration."""
+    fraction = min(settings.held_out, HELD_OUT / max(int(images.labelled.sum()), 1))
+    if fraction == 0:
+        return np.zeros(len(images), dtype=bool)
+    try:
+        return images.hold_out(fraction=fraction, seed=settings.seed).validation
+    except InputError:  # every class has too few
+        return np.zeros(len(images), dtype=bool)
+
+
+def _learn(
+    job: Job,
+    backbone: Backbone,
+    images: ImageSet,
+    store: PixelStore,
+    training: Training,
+    stages: Stages,
+    tell: Progress,
+) -> tuple[Trained | None, Path | None]:
+    """Train the backbone, in place; what came of it, and the folder it is saved in."""
+    if job.settings.method == "kmeans" or training.epochs == 0:
+        return None, None
+    method = Contrastive(backbone, advice.contrast_for(job.settings), seed=job.settings.seed)
+    folder = job.cache / "learn" / kept.key("learn", key_of(method, images, store, training))
+    trained = train(
+        method,
+        images,
+        store,
+        training,
+        folder=folder,
+        device=job.device,
+        on_progress=tell,
+        on_note=stages.on_note,
+    )
+    return trained, folder
+
+
+def _how_many(job: Job, x: NDArray[np.float32], images: ImageSet, tell: Progress) -> dict[str, Any]:
+    """What goes into k.json. Every k that is tried is written down at once."""
+    settings = job.settings
+    known = len(np.unique(images.labels[images.labelled]))
+    if settings.k != AUTO:
+        return {"k": settings.k, "estimated": False, "known": known, "interval": None, "method": None, "curve": []}
+    key = kept.key("k", kept.hashed(x, images.labels), settings.k_max, settings.seed)
+    path = job.cache / "k" / f"{key}.json"
+    tried = [Evaluation(k=e["k"], score=e["score"], each=tuple(e["each"])) for e in kept.load(path) or []]
+
+    def on_k(at: Evaluation) -> None:
+        tried.append(at)
+        kept.save(path, [asdict(each) for each in tried])
+        tell(f"Estimating the number of classes: {at.k} scores {at.score:.3f}", 0, 0)
+
+    most = min(settings.k_max, known + int(images.unlabelled.sum()))
+    found = estimate_k(
+        x, images.labels, k_max=most, random_state=settings.seed, device=job.device, callback=on_k, known=tuple(tried)
+    )
+    return {"estimated": True, "known": known, **asdict(found)}
+
+
+def _clusters(
+    job: Job, x: NDArray[np.float32], images: ImageSet, k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """The cluster of each image, and the centres; the first are the known classes."""
+    from safetensors.numpy import load_file, save
+
+    settings = job.settings
+    key = kept.key("clusters", kept.hashed(x, images.labels), k, settings.n_init, settings.seed)
+    path = job.cache / "clusters" / f"{key}.safetensors"
+    if path.exists():
+        held = load_file(path)
+        return held["clusters"], held["centres"]
+    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.device)
+    model.fit(x, images.labels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, save({"clusters": model.labels_, "centres": model.cluster_centers_}))
+    return model.labels_, model.cluster_centers_
+
+
+def _saved(backbone: Backbone, folder: Path) -> Path:
+    backbone.save(folder / MODEL)
+    return folder
