@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import cache
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from sortal import KEstimate, estimate_k
+from sortal.errors import InputError
 from sortal.estimate import Evaluation, Method, _Fold, _half, _search, silhouette
 from sortal.metrics import accuracy
 from sortal.points import Points
@@ -76,15 +83,120 @@ def test_the_score_is_the_accuracy_of_plain_k_means_on_labelled_rows() -> None:
         assert score == accuracy(labels[known], clusters[known], old=()).all
 
 
-def test_seeds_drawn_for_a_larger_k_do_not_change_a_smaller_one() -> None:
-    x, labels = mixture(500, 10, tail=0.0)
+def lattice(n: int, d: int, *, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Rows on a lattice around the origin, so wide that squares are rounded, and labels of four classes for some.
 
-    def fold() -> _Fold:
-        return _Fold(torch.from_numpy(x), labels, 5, np.arange(5), [1, 2, 3], 4, Shards(), 100)
+    Many rows are exactly as far from one seed as from another, and rounding has a say in which is taken.
+    """
+    rng = np.random.default_rng(seed)
+    half = 4001 * rng.integers(-6, 7, (n // 2, d))
+    labels = np.where(rng.random(2 * len(half)) < 0.4, rng.integers(0, 4, 2 * len(half)), -1)
+    return np.concatenate([half, -half]).astype(np.float32), labels
 
-    cold, warm = fold(), fold()
-    warm.scores(60, 100, 1e-4)
-    assert warm.scores(15, 100, 1e-4) == cold.scores(15, 100, 1e-4)
+
+KS = (4, 5, 7, 9, 12, 17, 20, 31)
+ROWS = {
+    "a mixture": mixture(200, 8, tail=0.0, d=5),
+    "one dimension": lattice(60, 1),
+    "two dimensions": lattice(200, 2),
+    "five dimensions": lattice(300, 5),
+}
+
+
+def new_fold(rows: str, hidden: tuple[int, ...]) -> _Fold:
+    x, labels = ROWS[rows]
+    return _Fold(torch.from_numpy(x), labels, 4, np.array(hidden), [1, 2, 3], 4, Shards(), 100)
+
+
+@cache
+def alone(rows: str, hidden: tuple[int, ...], k: int) -> tuple[list[float], torch.Tensor]:
+    """The scores of a k that is the first to be tried, and its seeds."""
+    fold = new_fold(rows, hidden)
+    return fold.scores(k, 100, 1e-4), fold.seeds[0].centres
+
+
+@pytest.mark.parametrize("hidden", [(0, 1, 2, 3), (0, 1)])
+@pytest.mark.parametrize("rows", ROWS)
+@settings(max_examples=12, deadline=None)
+@given(order=st.permutations(KS))
+def test_scores_do_not_depend_on_what_was_tried_before(rows: str, hidden: tuple[int, ...], order: list[int]) -> None:
+    fold = new_fold(rows, hidden)
+    for k in order:
+        scores, seeds = alone(rows, hidden, k)
+        assert fold.scores(k, 100, 1e-4) == scores
+        assert torch.equal(fold.seeds[0].centres[:, :k], seeds), "the seeds of a smaller k are the first of a larger"
+
+
+class BrokenError(Exception):
+    pass
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ks that were computed, once for every fold."""
+    ks: list[int] = []
+    scores = _Fold.scores
+
+    def counted(self: _Fold, k: int, max_iter: int, tol: float) -> list[float]:
+        ks.append(k)
+        return scores(self, k, max_iter, tol)
+
+    monkeypatch.setattr(_Fold, "scores", counted)
+    return ks
+
+
+def broken(told: list[Evaluation], after: int) -> Callable[[Evaluation], None]:
+    """A callback that writes down what it is told, and breaks the call off after so many."""
+
+    def callback(at: Evaluation) -> None:
+        told.append(at)
+        if len(told) == after:
+            raise BrokenError
+
+    return callback
+
+
+@pytest.mark.parametrize("rows", [mixture(150, 8, tail=0.0), lattice(100, 2)], ids=["mixture", "lattice"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_call_broken_off_anywhere_goes_on_to_the_same_end(
+    tried: list[int], method: Method, rows: tuple[NDArray[np.float32], NDArray[np.int64]]
+) -> None:
+    options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 2, "random_state": 0}
+    whole: list[Evaluation] = []
+    wanted = estimate_k(*rows, **options, callback=whole.append)
+    assert len(whole) > 5
+    for n in range(1, len(whole) + 1):
+        told: list[Evaluation] = []
+        with pytest.raises(BrokenError):
+            estimate_k(*rows, **options, callback=broken(told, n))
+        assert told == whole[:n]
+        tried.clear()
+        assert estimate_k(*rows, **options, known=iter(told), callback=told.append) == wanted
+        assert told == whole, "what was known is not told again, and the rest comes in the same order"
+        assert list(dict.fromkeys(tried)) == [at.k for at in whole[n:]]
+
+
+def test_known_scores_are_taken_at_their_word_whatever_held_them() -> None:
+    """Through JSON, which has lists for tuples; a k that is not asked for leaves no trace."""
+    x, labels = mixture(150, 8, tail=0.0)
+    options: dict[str, Any] = {"k_max": 40, "n_init": 2, "random_state": 0}
+    wanted = estimate_k(x, labels, **options)
+    known = [Evaluation(**json.loads(json.dumps(asdict(at)))) for at in wanted.curve]
+    stranger = next(k for k in range(4, 40) if k not in {at.k for at in wanted.curve})
+    known.append(Evaluation(k=stranger, score=2.0, each=(2.0, 2.0)))
+    assert estimate_k(x, labels, **options, known=known) == wanted
+    best = next(at for at in wanted.curve if at.k == wanted.k)
+    worse = replace(best, each=(0.0, 0.0), score=0.0)
+    assert estimate_k(x, labels, **options, known=[worse]).k != wanted.k
+
+
+@pytest.mark.parametrize("each", [(), (0.5,), (0.5, 0.5, 0.5)])
+def test_known_scores_of_another_n_init_are_refused(tried: list[int], each: tuple[float, ...]) -> None:
+    x, labels = mixture(150, 8, tail=0.0)
+    with pytest.raises(InputError) as caught:
+        estimate_k(x, labels, n_init=2, known=[Evaluation(k=5, score=0.5, each=each)])
+    assert str(caught.value) == (f"known must be of a call with the same n_init, 2, got {len(each)} scores of k = 5.")
+    assert tried == []
 
 
 def test_a_fold_shows_half_of_the_classes_and_is_scored_on_the_other() -> None:

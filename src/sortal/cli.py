@@ -63,7 +63,7 @@ Examples:
 DEMO_EXAMPLES = """\
 Examples:
   sortal demo
-  sortal demo --k auto         without being told that there are ten
+  sortal demo --k 10           told that there are ten
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
 """
@@ -325,33 +325,33 @@ def export(
 @app.command(help_epilogue=DEMO_EXAMPLES)
 def demo(
     *,
-    k: Count = 10,
+    out: Path = Path("digits-run"),
+    k: Count = "auto",
     labelled: float = 0.5,
-    epochs: int = 40,
-    n_init: int = 100,
+    epochs: Count = "auto",
     seed: int = 0,
     device: Device = "auto",
     json: Flag = False,
 ) -> None:
     """Discover classes among handwritten digits.
 
-    Of 1,797 small images, half of the digits 0 to 4 are labelled; 5 to 9 have
-    no label at all. Clusters their pixels with and without the labels, learns
-    features with a small network and clusters those, and compares all three
-    with the truth, on the unlabelled images only.
+    Writes 1,797 small images as files, half of the digits 0 to 4 labelled, 5 to
+    9 without any label, and sorts them as sortal discover does, with a small
+    network that learns from them alone. Compares the result with k-means on
+    the pixels, for as many classes, on the unlabelled images only.
 
     Parameters
     ----------
+    out
+        Folder of the run.
     k
         Number of classes to find; auto estimates it.
     labelled
         Fraction of the images of digits 0 to 4 that are labelled.
     epochs
-        How long to learn; 0 clusters pixels only.
-    n_init
-        Restarts of k-means; the best one counts.
+        How long to learn; auto is 40.
     seed
-        Seed of the choice of labelled images, of learning and of k-means.
+        Seed of the choice of labelled images, of learning and of clustering.
     device
         Where to compute.
     json
@@ -363,12 +363,17 @@ def demo(
         from sortal.demo import run
 
         result = run(
-            k=k, labelled=labelled, epochs=epochs, n_init=n_init, seed=seed, device=device, on_progress=on_progress
+            out,
+            k=k,
+            labelled=labelled,
+            epochs=epochs,
+            seed=seed,
+            device=device,
+            on_progress=on_progress,
+            on_note=_note,
         )
-    from sortal import show
-
     if json:
-        print(jsonlib.dumps(asdict(result), indent=2))
+        print(jsonlib.dumps(result.to_json(), indent=2))
     else:
         show.demo(result)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import exp, log
 from numbers import Integral, Real
@@ -63,6 +63,7 @@ def estimate_k(
     random_state: int | np.random.RandomState | None = None,
     device: str = "auto",
     callback: Callable[[Evaluation], None] | None = None,
+    known: Iterable[Evaluation] = (),
     group: ProcessGroup | None = None,
 ) -> KEstimate:
     """Estimate the number of classes among the rows of x, labelled or not; y holds labels, −1 for unlabelled.
@@ -71,9 +72,11 @@ def estimate_k(
     "hidden": semi-supervised k-means that is shown half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters. Either score, a mean over `n_init` restarts or choices of the half,
     is maximised by Brent's method, in log k, between the number of labelled classes and k_max (or what the rows allow,
-    where that is less), never trying a k twice. `callback` is told of every k tried. With a process `group`, each
-    process passes its own rows. The other parameters are those of `SemiSupervisedKMeans`; candidates None is 2 +
-    log(k_max), so that the seeds of a smaller k are the first of those of a larger. Memory grows with n_init.
+    where that is less), never trying a k twice. `callback` is told of every k tried; what a call that was broken off
+    told it may be `known` to the same call, with the same seed: the result is the same, and those ks are not tried.
+    With a process `group`, each process passes its own rows. The other parameters are those of `SemiSupervisedKMeans`;
+    candidates None is 2 + log(k_max), so that the seeds of a smaller k are the first of those of a larger. Memory grows
+    with n_init.
     """
     if method not in get_args(Method):
         raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
@@ -91,6 +94,7 @@ def estimate_k(
     hidden = [np.arange(c)] if method == "brent" else [_half(c, i, seed) for i in range(n_init)]
     each_fold = n_init // len(hidden)
     few = n_candidates or 2 + int(log(k_max))
+    before = _checked(known, n_init, shards)
     folds = [
         _Fold(rows, labels, c, hide, [seed + i * each_fold + j for j in range(each_fold)], few, shards, k_max)
         for i, hide in enumerate(hidden)
@@ -99,7 +103,9 @@ def estimate_k(
 
     def loss(at: float) -> float:
         k = round(exp(at))
-        if k not in tried:
+        if k not in tried and k in before:
+            tried[k] = before[k]
+        elif k not in tried:
             with full_precision(rows.device):
                 each = tuple(score for fold in folds for score in fold.scores(k, max_iter, tol))
             tried[k] = Evaluation(k=k, score=sum(each) / n_init, each=each)
@@ -112,6 +118,18 @@ def estimate_k(
     best = max(curve, key=lambda at: at.score).k
     alone = [-max((at.each[i], -at.k) for at in curve)[1] for i in range(n_init)]
     return KEstimate(k=best, interval=(min(best, *alone), max(best, *alone)), curve=curve, method=method)
+
+
+def _checked(known: Iterable[Evaluation], n_init: int, shards: Shards) -> dict[int, Evaluation]:
+    """Evaluations by k, those of the first process in all, with scores that are exactly what their parts make."""
+    found: dict[int, Evaluation] = {}
+    for at in shards.objects(tuple(known))[0]:
+        if len(at.each) != n_init:
+            raise InputError(
+                f"known must be of a call with the same n_init, {n_init}, got {len(at.each)} scores of k = {at.k}."
+            )
+        found[at.k] = Evaluation(k=at.k, score=sum(at.each) / n_init, each=tuple(at.each))
+    return found
 
 
 def _search(loss: Callable[[float], float], low: int, high: int, tried: dict[int, Evaluation]) -> None:
@@ -175,10 +193,20 @@ class _Fold:
         """How well k clusters serve the hidden classes, once from each seed."""
         found = []
         for seeds in self.seeds:
-            start = State.seeded(seeds) if seeds.grow(k).drawn == k else State.at(self.points, seeds.centres[:, :k])
+            start = self._start(seeds.grow(k), k)
             ended = lloyd(self.points, self.fixed, start, max_iter=max_iter, tol=tol * self.points.variance())
             found += [self._score(one) for one in sorted(ended, key=lambda one: one.restart)]
         return found
+
+    def _start(self, seeds: Seeds, k: int) -> State:
+        """Every row at the nearest of the first k seeds, the first of equally near ones, however many were drawn."""
+        if seeds.drawn > k:
+            return State.at(self.points, seeds.centres[:, :k])
+        state = State.seeded(seeds)
+        # Drawing left rows between equally near seeds where rounding had them. Whatever is close is scored again, and
+        # a tie goes to where the row is, or else to the first.
+        state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
+        return state
 
     def _score(self, ended: Ended) -> float:
         clusters, _ = self.points.shards.concat(ended.assigned[self.scored])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -22,6 +22,7 @@ from sortal.compute import VIEWS_THAT_PAY
 from sortal.config import AUTO, Auto, Precision
 from sortal.errors import InputError
 from sortal.images import ImageSet
+from sortal.interrupt import deferred
 from sortal.network import Backbone
 from sortal.packing import Settings, pack
 from sortal.processes import launch, shards
@@ -51,8 +52,8 @@ def extract(
     """The features of images, (n, d) float32: row i is image i; with `normalise`, rows have length 1.
 
     In `folder` they are kept by the content of the images, the weights and the settings, so that nothing is computed
-    twice and a killed call goes on. Images that are not packed yet are packed there too, else into a temporary folder.
-    Started by torchrun, processes share the work and all get all rows.
+    twice and a killed call goes on; after Ctrl-C nothing at all is lost. Images that are not packed yet are packed
+    there too, else into a temporary folder. Started by torchrun, processes share the work and all get all rows.
     """
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
@@ -101,13 +102,14 @@ def _rows(
     done, saved, committed = start, start, monotonic()
     size = whole.backbone.spec.image_size
     crops = views.middles(store, first[missing[start:end]], size=size, batch_size=batch_size)
-    for rows in _lagging(whole.stream(store, crops)):
-        computed[done : done + len(rows)] = rows
-        done += len(rows)
-        if cache is not None and (monotonic() - committed > COMMIT or done == end):
-            cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
-            saved, committed = done, monotonic()
-        on_progress("Computing features", done - start, end - start)
+    with deferred(cache is not None) as stopped:
+        for rows in _lagging(whole.stream(store, crops), stopped):
+            computed[done : done + len(rows)] = rows
+            done += len(rows)
+            if cache is not None and (monotonic() - committed > COMMIT or done == end or stopped()):
+                cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
+                saved, committed = done, monotonic()
+            on_progress("Computing features", done - start, end - start)
     group.complete(computed)
     x[missing] = computed.numpy()
     if fabric.broadcast(bool(have.any())) and fabric.world_size > 1:
@@ -115,13 +117,18 @@ def _rows(
     return np.ascontiguousarray(x[inverse])
 
 
-def _lagging(batches: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Batches in memory, each asked for after the next one was started, so that a device never waits."""
+def _lagging(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:
+    """Batches in memory, each asked for after the next one was started, so that a device never waits.
+
+    Once stopped, none is started, and the last one is that which was.
+    """
     waiting: Tensor | None = None
     for rows in batches:
         if waiting is not None:
             yield waiting.float().cpu()
         waiting = rows
+        if stopped():
+            break
     if waiting is not None:
         yield waiting.float().cpu()
 

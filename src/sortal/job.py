@@ -116,14 +116,16 @@ def _check_place(place: Path, folder: str | None, of_folder: bool, force: bool) 
         raise InputError(
             f"The run must not lie among the images, got {str(place)!r}. Choose another folder (--out {beside})."
         )
-    if force or not place.is_dir() or not any(place.iterdir()):
+    if force or not place.is_dir():
         return
     about = run.peek(place)
     if about is None:
-        if not (place / CACHE).is_dir():
+        images = Path(folder) if folder else None  # they may lie in the run's folder
+        others = [path.name for path in place.absolute().iterdir() if images is None or not images.is_relative_to(path)]
+        if others and CACHE not in others:
             raise InputError(
                 f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which holds "
-                f"{listing(sorted(os.listdir(place)))}. Choose another (--out), or allow it (--force)."
+                f"{listing(sorted(others))}. Choose another (--out), or allow it (--force)."
             )
         return
     if about["images"][0]["folder"] != folder:

@@ -189,7 +189,7 @@ class Seeds:
 
     def _join(self, j: int) -> None:
         """Let centre j compete for every row."""
-        new = self.centres[:, j]
+        new = self.centres[:, j].contiguous()  # else its last bits depend on how far seeds were drawn
         bias = self.points.bias(new)
         for part, rows in self.points.chunks(new.shape[0]):
             score = scores(bias, new, rows)

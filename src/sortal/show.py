@@ -48,6 +48,11 @@ def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
 
 def run(found: "Run") -> None:
     """What was found, in short, and where to look at it."""
+    _found(found)
+    _line(f"\nReport: {plain(str(found.report))}")
+
+
+def _found(found: "Run") -> None:
     counts, k = found.counts(), found.k
     _line(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
     new = sum(category.kind == "new" for category in found.categories)
@@ -59,7 +64,6 @@ def run(found: "Run") -> None:
         figures = ", ".join(f"{part.capitalize()} {_percent(m['accuracy'][part])}" for part in ("all", "old", "new"))
         _line(f"\nAccuracy, %: {figures}; on the {m['images']:,} unlabelled images whose truth is known.")
     _unreadable(found.quarantine)
-    _line(f"\nReport: {plain(str(found.report))}")
 
 
 def _categories(categories: "Sequence[Category]") -> None:
@@ -114,27 +118,18 @@ def _short(text: str) -> str:
 
 
 def demo(result: "DemoResult") -> None:
+    _found(result.run)
     table = _table("Accuracy, %", "All", "Old", "New")
     rows = (
-        ("pixels, plain k-means", result.plain),
-        ("pixels, semi-supervised k-means", result.semi_supervised),
-        ("learned features, semi-supervised k-means", result.learned),
+        ("k-means on pixels", result.plain),
+        ("semi-supervised k-means on pixels", result.semi_supervised),
+        ("sortal discover", result.discovered),
     )
     for name, row in rows:
-        if row is not None:
-            table.add_row(name, _percent(row.all), _percent(row.old), _percent(row.new))
-
-    _line(
-        f"{result.n_labelled + result.n_unlabelled:,} handwritten digits, {result.n_labelled:,} labelled. "
-        f"Old classes {_span(result.old)}, new classes {_span(result.new)}."
-    )
-    _line(f"k = {result.k}, {'estimated' if result.k_estimated else 'given'}; the truth is {result.k_true}.\n")
+        table.add_row(name, _percent(row.all), _percent(row.old), _percent(row.new))
+    _line(f"\nThe truth is {result.k_true} classes. For k = {result.run.k['k']}, on the unlabelled images:\n")
     _console().print(table)
-    _line(f"\nMeasured on the {result.n_unlabelled:,} unlabelled images; {result.seconds:.1f} s.")
-
-
-def _span(classes: Sequence[int]) -> str:
-    return f"{min(classes)}–{max(classes)}"
+    _line(f"\n{result.seconds:.0f} s. Report: {plain(str(result.run.report))}")
 
 
 def health(found: "Health", tiny: int) -> None:

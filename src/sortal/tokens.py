@@ -22,6 +22,7 @@ from torch import Tensor
 from sortal import views
 from sortal.batches import Draws
 from sortal.errors import InputError
+from sortal.interrupt import deferred
 from sortal.network import Backbone
 from sortal.segments import write_atomically
 from sortal.shards import Shards
@@ -267,8 +268,8 @@ def cache(
 ) -> Cached:
     """Run the trunk over `n_views` views of every one of `rows` and keep what comes out; processes share the work.
 
-    In a file in `folder`, what is done is marked now and then, so that a killed run goes on there; `key` says whose
-    tokens they are, and those of another key are written over.
+    In a file in `folder`, what is done is marked now and then, and at Ctrl-C, so that a killed run goes on there; `key`
+    says whose tokens they are, and those of another key are written over.
     """
     keys = views.content_keys(store)
     total, size = len(rows) * n_views, trunk.backbone.spec.image_size
@@ -283,13 +284,17 @@ def cache(
             yield views.random(store, keys, rows[at // n_views], at % n_views, size=size, flip=flip, seed=seed, epoch=0)
 
     committed = monotonic()
-    for part in trunk.stream(store, crops()):
-        room.tokens[room.done : room.done + len(part)] = part.to(torch.bfloat16)
-        room.done += len(part)
-        if monotonic() - committed > COMMIT or room.done == end:
-            room.commit()
-            committed = monotonic()
-        on_progress("Computing tokens", room.done - first, end - first)
+    with deferred(room.file is not None) as stopped:
+        for part in trunk.stream(store, crops()):
+            room.tokens[room.done : room.done + len(part)] = part.to(torch.bfloat16)
+            room.done += len(part)
+            if monotonic() - committed > COMMIT or room.done == end:
+                room.commit()
+                committed = monotonic()
+            on_progress("Computing tokens", room.done - first, end - first)
+            if stopped():
+                room.commit()
+                raise KeyboardInterrupt
     shards.complete(room.tokens)
     return Cached(room.tokens.unflatten(0, (len(rows), n_views)), rows, keys, seed=seed, device=trunk.compute.device)
 

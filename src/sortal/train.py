@@ -27,6 +27,7 @@ from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
 from sortal.identity import by_content, differing, key_of
 from sortal.images import ImageSet
+from sortal.interrupt import deferred
 from sortal.journal import Journal
 from sortal.lock import alone
 from sortal.methods.method import Method
@@ -73,10 +74,10 @@ def train(
 ) -> Trained:
     """Train a method's backbone on images, of which `store` holds the pixels, row by row.
 
-    With a `folder`, the run is logged and checkpointed there, a killed run goes on by the same call, and the trained
-    backbone is saved as model.safetensors and model.json. `on_progress` is told what is being done, how much is done,
-    and of how much; `on_note` what tokens will cost, before they are computed. Started by torchrun, all its processes
-    train together.
+    With a `folder`, the run is logged and checkpointed there, a killed run goes on by the same call (after Ctrl-C from
+    that very step), and the trained backbone is saved as model.safetensors and model.json. `on_progress` is told what
+    is being done, how much is done, and of how much; `on_note` what tokens will cost, before they are computed. Started
+    by torchrun, all its processes train together.
     """
     config = config or Training()
     fabric = fabric or launch(device)
@@ -160,7 +161,8 @@ class _Run:
         try:
             if not self.progress.log_size:
                 journal.write("start", bf16=of_steps.bf16, **self._about())
-            self._loop(source, validation, step, optimizer, journal, every)
+            with deferred(self.folder is not None and self.fabric.world_size == 1) as stopped:
+                self._loop(source, validation, step, optimizer, journal, every, stopped)
         finally:
             journal.close()
 
@@ -231,6 +233,7 @@ class _Run:
         optimizer: torch.optim.Optimizer,
         journal: Journal,
         every: float,
+        stopped: Callable[[], bool],
     ) -> None:
         p, config = self.progress, self.config
         began = saved = monotonic()
@@ -247,14 +250,14 @@ class _Run:
                 p.step += 1
                 if self.is_first:
                     self.on_progress("Learning", p.epoch * self.steps + p.step, config.epochs * self.steps)
-                if self.folder is not None and p.step < self.steps and monotonic() - saved >= every:
+                if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
                     self._note(sums, step, before + monotonic() - began)
-                    self._save(journal, optimizer)
+                    self._save(journal, optimizer, stopped)
                     saved = monotonic()
             self._note(sums, step, before + monotonic() - began)
             self._end_epoch(journal, validation, len(draws) * config.batch_size / (perf_counter() - started))
-            if self.folder is not None and (monotonic() - saved >= every or p.epoch == config.epochs):
-                self._save(journal, optimizer)
+            if self.folder is not None and (stopped() or monotonic() - saved >= every or p.epoch == config.epochs):
+                self._save(journal, optimizer, stopped)
                 saved = monotonic()
 
     def _draws(self, epoch: int, start: int) -> Draws:
@@ -362,7 +365,8 @@ class _Run:
             if f"best.{name}" in found.tensors:
                 self.best[name] = found.tensors[f"best.{name}"].to(value.device)
 
-    def _save(self, journal: Journal, optimizer: torch.optim.Optimizer) -> None:
+    def _save(self, journal: Journal, optimizer: torch.optim.Optimizer, stopped: Callable[[], bool]) -> None:
+        """Write a checkpoint, and go no further where that was asked for."""
         assert self.folder is not None
         journal.sync()
         self.progress.log_size, self.progress.views = journal.size, self.n_views
@@ -372,6 +376,8 @@ class _Run:
             if (buffer := optimizer.state[value].get("momentum_buffer")) is not None:
                 held[f"momentum.{name}"] = buffer
         checkpoint.save(Checkpoint(self.key, self.progress, held), self.folder)
+        if stopped():
+            raise KeyboardInterrupt
 
     def _about(self) -> dict[str, Any]:
         backbone = self.method.backbone

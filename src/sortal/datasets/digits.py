@@ -46,6 +46,11 @@ def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) 
     return read_images(out, labels=out / TABLE)
 
 
+def labels(labelled: float, seed: int) -> list[str]:
+    """The column label of the table that `write` writes, "" where there is none."""
+    return _digits(labelled, seed)[1]["label"]
+
+
 def _check_free(out: Path) -> None:
     if not os.path.lexists(out):
         return
