@@ -977,4 +977,4 @@ def test_a_run_that_goes_on_or_is_done_says_so(tmp_path: Path) -> None:
         fit(a_convnet(), a_set(), settings(epochs=3), folder=tmp_path, checkpoint_every=0, on_progress=stop)
     for _ in range(2):
         fit(a_convnet(), a_set(), settings(epochs=3), folder=tmp_path, on_note=told.append)
-    assert told == ["Going on in epoch 2.", "This run is done."]
+    assert told == ["Going on in epoch 2.", "Training was done before."]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import exp, log
+from math import exp, log, sqrt
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -27,7 +27,7 @@ from sortal.shards import Shards
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-Method = Literal["brent", "hidden"]
+Method = Literal["brent", "hidden", "plateau"]
 CLOSE = 0.03  # the search ends when the neighbours of the best k have been tried, this close on either side
 
 
@@ -42,10 +42,10 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class KEstimate:
-    """The best k that was tried, how far it could be off, and everything that was tried, by k."""
+    """The k that was chosen among those tried, how far it could be off, and everything that was tried, by k."""
 
     k: int
-    interval: tuple[int, int]  # least and greatest of the best k of each restart or fold, taken alone
+    interval: tuple[int, int]  # least and greatest of what each restart or fold, taken alone, would choose
     curve: tuple[Evaluation, ...]
     method: str
 
@@ -69,6 +69,9 @@ def estimate_k(
     """Estimate the number of classes among the rows of x, labelled or not; y holds labels, −1 for unlabelled.
 
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
+    "plateau", for features that were trained with these labels, on which the score hardly changes between too few
+    clusters, which mix new classes with each other, and the right number: the largest k whose best restarts score as
+    well as those of any k, within the standard error of an accuracy on that many labelled rows.
     "hidden": semi-supervised k-means that is shown half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters. Either score, a mean over `n_init` restarts or choices of the half,
     is maximised by Brent's method, in log k, between the number of labelled classes and k_max (or what the rows allow,
@@ -91,7 +94,7 @@ def estimate_k(
     if k_max < c:
         raise InputError(f"k_max must be at least {c} (the labelled classes), got {k_max}.")
     seed = shards.objects(int(check_random_state(random_state).randint(2**31 - 1)))[0]
-    hidden = [np.arange(c)] if method == "brent" else [_half(c, i, seed) for i in range(n_init)]
+    hidden = [_half(c, i, seed) for i in range(n_init)] if method == "hidden" else [np.arange(c)]
     each_fold = n_init // len(hidden)
     few = n_candidates or 2 + int(log(k_max))
     before = _checked(known, n_init, shards)
@@ -114,9 +117,13 @@ def estimate_k(
         return -tried[k].score
 
     _search(loss, c, min(k_max, *(fold.k_limit for fold in folds)), tried)
+    if method == "plateau":
+        n_labelled = sum(shards.objects(int((labels != UNLABELLED).sum())))
+        best, alone = _plateau(loss, tried, n_labelled)
+    else:
+        best = max(tried.values(), key=lambda at: (at.score, -at.k)).k
+        alone = [-max((at.each[i], -at.k) for at in tried.values())[1] for i in range(n_init)]
     curve = tuple(tried[k] for k in sorted(tried))
-    best = max(curve, key=lambda at: at.score).k
-    alone = [-max((at.each[i], -at.k) for at in curve)[1] for i in range(n_init)]
     return KEstimate(k=best, interval=(min(best, *alone), max(best, *alone)), curve=curve, method=method)
 
 
@@ -151,6 +158,28 @@ def _search(loss: Callable[[float], float], low: int, high: int, tried: dict[int
         if gap <= max(1, CLOSE * ks[at]):
             return
         loss(log(below + gap // 2))
+
+
+def _plateau(loss: Callable[[float], float], tried: dict[int, Evaluation], n_labelled: int) -> tuple[int, list[int]]:
+    """The upper end of the ks that score best, found by halving, and that end for each restart taken alone."""
+    n_init = len(next(iter(tried.values())).each)
+    few = max(n_init // 3, 1)  # restarts: the others may have ended in poor minima
+
+    def end(score: Callable[[Evaluation], float]) -> int:
+        best = max(map(score, tried.values()))
+        share = (best * n_labelled + 1) / (n_labelled + 2)  # of rows that are right; never quite 0 or 1
+        margin = sqrt(share * (1 - share) / n_labelled)
+        return max(k for k, at in tried.items() if score(at) >= best - margin)
+
+    def of_the_best(at: Evaluation) -> float:
+        return sum(sorted(at.each)[-few:]) / few
+
+    while True:
+        k = end(of_the_best)
+        gap = min((other for other in tried if other > k), default=k) - k
+        if gap <= max(1, CLOSE * k):
+            return k, [end(lambda at, i=i: at.each[i]) for i in range(n_init)]  # type: ignore[misc]
+        loss(log(k + gap // 2))
 
 
 class _Fold:

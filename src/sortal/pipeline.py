@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import advice, kept, outcome, report
+from sortal import advice, estimate, kept, outcome, report
 from sortal.backbone import load_backbone
 from sortal.check import Health, check
 from sortal.config import AUTO, BACKBONE, Auto, Discovery, MethodName, Training
@@ -279,7 +279,9 @@ def _how_many(job: Job, x: NDArray[np.float32], images: ImageSet, tell: Progress
     known = len(np.unique(images.labels[images.labelled]))
     if settings.k != AUTO:
         return {"k": settings.k, "estimated": False, "known": known, "interval": None, "method": None, "curve": []}
-    key = kept.key("k", kept.hashed(x, images.labels), settings.k_max, settings.seed)
+    learned = settings.method != "kmeans" and settings.epochs != 0
+    method: estimate.Method = "plateau" if learned else "brent"
+    key = kept.key("k", method, kept.hashed(x, images.labels), settings.k_max, settings.seed)
     path = job.cache / "k" / f"{key}.json"
     tried = [Evaluation(k=e["k"], score=e["score"], each=tuple(e["each"])) for e in kept.load(path) or []]
 
@@ -290,7 +292,14 @@ def _how_many(job: Job, x: NDArray[np.float32], images: ImageSet, tell: Progress
 
     most = min(settings.k_max, known + int(images.unlabelled.sum()))
     found = estimate_k(
-        x, images.labels, k_max=most, random_state=settings.seed, device=job.device, callback=on_k, known=tuple(tried)
+        x,
+        images.labels,
+        k_max=most,
+        method=method,
+        random_state=settings.seed,
+        device=job.device,
+        callback=on_k,
+        known=tuple(tried),
     )
     return {"estimated": True, "known": known, **asdict(found)}
 

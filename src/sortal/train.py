@@ -129,7 +129,7 @@ class _Run:
         found = self._found()
         if found is not None and self.is_first:
             done = found.progress.epoch >= self.config.epochs
-            self.on_note("This run is done." if done else f"Going on in epoch {found.progress.epoch}.")
+            self.on_note("Training was done before." if done else f"Going on in epoch {found.progress.epoch}.")
         if found is not None and found.progress.epoch >= self.config.epochs:
             self._take(found, None)
         elif self.config.epochs:

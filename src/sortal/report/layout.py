@@ -1,0 +1,75 @@
+"""The map of the images: which of them are on it, and where."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+POINTS = 5000  # at most; of more images some are drawn
+SPAN = 9999  # coordinates are whole numbers from 0 to this
+DIMENSIONS = 50  # t-SNE looks at the first principal components only
+FEWEST = 10  # different images, below which t-SNE has nothing to say
+PERPLEXITY = 30.0
+ITERATIONS = 500
+
+Matrix = NDArray[np.float64]
+
+
+def sample(category: NDArray[np.int64], distance: NDArray[np.float64], points: int, *, seed: int) -> NDArray[np.int64]:
+    """Rows for the map: of each category its most typical image, and as many others as there is room for.
+
+    The others are in a random order, so that fewer of them are still a fair sample, and none hide those drawn before.
+    """
+    n = len(category)
+    order = np.lexsort((distance, category))
+    first = order[np.unique(category[order], return_index=True)[1]]
+    rest = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(n), first))
+    return np.concatenate([first, rest])[:points]
+
+
+def place(features: NDArray[np.float32], *, seed: int) -> NDArray[np.int64]:
+    """(n, 2) coordinates from 0 to SPAN, images that are alike beside each other.
+
+    By t-SNE, or, where there are too few different images for it, by their principal components.
+    """
+    x = _principal(np.asarray(features, dtype=np.float64))
+    if x.shape[1] < 2 or len(np.unique(x, axis=0)) < FEWEST:
+        return _scaled(_two_columns(x))
+    return _scaled(_tsne(x, seed))
+
+
+def _principal(x: Matrix) -> Matrix:
+    """The first principal components, the largest first; only those in which the rows differ."""
+    if not x.size:
+        return np.zeros((len(x), 0))
+    x = x - x.mean(axis=0)
+    variance, axes = np.linalg.eigh(x.T @ x)
+    differs = variance > max(variance[-1], 1e-12) * 1e-9
+    axes = axes[:, differs][:, ::-1][:, :DIMENSIONS]
+    # The sign of an axis is arbitrary: the largest entry is made positive, so that the same run gives the same map.
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0, keepdims=True), axis=0)
+    projected: Matrix = x @ (axes * np.sign(largest))
+    return projected
+
+
+def _tsne(x: Matrix, seed: int) -> Matrix:
+    from sklearn.manifold import TSNE
+
+    start = x[:, :2] / x[:, 0].std() * 1e-4
+    perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
+    tsne = TSNE(init=start.astype(np.float32), perplexity=perplexity, max_iter=ITERATIONS, random_state=seed)
+    placed: Matrix = np.asarray(tsne.fit_transform(x.astype(np.float32)), dtype=np.float64)
+    return placed
+
+
+def _two_columns(x: Matrix) -> Matrix:
+    return np.pad(x, ((0, 0), (0, 2)))[:, :2]
+
+
+def _scaled(xy: Matrix) -> NDArray[np.int64]:
+    """Each axis stretched to the whole span, for neither means anything; where all rows are alike, its middle."""
+    if not len(xy):
+        return np.zeros((0, 2), dtype=np.int64)
+    low, high = xy.min(axis=0), xy.max(axis=0)
+    extent = np.where(high > low, high - low, 1.0)
+    fraction = np.where(high > low, (xy - low) / extent, 0.5)
+    whole: NDArray[np.int64] = np.rint(fraction * SPAN).astype(np.int64)
+    return whole

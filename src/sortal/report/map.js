@@ -1,0 +1,266 @@
+// The map: points on a canvas that can be moved, zoomed, pointed at and highlighted.
+
+const theMap = (() => {
+  const SPAN = 9999;
+  const MARGIN = 24;
+  const points = data.map;
+  const canvas = byId("canvas");
+  const context = canvas.getContext("2d");
+  const tip = byId("tip");
+  const view = { scale: 1, x: 0, y: 0 }; // of the whole, and where its corner is, in pixels
+  let [width, height] = [1, 1];
+  let colour = "category";
+  let lit = null; // a category or a status, by the colour that is chosen
+  let at = -1; // the point that is pointed at
+  let pinned = -1; // the point that was asked for
+  const touches = new Map();
+  const pointOf = new Map(points.image.map((image, point) => [image, point]));
+
+  const valueOf = (point) => images[colour][points.image[point]];
+  const placeOf = (point) => [
+    view.x + view.scale * (MARGIN + (points.x[point] / SPAN) * (width - 2 * MARGIN)),
+    view.y + view.scale * (MARGIN + (points.y[point] / SPAN) * (height - 2 * MARGIN)),
+  ];
+  const radius = () => Math.min(9, (points.x.length > 2000 ? 2.6 : points.x.length > 400 ? 3.6 : 5) * Math.sqrt(view.scale));
+
+  /** A shape for each status, so that colour is not the only thing that tells them apart. */
+  function trace(status, x, y, r) {
+    context.beginPath();
+    if (status === 0) context.rect(x - r * 0.85, y - r * 0.85, r * 1.7, r * 1.7);
+    else if (status === 2) {
+      context.moveTo(x, y - r * 1.3);
+      context.lineTo(x + r * 1.3, y);
+      context.lineTo(x, y + r * 1.3);
+      context.lineTo(x - r * 1.3, y);
+      context.closePath();
+    } else context.arc(x, y, status === 3 ? r * 0.9 : r, 0, 7);
+  }
+
+  function drawPoint(point, colours, r) {
+    const [x, y] = placeOf(point);
+    if (x < -20 || y < -20 || x > width + 20 || y > height + 20) return;
+    const status = images.status[points.image[point]];
+    trace(status, x, y, r);
+    if (status === 3) {
+      context.strokeStyle = colours[valueOf(point)];
+      context.lineWidth = Math.max(1.3, r * 0.45);
+      context.stroke();
+    } else {
+      context.fillStyle = colours[valueOf(point)];
+      context.fill();
+    }
+  }
+
+  function ring(point, r) {
+    const [x, y] = placeOf(point);
+    context.beginPath();
+    context.arc(x, y, r + 4, 0, 7);
+    context.strokeStyle = getComputedStyle(document.body).color;
+    context.lineWidth = 2;
+    context.stroke();
+  }
+
+  let asked = false;
+  function redraw() {
+    if (asked) return;
+    asked = true;
+    requestAnimationFrame(() => {
+      asked = false;
+      const ratio = devicePixelRatio || 1;
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.clearRect(0, 0, width, height);
+      const colours = colour === "category" ? categories.map((each) => colourOf(each.id)) : STATUSES.map((_, status) => colourOfStatus(status));
+      const r = radius();
+      for (const bright of lit === null ? [true] : [false, true]) {
+        context.globalAlpha = bright ? 0.88 : 0.1;
+        for (let point = 0; point < points.x.length; point++) {
+          if ((lit === null || valueOf(point) === lit) === bright) drawPoint(point, colours, bright && lit !== null ? r * 1.25 : r);
+        }
+      }
+      context.globalAlpha = 1;
+      if (pinned >= 0) ring(pinned, r + 2);
+      if (at >= 0) ring(at, r);
+    });
+  }
+
+  function resize() {
+    ({ width, height } = canvas.getBoundingClientRect());
+    if (!width || !height) return;
+    canvas.width = Math.round(width * (devicePixelRatio || 1));
+    canvas.height = Math.round(height * (devicePixelRatio || 1));
+    redraw();
+  }
+
+  function moved() {
+    view.x = Math.min(0, Math.max(width * (1 - view.scale), view.x));
+    view.y = Math.min(0, Math.max(height * (1 - view.scale), view.y));
+    canvas.classList.toggle("zoomed", view.scale > 1);
+    canvas.dataset.scale = view.scale.toFixed(3);
+    point(-1);
+    redraw();
+  }
+
+  function zoom(factor, x = width / 2, y = height / 2) {
+    const scale = Math.min(60, Math.max(1, view.scale * factor));
+    view.x = x - ((x - view.x) * scale) / view.scale;
+    view.y = y - ((y - view.y) * scale) / view.scale;
+    view.scale = scale;
+    moved();
+  }
+
+  function nearest(x, y, reach) {
+    let [best, distance] = [-1, reach * reach];
+    for (let each = 0; each < points.x.length; each++) {
+      if (lit !== null && valueOf(each) !== lit) continue;
+      const [px, py] = placeOf(each);
+      const far = (px - x) ** 2 + (py - y) ** 2;
+      if (far < distance) [best, distance] = [each, far];
+    }
+    return best;
+  }
+
+  /** Show what a point is, or nothing for −1. */
+  function point(next) {
+    if (next === at) return;
+    at = next;
+    tip.hidden = at < 0;
+    canvas.style.cursor = at < 0 ? "" : "pointer";
+    if (at >= 0) {
+      const image = points.image[at];
+      const lines = described(image).map(([name, value]) => make("div", { className: "clamp" }, make("span", { className: "soft", textContent: `${name}: ` }), isolated(value)));
+      tip.replaceChildren(...(findPicture(image) ? [frame(image)] : []), make("div", { className: "clamp" }, make("b", {}, isolated(images.file[image]))), ...lines);
+      const [x, y] = placeOf(at);
+      const left = x + 16 + tip.offsetWidth > width ? x - 16 - tip.offsetWidth : x + 16;
+      const top = Math.min(Math.max(8, y - tip.offsetHeight / 2), height - tip.offsetHeight - 8);
+      tip.style.transform = `translate(${Math.max(4, Math.min(left, width - tip.offsetWidth - 4))}px, ${Math.max(4, top)}px)`;
+    }
+    redraw();
+  }
+
+  const inside = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  const spread = ([a, b]) => Math.hypot(a[0] - b[0], a[1] - b[1]);
+  let dragged = 0;
+
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.pointerType !== "touch") canvas.setPointerCapture(event.pointerId);
+    touches.set(event.pointerId, inside(event));
+    dragged = 0;
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const now = inside(event);
+    const before = touches.get(event.pointerId);
+    if (!before) return point(nearest(...now, 14));
+    const old = [...touches.values()];
+    touches.set(event.pointerId, now);
+    dragged += Math.hypot(now[0] - before[0], now[1] - before[1]);
+    if (touches.size === 2) {
+      const all = [...touches.values()];
+      const middle = [(all[0][0] + all[1][0]) / 2, (all[0][1] + all[1][1]) / 2];
+      view.x += middle[0] - (old[0][0] + old[1][0]) / 2;
+      view.y += middle[1] - (old[0][1] + old[1][1]) / 2;
+      zoom(spread(all) / Math.max(1, spread(old)), ...middle);
+    } else if (view.scale > 1 && dragged > 3) {
+      canvas.classList.add("dragging");
+      view.x += now[0] - before[0];
+      view.y += now[1] - before[1];
+      moved();
+    }
+  });
+  const release = (event) => {
+    const touched = touches.delete(event.pointerId);
+    canvas.classList.remove("dragging");
+    if (!touched || event.type !== "pointerup" || dragged > 6) return;
+    const found = nearest(...inside(event), event.pointerType === "touch" ? 24 : 14);
+    if (event.pointerType === "touch") point(found);
+    else if (found >= 0) openViewer(points.image[found]);
+  };
+  canvas.addEventListener("pointerup", release);
+  canvas.addEventListener("pointercancel", release);
+  canvas.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && point(-1));
+  canvas.addEventListener("touchmove", (event) => event.touches.length > 1 && event.preventDefault(), { passive: false });
+
+  // A page that is being scrolled goes on scrolling when the map comes under the pointer.
+  let scrolled = -Infinity;
+  addEventListener("scroll", () => { scrolled = performance.now(); }, { passive: true });
+  canvas.addEventListener("wheel", (event) => {
+    if (performance.now() - scrolled < 250 || (view.scale === 1 && event.deltaY > 0 && !event.ctrlKey)) return;
+    event.preventDefault();
+    const pixels = event.deltaY * (event.deltaMode ? 30 : 1);
+    zoom(Math.exp(-Math.max(-120, Math.min(120, pixels)) * (event.ctrlKey ? 0.01 : 0.003)), ...inside(event));
+  }, { passive: false });
+
+  const KEYS = { "+": () => zoom(1.4), "=": () => zoom(1.4), "-": () => zoom(1 / 1.4), 0: () => zoom(0) };
+  const ARROWS = { ArrowLeft: [60, 0], ArrowRight: [-60, 0], ArrowUp: [0, 60], ArrowDown: [0, -60] };
+  canvas.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (ARROWS[event.key] && view.scale > 1) {
+      view.x += ARROWS[event.key][0];
+      view.y += ARROWS[event.key][1];
+      moved();
+    } else if (KEYS[event.key]) KEYS[event.key]();
+    else return;
+    event.preventDefault();
+  });
+  byId("zoom-in").addEventListener("click", () => zoom(1.6));
+  byId("zoom-out").addEventListener("click", () => zoom(1 / 1.6));
+  byId("zoom-reset").addEventListener("click", () => { light(null); zoom(0); });
+
+  function legend() {
+    const wanted = byId("legend-search").value.trim().toLowerCase();
+    const byStatus = colour === "status";
+    const entries = byStatus
+      ? STATUSES.map((name, id) => ({ id, name, size: images.status.length && points.image.filter((image) => images.status[image] === id).length }))
+      : categories.filter((each) => each.size && each.name.toLowerCase().includes(wanted)).sort((a, b) => b.size - a.size || a.id - b.id);
+    byId("legend-search").hidden = byStatus || categories.length <= 12;
+    byId("legend").replaceChildren(...entries.map((each) => {
+      const sign = byStatus ? mark(each.id) : make("i", { className: "swatch", ariaHidden: "true" });
+      if (!byStatus) sign.style.setProperty("--swatch", colourOf(each.id));
+      const button = make("button", { type: "button", title: each.name, ariaPressed: String(each.id === lit) }, sign, isolated(each.name, "name"), make("span", { className: "n", textContent: thousands(each.size) }));
+      button.dataset.value = each.id;
+      button.addEventListener("click", () => light(lit === each.id ? null : each.id));
+      return button;
+    }));
+  }
+
+  function light(value) {
+    lit = value;
+    pinned = -1;
+    canvas.dataset.lit = lit === null ? "" : String(lit);
+    for (const button of byId("legend").children) button.ariaPressed = String(Number(button.dataset.value) === lit);
+    point(-1);
+    redraw();
+  }
+
+  function colourBy(next) {
+    colour = next;
+    light(null);
+    legend();
+  }
+
+  choice("colour", "colour", colourBy);
+  byId("legend-search").addEventListener("input", legend);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { legend(); redraw(); });
+  new ResizeObserver(resize).observe(canvas);
+  legend();
+  resize();
+
+  return {
+    has: (image) => pointOf.has(image),
+    /** Highlight a category, and ring an image of it; scroll there. */
+    show(category, image = -1) {
+      byId("colour").querySelector('[data-colour="category"]').click();
+      byId("legend-search").value = "";
+      legend();
+      zoom(0);
+      light(category);
+      pinned = pointOf.get(image) ?? -1;
+      byId("legend").querySelector(`[data-value="${category}"]`)?.scrollIntoView({ block: "nearest" });
+      byId("map").scrollIntoView();
+      canvas.focus({ preventScroll: true });
+    },
+    places: () => points.x.map((_, each) => placeOf(each)),
+  };
+})();

@@ -1,0 +1,133 @@
+// What the page knows, and thumbnails. Names are data: they become text, never markup.
+
+const data = JSON.parse(document.getElementById("data").textContent);
+const { images, categories } = data;
+const STATUSES = ["labelled", "known", "new", "unsure"];
+const wrong = new Set(images.wrong);
+const byId = (id) => document.getElementById(id);
+const thousands = (value) => value.toLocaleString("en-US");
+const percent = (value) => (value === null ? "–" : `${Math.round(100 * value)}%`);
+const counted = (value, one, many) => `${thousands(value)} ${value === 1 ? one : many}`;
+
+/** An element with properties, and children that are elements or text. */
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** Text in its own direction, so that a name from right to left does not turn its neighbours around. */
+const isolated = (text, className = "") => make("bdi", { textContent: text, className });
+
+/** A colour for each category: neighbours in number are far apart in hue, and lightness takes turns. */
+function colourOf(category) {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const hue = (25 + category * 137.508) % 360;
+  const step = [0, 0.1, -0.08][Math.floor(category / 5) % 3];
+  return `oklch(${(dark ? 0.74 : 0.62) + step} ${[0.15, 0.11][Math.floor(category / 15) % 2]} ${hue.toFixed(0)})`;
+}
+
+const colourOfStatus = (status) => getComputedStyle(document.documentElement).getPropertyValue(`--${STATUSES[status]}`);
+
+// Pictures lie side by side on sheets. A sheet becomes an object URL when it is first needed.
+
+const urls = new Map();
+
+function urlOf(group, at) {
+  const key = `${group} ${at}`;
+  if (!urls.has(key)) {
+    const bytes = Uint8Array.from(atob(data.sheets[group].images[at]), (character) => character.charCodeAt(0));
+    urls.set(key, URL.createObjectURL(new Blob([bytes], { type: "image/webp" })));
+  }
+  return urls.get(key);
+}
+
+/** Where the picture of an image is, or nothing where there is none. */
+function findPicture(image) {
+  let at = image;
+  for (const [group, sheets] of data.sheets.entries()) {
+    if (at < sheets.count) {
+      if (!data.width[image]) return null;
+      const { cell, columns } = sheets;
+      const perSheet = columns * columns;
+      const onSheet = Math.min(perSheet, sheets.count - at + (at % perSheet));
+      const [width, height] = [data.width[image], data.height[image]];
+      return {
+        group,
+        sheet: Math.floor(at / perSheet),
+        crisp: sheets.crisp,
+        side: Math.max(width, height),
+        width,
+        height,
+        x: (at % columns) * cell + Math.floor((cell - width) / 2),
+        y: Math.floor((at % perSheet) / columns) * cell + Math.floor((cell - height) / 2),
+        sheetWidth: Math.min(columns, onSheet) * cell,
+        sheetHeight: Math.ceil(onSheet / columns) * cell,
+      };
+    }
+    at -= sheets.count;
+  }
+  return null;
+}
+
+/** The picture of an image in a square frame. */
+function frame(image) {
+  const found = findPicture(image);
+  if (!found) return make("span", { className: "frame" }, make("span", { className: "picture none", textContent: "no picture" }));
+  const picture = make("span", { className: found.crisp ? "picture crisp" : "picture" });
+  const places = { side: found.side, w: found.width, h: found.height, x: found.x, y: found.y, sw: found.sheetWidth, sh: found.sheetHeight };
+  for (const [name, value] of Object.entries(places)) picture.style.setProperty(`--${name}`, value);
+  picture.style.backgroundImage = `url("${urlOf(found.group, found.sheet)}")`;
+  return make("span", { className: "frame" }, picture);
+}
+
+const mark = (status) => make("i", { className: `mark ${STATUSES[status]}`, ariaHidden: "true" });
+const lastPart = (file) => file.slice(file.lastIndexOf("/") + 1) || file;
+
+/** What is said of an image, in pairs. */
+function described(image) {
+  const pairs = [
+    ["Category", categories[images.category[image]].name],
+    ["Status", STATUSES[images.status[image]]],
+    ["Confidence", percent(images.confidence[image])],
+  ];
+  const next = images.next[image];
+  if (next !== images.category[image] && categories[next]) pairs.push(["Next nearest", categories[next].name]);
+  if (images.truth[image] !== null) pairs.push(["True class", images.truth[image] + (wrong.has(image) ? " (not this one)" : "")]);
+  return pairs;
+}
+
+/** A thumbnail that opens the viewer. */
+function thumbnail(image) {
+  const status = images.status[image];
+  const said = described(image).map(([name, value]) => `${name}: ${value}`).join("\n");
+  const button = make(
+    "button",
+    { type: "button", className: "thumb", title: `${images.file[image]}\n${said}` },
+    frame(image),
+    make("span", { className: "line" }, mark(status), status === 0 ? "labelled" : percent(images.confidence[image]), wrong.has(image) ? make("span", { className: "wrong", textContent: "✕", title: "Its true class is another" }) : null),
+    isolated(lastPart(images.file[image]), "file"),
+  );
+  button.addEventListener("click", () => openViewer(image));
+  return button;
+}
+
+function openViewer(image) {
+  const viewer = byId("viewer");
+  viewer.querySelector(".big").replaceChildren(frame(image));
+  byId("viewer-title").replaceChildren(isolated(images.file[image]));
+  viewer.querySelector("dl").replaceChildren(
+    ...described(image).map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))),
+  );
+  const button = byId("viewer-map");
+  button.textContent = theMap.has(image) ? "Show on the map" : "Show its category on the map";
+  button.onclick = () => {
+    viewer.close();
+    theMap.show(images.category[image], image);
+  };
+  viewer.showModal();
+}
+
+for (const element of document.querySelectorAll("[data-group]")) {
+  element.append(...data.groups[Number(element.dataset.group)].map(thumbnail));
+}

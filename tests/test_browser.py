@@ -1,0 +1,266 @@
+"""The report in a browser: what can be pressed works, and names from outside do nothing."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sample_run import HOSTILE, sample_run
+from stores import small_store
+
+from sortal import report
+from sortal.pixels import Quarantined
+from sortal.run import Run
+
+sync_api = pytest.importorskip("playwright.sync_api")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+
+DESKTOP, PHONE = (1280, 900), (360, 740)
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with sync_api.sync_playwright() as playwright:
+        # Without a sandbox, for containers have none; the pages are our own.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 categories, the first 25 known; category 3 has most images and category 39 none."""
+    import numpy as np
+
+    category = np.concatenate([np.arange(390) % 39, np.full(10, 3)])
+    run = sample_run(categories=40, known=25, images=400, category=category, candidates=1)
+    return _written(run, tmp_path_factory.mktemp("flowers"), 400)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = sample_run(
+        categories=8,
+        known=5,
+        name=lambda number: HOSTILE[number],
+        file=lambda row: f"{HOSTILE[row % 8]}/{HOSTILE[row % 7]}",
+        quarantine=[Quarantined(name, "damaged", name) for name in HOSTILE],
+        candidates=2,
+    )
+    return _written(run, tmp_path_factory.mktemp("hostile"), 72)
+
+
+def _written(run: Run, folder: Path, images: int) -> Path:
+    path = folder / "report.html"
+    path.write_bytes(report.make(run, small_store(images, 16)))
+    return path
+
+
+@pytest.fixture
+def opened(browser: "Browser") -> Iterator[Open]:
+    """Opens a report; whatever the console says by the end, and every request, is an error."""
+    said: list[str] = []
+    pages: list[Page] = []
+
+    def open_page(path: Path, size: tuple[int, int] = DESKTOP, *, dark: bool = False, touch: bool = False) -> "Page":
+        page = browser.new_page(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            has_touch=touch,
+        )
+        pages.append(page)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert said == []
+
+
+def titles(page: "Page") -> list[str]:
+    return page.locator("#cards h3").all_inner_texts()
+
+
+def canvas_bytes(page: "Page") -> str:
+    """What the map looks like, after the next frame."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    seen: str = page.evaluate("() => document.getElementById('canvas').toDataURL()")
+    return seen
+
+
+def to_the_map(page: "Page") -> tuple[float, float]:
+    """Scroll to the map, wait until the page lies still, and say where the canvas is."""
+    page.evaluate("() => document.querySelector('.stage').scrollIntoView({ block: 'center' })")
+    page.wait_for_timeout(400)  # a page that has just been scrolled keeps the wheel
+    box = page.locator("#canvas").bounding_box()
+    assert box is not None
+    return box["x"], box["y"]
+
+
+def test_cards_are_drawn_in_portions(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    assert len(titles(page)) == 30
+    assert titles(page)[0] == "class 3"  # the largest first
+    assert "40 categories with 400 images" in page.locator("#count").inner_text()
+    page.locator("#more").click()
+    assert len(titles(page)) == 40
+    assert page.locator("#more").is_hidden()
+    card = page.locator('[data-category="30"]')
+    assert "Nearest known class: class" in card.inner_text()
+    assert card.locator(".thumb").count() == 10
+
+
+def test_filter_search_and_sort(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator('[data-filter="new"]').click()
+    assert len(titles(page)) == 15
+    assert all(title.startswith("new") for title in titles(page))
+    page.locator("#sort").select_option("id")
+    assert titles(page) == [f"new {i}" for i in range(1, 16)]
+    page.locator("#search").fill("NEW 1")
+    assert titles(page) == ["new 1", *(f"new {i}" for i in range(10, 16))]
+    page.locator("#search").fill("nothing like it")
+    assert titles(page) == []
+    assert page.locator("#count").inner_text() == "No category matches."
+    page.locator("#search").fill("")
+    page.locator('[data-filter="unsure"]').click()
+    unsure = page.evaluate("() => categories.filter((each) => each.unsure > 0).length")
+    assert 0 < unsure < 40
+    assert page.locator("#count").inner_text().startswith(f"{unsure} categories")
+
+
+def test_sorting_by_cohesion_and_doubt(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    orders = (("tight", "cohesion", True), ("loose", "cohesion", False), ("doubt", "confidence", False))
+    for order, figure, backwards in orders:
+        page.locator("#sort").select_option(order)
+        shown = page.evaluate(
+            "(figure) => [...document.querySelectorAll('#cards article')]"
+            ".map((card) => categories[Number(card.dataset.category)][figure])",
+            figure,
+        )
+        assert shown == sorted(shown, reverse=backwards)  # the one without any comes last and is not drawn
+
+
+def test_a_thumbnail_opens_and_shows_its_pixels(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    thumb = page.locator('[data-category="3"] .thumb').first
+    assert "blob:" in thumb.locator(".picture").evaluate("(element) => getComputedStyle(element).backgroundImage")
+    thumb.click()
+    viewer = page.locator("#viewer")
+    assert viewer.is_visible()
+    assert "photos/" in viewer.inner_text()
+    assert "class 3" in viewer.inner_text()
+    page.keyboard.press("Escape")
+    assert viewer.is_hidden()
+
+
+def test_the_map_reacts_to_the_pointer(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    left, top = to_the_map(page)
+    x, y = page.evaluate("() => theMap.places()[5]")
+    before = canvas_bytes(page)
+    page.mouse.move(left + x, top + y)
+    tip = page.locator("#tip")
+    assert tip.is_visible()
+    assert "Confidence:" in tip.inner_text()
+    assert "photos/" in tip.inner_text()
+    assert canvas_bytes(page) != before
+    page.mouse.wheel(0, -400)
+    page.wait_for_function("() => Number(document.getElementById('canvas').dataset.scale) > 1")
+    corner = page.evaluate("() => theMap.places()[0]")
+    page.mouse.down()
+    page.mouse.move(left + x + 40, top + y + 30, steps=4)
+    page.mouse.up()
+    assert page.evaluate("() => theMap.places()[0]") != corner
+    page.locator("#zoom-reset").click()
+    assert page.locator("#canvas").get_attribute("data-scale") == "1.000"
+
+
+def test_the_map_by_keyboard(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator("#canvas").focus()
+    page.keyboard.press("+")
+    assert page.locator("#canvas").get_attribute("data-scale") == "1.400"
+    before = page.evaluate("() => theMap.places()[0]")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("() => theMap.places()[0]")[0] > before[0]
+    page.keyboard.press("0")
+    assert page.locator("#canvas").get_attribute("data-scale") == "1.000"
+
+
+def test_colours_and_highlights(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    by_category = canvas_bytes(page)
+    assert page.locator("#legend button").count() == 39  # the empty one is not on the map
+    page.locator('[data-colour="status"]').click()
+    assert page.locator("#legend button").count() == 4
+    assert canvas_bytes(page) != by_category
+    page.locator('[data-category="3"] .bottom button').click()
+    assert page.locator("#canvas").get_attribute("data-lit") == "3"
+    assert page.locator('#legend [aria-pressed="true"]').inner_text().startswith("class 3")
+    lit = canvas_bytes(page)
+    assert lit != by_category
+    page.locator('#legend [data-value="3"]').click()
+    assert canvas_bytes(page) != lit
+
+
+def test_hostile_names_do_nothing(opened: Open, hostile: Path) -> None:
+    page = opened(hostile)
+    page.locator(".thumb").first.click()
+    page.keyboard.press("Escape")
+    left, top = to_the_map(page)
+    for at in range(8):
+        x, y = page.evaluate("(at) => theMap.places()[at]", at)
+        page.mouse.move(left + x, top + y)
+    page.locator("#search").fill("<script>")
+    assert titles(page) == [HOSTILE[0]]
+    assert page.evaluate("() => window.hit") is None
+    assert page.locator("img").count() == 0
+    assert page.locator("main script, dialog script, #cards b b").count() == 0
+    assert page.locator("#unreadable tbody tr").count() == 8
+
+
+def test_dark_is_dark(opened: Open, flowers: Path) -> None:
+    light, dark = (
+        opened(flowers, dark=dark).evaluate("() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g)")
+        for dark in (False, True)
+    )
+    assert min(map(int, light)) > 200
+    assert max(map(int, dark)) < 60
+
+
+@pytest.mark.parametrize("which", ["flowers", "hostile"])
+def test_a_phone_does_not_scroll_sideways(opened: Open, which: str, request: pytest.FixtureRequest) -> None:
+    page = opened(request.getfixturevalue(which), PHONE)
+    assert page.evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
+    page.locator('[data-colour="status"]').click()
+    page.locator(".thumb").first.click()
+    assert page.evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
+
+
+def test_a_tap_shows_an_image(opened: Open, flowers: Path) -> None:
+    page = opened(flowers, PHONE, touch=True)
+    left, top = to_the_map(page)
+    x, y = page.evaluate("() => theMap.places()[5]")
+    page.touchscreen.tap(left + x, top + y)
+    assert page.locator("#tip").is_visible()
+
+
+def test_printing_draws_every_card(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    assert len(titles(page)) == 40

@@ -1,0 +1,303 @@
+"""The report: what is shown, how large it is, and that names stay names."""
+
+import base64
+import hashlib
+import io
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from sample_run import HOSTILE, Noise, by_hand, sample_run
+from stores import small_store, store_of
+
+from sortal import report
+from sortal.pixels import Quarantined
+from sortal.report import charts, layout, page, records, thumbnails, words
+from sortal.report.confusion import confusion
+
+LIMIT = 20_000_000
+
+
+def data_of(html: bytes) -> dict[str, Any]:
+    """What the script of a page knows."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html.decode(), re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_typical_images_are_nearest_and_doubtful_ones_least_sure_without_a_label() -> None:
+    first, second = records.cards(by_hand(), typical=2, doubtful=1)
+    assert first.typical == [6, 2]
+    assert first.doubtful == [4]  # row 0 is labelled
+    assert first.confidence == pytest.approx((0.6 + 0.3 + 0.7) / 3)
+    assert second.typical == [1, 3]  # as near as each other: in their order
+    assert second.doubtful == [5]
+
+
+def test_an_image_is_not_shown_twice_on_a_card() -> None:
+    first, second = records.cards(by_hand(), typical=3, doubtful=5)
+    assert (first.typical, first.doubtful) == ([6, 2, 4], [])
+    assert (second.typical, second.doubtful) == ([1, 3, 7], [5])
+
+
+def test_images_of_a_known_class_elsewhere_are_marked() -> None:
+    assert np.flatnonzero(records.wrong(by_hand())).tolist() == [1, 4]
+
+
+def test_counts_sum_to_the_images() -> None:
+    run = sample_run(images=75)
+    summary = records.summary(run)
+    assert sum(summary.statuses.values()) == summary.images == 75
+    assert (summary.known_categories, summary.new_categories) == (4, 2)
+    data = data_of(report.make(run, small_store(75, 12)))
+    assert sum(category["size"] for category in data["categories"]) == 75
+    assert sorted(data["map"]["image"]) == [*range(75)]
+
+
+def test_a_category_without_images_has_a_card() -> None:
+    run = sample_run(categories=3, known=2, images=10, category=np.arange(10) % 2)
+    card = records.cards(run, typical=5, doubtful=5)[2]
+    assert (card.size, card.typical, card.doubtful, card.confidence) == (0, [], [], None)
+    assert data_of(report.make(run, small_store(10, 9)))["categories"][2]["cohesion"] is None
+
+
+def test_candidates_and_unreadable_files_are_there() -> None:
+    lost = Quarantined("gone/lost.jpg", "truncated", "only half of it")
+    run = sample_run(images=72, candidates=2, quarantine=[lost])
+    html = report.make(run, small_store(72, 12))
+    assert b"gone/lost.jpg" in html
+    assert b"only half of it" in html
+    data = data_of(html)
+    assert [data["images"]["file"][at] for at in data["groups"][1]] == [
+        f"photos/{row:05d}.jpg" for row in (1, 21, 41, 61)
+    ]
+
+
+@pytest.mark.parametrize("truth", [True, False])
+def test_accuracy_only_where_the_truth_is_known(truth: bool) -> None:
+    html = report.make(sample_run(truth=truth), small_store(72, 12)).decode()
+    assert ("93.1%" in html) == truth
+    assert ("are not known, so nothing can be said about accuracy" in html) != truth
+
+
+def test_the_same_run_gives_the_same_bytes() -> None:
+    store = small_store(72, 12)
+    assert report.make(sample_run(), store) == report.make(sample_run(), store)
+
+
+def test_progress_ends_at_the_total() -> None:
+    told: list[tuple[str, int, int]] = []
+    report.make(sample_run(), small_store(72, 12), on_progress=lambda *each: told.append(each))
+    assert [each for each in told if each[0] == page.MAP] == [(page.MAP, 0, 72), (page.MAP, 72, 72)]
+    assert told[-1] == (page.THUMBNAILS, 72, 72)
+
+
+# Names
+
+
+def test_hostile_names_are_escaped_everywhere() -> None:
+    lost = [Quarantined(name, "damaged", name) for name in HOSTILE]
+    run = sample_run(
+        categories=8,
+        known=5,
+        name=lambda number: HOSTILE[number],
+        file=lambda row: f"{HOSTILE[row % 8]}{row}",
+        quarantine=lost,
+        candidates=1,
+    )
+    about = {**run.about, "notes": HOSTILE, "command": HOSTILE[0], "images": [{"folder": HOSTILE[2], "images": 72}]}
+    html = report.make(replace(run, about=about), small_store(72, 12))
+    text = html.decode("utf-8")
+    assert "<script>window" not in text
+    assert "<img" not in text
+    assert "<b>bold" not in text
+    assert "\u2028" not in text.split('id="data"')[1]
+    assert text.count("</script>") == 2
+    names = [category["name"] for category in data_of(html)["categories"]]
+    assert names[:4] == [*HOSTILE[:4]]
+    assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\udcff bytes", HOSTILE[7]]
+    assert len(names[4]) == words.LONGEST
+
+
+def test_the_policy_allows_this_script_and_no_other() -> None:
+    text = report.make(sample_run(), small_store(72, 12)).decode()
+    script = text.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text
+    assert "default-src 'none'" in text
+    assert not re.search(r"https?://|innerHTML|\beval\b", text)
+
+
+# Thumbnails
+
+
+def test_a_picture_is_the_whole_image() -> None:
+    wide = np.zeros((50, 200, 3), dtype=np.uint8)
+    assert thumbnails.fit(wide, 100).shape == (25, 100, 3)
+    assert thumbnails.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
+
+
+def test_a_tiny_picture_is_enlarged_dot_by_dot() -> None:
+    dots = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    large = thumbnails.fit(dots, 5)
+    assert large.shape == (4, 4, 3)
+    assert (large[:2, 2:] == dots[0, 1]).all()
+
+
+def test_sheets_show_what_the_store_holds() -> None:
+    """Tiny images come back dot for dot, each at its place; a row without pixels has none."""
+    images = [np.full((3, 5, 3), value, dtype=np.uint8) for value in range(0, 250, 10)]
+    store = store_of(images)
+    store.heights[7] = store.widths[7] = 0
+    made = thumbnails.sheets(store, [*range(25)], room=10**6, cells=(32, 192))
+    assert made is not None
+    assert made.crisp
+    assert [at for at, size in enumerate(made.sizes) if size != (5, 3)] == [7]
+    sheet = np.asarray(Image.open(io.BytesIO(made.images[0])))
+    half = made.cell // 2
+    for at in (0, 6, 8, 24):
+        row, column = divmod(at, made.columns)
+        assert sheet[row * made.cell + half, column * made.cell + half].tolist() == 3 * [10 * at]
+
+
+def test_less_room_makes_smaller_pictures_and_none_at_last() -> None:
+    store, rows = Noise(60, 200), [*range(60)]
+    large, small = (thumbnails.sheets(store, rows, room=room, cells=(32, 192)) for room in (10**7, 10**5))
+    assert large is not None
+    assert small is not None
+    assert large.cell == 192
+    assert small.cell < large.cell
+    assert small.bytes <= 10**5
+    assert thumbnails.sheets(store, rows, room=1000, cells=(32, 192)) is None
+
+
+def test_a_page_without_room_for_pictures_is_still_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "CARD_ROOM", 10)
+    data = data_of(report.make(sample_run(), small_store(72, 12)))
+    assert data["sheets"] == []
+    assert len(data["categories"][0]["typical"]) == 1
+
+
+# The map
+
+
+def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
+    category = np.repeat([0, 1, 2], [500, 300, 1])
+    distance = np.linspace(1, 0, 801)
+    rows = layout.sample(category, distance, 50, seed=0)
+    assert len(set(rows.tolist())) == 50
+    assert rows[:3].tolist() == [499, 799, 800]
+    assert (layout.sample(category, distance, 50, seed=1) != rows).any()
+    assert sorted(layout.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        np.zeros((0, 4)),
+        np.ones((1, 4)),
+        np.ones((50, 4)),
+        np.ones((3, 1)),
+        np.arange(40.0).reshape(40, 1),
+        np.eye(4),
+        np.repeat(np.eye(5), 20, axis=0),
+        np.eye(10),
+    ],
+    ids=["none", "one", "identical", "one column", "a line", "few", "few that differ", "ten"],
+)
+def test_every_matrix_can_be_placed(features: NDArray[np.float64]) -> None:
+    placed = layout.place(features.astype(np.float32), seed=0)
+    assert placed.shape == (len(features), 2)
+    assert ((placed >= 0) & (placed <= layout.SPAN)).all()
+
+
+def test_few_images_lie_at_their_principal_components() -> None:
+    """Of a cross they are its arms; on a line there is only one."""
+    cross = layout.place(np.array([[-2, 0], [2, 0], [0, 1], [0, -1]], dtype=np.float32), seed=0)
+    assert cross.tolist() == [[0, 5000], [9999, 5000], [5000, 9999], [5000, 0]]
+    line = layout.place(np.array([[0, 0], [1, 1], [4, 4]], dtype=np.float32), seed=0)
+    assert line.tolist() == [[0, 5000], [2500, 5000], [9999, 5000]]
+
+
+def test_clusters_stay_together() -> None:
+    generator = np.random.default_rng(0)
+    centres = np.repeat(np.eye(3) * 5, 30, axis=0)
+    placed = layout.place((centres + generator.normal(0, 0.1, (90, 3))).astype(np.float32), seed=0)
+    far = np.linalg.norm(placed[:, None] - placed[None], axis=2)
+    same = np.repeat([0, 1, 2], 30)[:, None] == np.repeat([0, 1, 2], 30)
+    assert far[same].max() < far[~same].min()
+
+
+# Charts and tables
+
+
+def test_the_k_curve_has_a_log_axis() -> None:
+    curve = [{"k": k, "score": 0.5, "each": [0.4, 0.6]} for k in (10, 100, 1000)]
+    chart = charts.k_curve({"k": 100, "estimated": True, "interval": [90, 120], "curve": curve})
+    assert chart is not None
+    left, middle, right = (point.x for point in chart.points)
+    assert middle - left == pytest.approx(right - middle, abs=0.11)
+    assert chart.rules[0].x == middle
+    assert chart.bars[0].x < middle < chart.bars[0].x + chart.bars[0].width
+    assert charts.k_curve({"k": 5, "estimated": False, "interval": None, "curve": []}) is None
+
+
+def test_a_curve_of_one_point_can_be_drawn() -> None:
+    chart = charts.k_curve({"k": 7, "interval": None, "curve": [{"k": 7, "score": 0.5, "each": []}]})
+    assert chart is not None
+    assert [tick.text for tick in chart.x_ticks] == ["7"]
+
+
+def test_the_histogram_counts_every_image() -> None:
+    chart = charts.histogram(np.array([0.0, 0.1, 0.49, 0.5, 1.0, 1.0]), 0.5)
+    assert chart is not None
+    assert sum(int(bar.text.split()[0]) for bar in chart.bars) == 6
+    assert [bar.style for bar in chart.bars].count("unsure") == 10
+
+
+def test_confusion_by_hand() -> None:
+    run = sample_run(categories=3, known=2, images=9)
+    made = confusion([("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)], run.categories)
+    assert made is not None
+    assert made.columns == ["class 0", "class 1", "new categories"]
+    assert [[cell.count for cell in line.cells] for line in made.lines] == [[6, 0, 2], [1, 3, 0]]
+    assert [(each.truth, each.category, each.count, each.share) for each in made.mistakes] == [
+        ("class 0", "new 1", 2, 0.25),
+        ("class 1", "class 0", 1, 0.25),
+    ]
+    assert confusion([], run.categories) is None
+
+
+def test_many_classes_make_a_list_instead_of_a_table() -> None:
+    run = sample_run(categories=40, known=35, images=80)
+    made = confusion([(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
+    assert made is not None
+    assert made.lines == []
+    assert (made.mistakes[0].truth, made.mistakes[0].count) == ("class 34", 35)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.04, "0.0 s"), (9.96, "10.0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (7265.0, "2 h 1 min")]
+)
+def test_times(value: float, text: str) -> None:
+    assert words.seconds(value) == text
+
+
+def test_a_thousand_categories_of_a_hundred_thousand_noisy_images_are_below_20_mb() -> None:
+    run = sample_run(categories=1000, known=600, images=100_000, d=16, file=lambda row: f"{row:06d}/{'long ' * 50}.jpg")
+    html = report.make(run, Noise(100_000, 64))
+    assert 5_000_000 < len(html) < LIMIT
+    assert f"{layout.POINTS:,} of 100,000 images" in html.decode()
+    assert "sampled" in html.decode()
+    data = data_of(html)
+    assert sum(category["size"] for category in data["categories"]) == 100_000
+    assert all(category["typical"] and category["doubtful"] for category in data["categories"])
+    shown = [data["images"]["category"][at] for at in data["map"]["image"]]
+    assert set(shown) == {*range(1000)}
+    assert len(shown) == layout.POINTS

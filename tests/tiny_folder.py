@@ -1,0 +1,107 @@
+"""A small planted image set: classes that differ in colour and pattern, as files or as arrays."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from sortal.images import ImageSet, image_set
+
+SIDE = 24
+OLD, NEW = ("ash", "beech", "cedar"), ("elm", "fir", "holly")
+CLASSES = OLD + NEW
+EACH, LABELLED = 20, 14  # images of a class; those of an old one that have a label
+TABLE = "labels.csv"
+# Two colours, and how many stripes across and down
+LOOKS = {
+    "ash": ((220, 40, 40), (120, 10, 10), 4, 0),
+    "beech": ((40, 200, 60), (10, 90, 20), 0, 4),
+    "cedar": ((50, 70, 220), (10, 20, 110), 3, 3),
+    "elm": ((230, 220, 60), (130, 120, 10), 0, 2),
+    "fir": ((60, 210, 220), (10, 110, 120), 2, 0),
+    "holly": ((220, 60, 210), (110, 10, 100), 6, 6),
+    "oak": ((245, 245, 245), (5, 5, 5), 12, 1),  # of no folder: what was never seen
+}
+
+
+def picture(name: str, number: int, *, side: int = SIDE) -> NDArray[np.uint8]:
+    """One image of a class, (side, side, 3); the same every time."""
+    light, dark, across, down = LOOKS[name]
+    generator = np.random.default_rng([sorted(LOOKS).index(name), number])
+    y, x = np.mgrid[0:side, 0:side] / side
+    shift = generator.uniform(0, 1)
+    wave = (np.sin(2 * np.pi * (across * x + down * y + shift)) + 1) / 2
+    colours = wave[..., None] * np.array(light) + (1 - wave[..., None]) * np.array(dark)
+    noisy = colours + generator.normal(0, 12, (side, side, 3)) + generator.normal(0, 6, 3)
+    return np.clip(noisy, 0, 255).astype(np.uint8)
+
+
+def noise(number: int, *, side: int = SIDE) -> NDArray[np.uint8]:
+    """An image of nothing, each in a tint of its own."""
+    generator = np.random.default_rng([99, number])
+    flat = generator.integers(0, 256, (side, side, 3)) * generator.uniform(0.2, 1, 3)
+    return flat.astype(np.uint8)
+
+
+def save(path: Path, pixels: NDArray[np.uint8]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def planted(each: int = EACH, labelled: int = LABELLED, *, old: Iterable[str] = OLD) -> dict[str, str]:
+    """File names in a folder, and the true class of each: labelled ones in the folder of their class."""
+    known = set(old)
+    files = {}
+    for number in range(each):
+        for at, name in enumerate(CLASSES):
+            has_label = name in known and number < labelled
+            file = f"{name}/{number}.png" if has_label else f"unlabelled/{at * each + number:03}.png"
+            files[file] = f"{name} {number}"
+    return files
+
+
+def write(folder: Path, files: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Write images (by default those of `planted`); the true class of each file."""
+    files = planted() if files is None else files
+    for file, what in files.items():
+        name, _, number = what.partition(" ")
+        save(folder / file, picture(name, int(number)))
+    return {file: what.partition(" ")[0] for file, what in files.items()}
+
+
+def label_of(file: str) -> str | None:
+    folder = file.partition("/")[0]
+    return None if folder == "unlabelled" else folder
+
+
+def write_table(
+    path: Path, files: Sequence[str], labels: Sequence[str | None], truth: Sequence[str | None] | None = None
+) -> Path:
+    """A table of labels, row by row."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file_name", "label", *(["truth"] if truth is not None else [])])
+        columns = [files, labels, *([truth] if truth is not None else [])]
+        writer.writerows([cell or "" for cell in row] for row in zip(*columns, strict=True))
+    return path
+
+
+def as_array() -> ImageSet:
+    """The planted images as rows of an array, with their truth."""
+    files = planted()
+    truth = [what.partition(" ")[0] for what in files.values()]
+    pixels = np.stack([picture(name, int(what.partition(" ")[2])) for name, what in zip(truth, files.values(), strict=True)])
+    return image_set([*files], pixels=pixels, labels=[label_of(file) for file in files], truth=truth)
+
+
+def break_some(folder: Path, files: Sequence[str]) -> None:
+    """Make files unreadable: cut off, empty, or text under the name of an image, in turn."""
+    for at, file in enumerate(files):
+        path = folder / file
+        path.write_bytes((path.read_bytes()[:60], b"", b"this is no image\n")[at % 3])
