@@ -597,3 +597,9 @@ def test_rows_that_spreadsheets_leave_empty_are_none(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("file_name,label\na.jpg,cat\n,\n\n,\n")
     assert list(tables.read(path).file_name) == ["a.jpg"]
+
+
+def test_a_label_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(InputError, match=r"A label must be text that can be written as UTF-8, got '\\ud800'\."):
+        tables.as_name("\ud800")
+    assert tables.as_name("\udcff") == "\udcff"  # a byte that is no UTF-8, as file systems have them

@@ -91,6 +91,10 @@ def as_name(label: object) -> str | None:
         if not isinstance(label, Integral | Decimal) and float(label).is_integer():
             label = int(float(label))  # a column of whole numbers with gaps becomes one of floats in a data frame
     name = normalize("NFC", str(label).strip())
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InputError(f"A label must be text that can be written as UTF-8, got {quoted(name, 100)}.") from None
     return None if name in ("", "-1", "-1.0") else name
 
 

@@ -6,8 +6,7 @@ from typing import Any
 from sortal.export.images import place
 from sortal.export.job import Job, Row
 from sortal.export.names import Names
-from sortal.export.tables import csv_bytes
-from sortal.run import UNSURE
+from sortal.run import UNSURE, table
 from sortal.segments import write_atomically
 
 INDEX = "index.csv"
@@ -32,5 +31,5 @@ def write(job: Job) -> Sequence[str]:
         "status": [row.status for row, _ in placed],
         "confidence": [row.confidence for row, _ in placed],
     }
-    write_atomically(job.out / INDEX, csv_bytes(index))
+    write_atomically(job.out / INDEX, table([*index.items()]))
     return missing

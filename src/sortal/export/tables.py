@@ -1,19 +1,18 @@
 """One table: a row an image."""
 
-import csv as csvlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sortal.errors import InputError
 from sortal.export.job import Job
 from sortal.export.names import plain
-from sortal.run import safe_cell
+from sortal.run import table
 from sortal.segments import write_atomically
 
 
 def csv(job: Job) -> Sequence[str]:
-    write_atomically(job.out, csv_bytes(_columns(job)))
+    write_atomically(job.out, table([*_columns(job).items()]))
     job.on_progress("Exporting", len(job.rows), len(job.rows))
     return ()
 
@@ -37,15 +36,6 @@ def parquet(job: Job) -> Sequence[str]:
     write_atomically(job.out, buffer.getvalue())
     job.on_progress("Exporting", len(job.rows), len(job.rows))
     return ()
-
-
-def csv_bytes(columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """As the tables of a run: what a spreadsheet would take for a formula gets a ' in front."""
-    text = io.StringIO()
-    writer = csvlib.writer(text, lineterminator="\n", quoting=csvlib.QUOTE_NONNUMERIC)
-    writer.writerow(columns)
-    writer.writerows([safe_cell(value) for value in row] for row in zip(*columns.values(), strict=True))
-    return text.getvalue().encode("utf-8", "surrogateescape")
 
 
 def _columns(job: Job) -> dict[str, list[Any]]:
