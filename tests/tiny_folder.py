@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from sortal.images import ImageSet, image_set
+from sortal.pipeline import discover
+from sortal.run import Run
 
 SIDE = 24
 OLD, NEW = ("ash", "beech", "cedar"), ("elm", "fir", "holly")
@@ -96,7 +102,8 @@ def as_array() -> ImageSet:
     """The planted images as rows of an array, with their truth."""
     files = planted()
     truth = [what.partition(" ")[0] for what in files.values()]
-    pixels = np.stack([picture(name, int(what.partition(" ")[2])) for name, what in zip(truth, files.values(), strict=True)])
+    numbers = [int(what.partition(" ")[2]) for what in files.values()]
+    pixels = np.stack([picture(name, number) for name, number in zip(truth, numbers, strict=True)])
     return image_set([*files], pixels=pixels, labels=[label_of(file) for file in files], truth=truth)
 
 
@@ -105,3 +112,55 @@ def break_some(folder: Path, files: Sequence[str]) -> None:
     for at, file in enumerate(files):
         path = folder / file
         path.write_bytes((path.read_bytes()[:60], b"", b"this is no image\n")[at % 3])
+
+
+# Runs
+
+SETTINGS: dict[str, Any] = {
+    "k": 6,
+    "backbone": "convnet",
+    "epochs": 2,
+    "n_init": 3,
+    "k_max": 12,
+    "held_out": 0.5,
+    "device": "cpu",
+    "workers": 1,
+}
+PAGE = b"<!doctype html>"
+
+
+def sort(images: Any, out: Path, **changes: Any) -> Run:
+    """A run that takes a second."""
+    return discover(images, out=out, **{**SETTINGS, **changes})
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    """Without the report, which takes longer than all the rest, and without waiting for the disk."""
+    with patch("sortal.report.make", lambda *_, **__: PAGE), patch("os.fsync", lambda fd: None):
+        yield
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a table, as anybody reads them."""
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        return list(csv.DictReader(file))
+
+
+def strict_json(path: Path) -> Any:
+    """What a JSON file says, which must be JSON to everybody: NaN and Infinity are not."""
+
+    def refuse(word: str) -> NoReturn:
+        raise AssertionError(f"{path.name} holds {word}")
+
+    return json.loads(path.read_text(encoding="utf-8"), parse_constant=refuse)
+
+
+def contents(folder: Path, *, but: Iterable[str] = ("cache", ".lock")) -> dict[str, bytes]:
+    """Every file of a folder, but for some."""
+    left_out = set(but)
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] not in left_out
+    }

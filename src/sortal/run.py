@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from html import escape
 from math import isfinite
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images import ImageSet, image_set
+from sortal.lock import alone
 from sortal.pixels import Quarantined
 from sortal.segments import write_atomically
 
@@ -239,19 +241,21 @@ def load(folder: str | os.PathLike[str]) -> Run:
             metrics=_read_json(place / METRICS) if (place / METRICS).exists() else None,
             features=np.load(place / FEATURES, mmap_mode="r", allow_pickle=False),
             centres=np.load(place / CENTRES, allow_pickle=False),
-            quarantine=tuple(Quarantined(*row) for row in zip(*_read_csv(place / QUARANTINE).values(), strict=True)),
+            quarantine=_read_quarantine(_read_csv(place / QUARANTINE)),
             candidates=_read_candidates(place / CANDIDATES),
         )
-    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+    except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AssertionError, csv.Error) as error:
         raise InputError(
-            f"The run in {str(folder)!r} is damaged: {str(error) or type(error).__name__}. "
+            f"The run in {str(folder)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
             "Give the command that made it again."
         ) from error
 
 
 def peek(folder: Path) -> dict[str, Any] | None:
     """What run.json says, or nothing where there is no finished run. Writing that a kill broke off is ended first."""
-    _finish(folder)
+    if (folder / NEXT).is_dir():
+        with suppress(InputError), alone(folder):  # where a process is at work, it ends it by itself
+            _finish(folder)
     try:
         about = _read_json(folder / RUN)
     except (OSError, ValueError):
@@ -374,7 +378,11 @@ def table(columns: Sequence[tuple[str, Column]]) -> bytes:
 
 def _read_csv(path: Path) -> dict[str, list[str]]:
     text = path.read_bytes().decode("utf-8", "surrogateescape")
-    header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    limit = csv.field_size_limit(max(len(text), 1))  # else a cell of long names could be written but not read
+    try:
+        header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    finally:
+        csv.field_size_limit(limit)
     cells = [[cell[1:] if cell.startswith("'") else cell for cell in row] for row in rows]
     return {name: [row[at] for row in cells] for at, name in enumerate(header)}
 
@@ -415,6 +423,10 @@ def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]
         )
         for row in (dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True))
     )
+
+
+def _read_quarantine(table: Mapping[str, Sequence[Any]]) -> tuple[Quarantined, ...]:
+    return tuple(map(Quarantined, table["file"], table["reason"], table["detail"]))
 
 
 def _read_candidates(path: Path) -> tuple[Candidate, ...]:
