@@ -1,13 +1,61 @@
-import dataclasses
+"""The demo: digits as files, sorted as anybody's images are, beside k-means on their pixels."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.datasets
+import tiny_folder
+from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 from sortal import demo
 from sortal.datasets import digits
+from sortal.demo import DemoResult
 from sortal.errors import InputError
+from sortal.kmeans import SemiSupervisedKMeans
+from sortal.metrics import Accuracy, accuracy
+from sortal.reading import read_images
+from sortal.run import load
+
+FEW = 300  # digits, where the figures do not matter
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Few digits, and no report."""
+    grey, numbers = load_digits(return_X_y=True)
+    monkeypatch.setattr(sklearn.datasets, "load_digits", lambda *, return_X_y: (grey[:FEW], numbers[:FEW]))  # noqa: N803
+    with tiny_folder.quickly():
+        yield
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
+    """All digits, learned for a quarter of the time."""
+    with tiny_folder.quickly():
+        return demo.run(tmp_path_factory.mktemp("demo") / "run", k=10, epochs=10)
+
+
+def run(out: Path, **changes: Any) -> DemoResult:
+    return demo.run(out, **{"k": 8, "epochs": 0, **changes})
+
+
+def grey_rows(folder: Path) -> NDArray[np.float64]:
+    """The digits in the order of the files, from scikit-learn: of each class in turn, whatever the files hold."""
+    grey, _ = load_digits(return_X_y=True)
+    mixed = np.random.RandomState(0).permutation(len(grey))
+    rows: NDArray[np.float64] = np.rint(grey[mixed] * 255 / 16)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def all_of(found: Accuracy) -> float:
+    assert found.all is not None
+    return found.all
 
 
 def test_the_pixels_are_those_of_the_digits(tmp_path: Path) -> None:
@@ -23,61 +71,140 @@ def test_the_pixels_are_those_of_the_digits(tmp_path: Path) -> None:
     np.testing.assert_allclose(x, known[nearest], atol=0.005)  # 0..16 became 0..255, rounded
 
 
-def test_learned_features_find_more_digits_than_pixels() -> None:
-    """On pixels labels hardly help: both land near 75 %, where chance is about 10 %. Learning for a while does."""
-    result = demo.run(epochs=12)
-    assert (result.n_labelled, result.n_unlabelled) == (450, 1347)
-    assert (result.k, result.k_true, result.k_estimated) == (10, 10, False)
-    for found in (result.plain, result.semi_supervised):
-        assert found.all is not None
-        assert 0.7 < found.all < 0.85
-    assert result.learned is not None
-    assert result.learned.all is not None
-    assert result.learned.all > 0.85
-    assert result.learned.old is not None
-    assert result.learned.old > 0.9
+def test_learning_finds_more_digits_than_k_means_on_pixels(learned: DemoResult) -> None:
+    """On pixels labels hardly help: both land near 80 %, where chance is about 10 %. Learning for a while does."""
+    assert 0.7 < all_of(learned.plain) < 0.85
+    assert 0.7 < all_of(learned.semi_supervised) < 0.85
+    assert all_of(learned.discovered) > all_of(learned.semi_supervised) + 0.03
+    assert learned.discovered.old is not None
+    assert learned.discovered.old > 0.9
 
 
-def test_one_seed_one_result() -> None:
-    def run(seed: int) -> demo.DemoResult:
-        return dataclasses.replace(demo.run(epochs=1, n_init=1, seed=seed), seconds=0.0)
-
-    assert run(1) == run(1)
-    assert run(1) != run(2)
-
-
-def test_old_is_not_defined_when_every_old_image_is_labelled() -> None:
-    result = demo.run(labelled=1.0, epochs=1, n_init=1)
-    assert result.n_labelled == 901
-    for accuracy in (result.plain, result.semi_supervised, result.learned):
-        assert accuracy is not None
-        assert accuracy.old is None
-        assert accuracy.all == accuracy.new
+def test_what_is_compared(learned: DemoResult) -> None:
+    """All on the same unlabelled images, for the same k; k-means on pixels with all labels, worked out here again."""
+    images = read_images(learned.run.folder / "images", labels=learned.run.folder / "images" / "labels.csv")
+    assert (images.labelled.sum(), images.unlabelled.sum()) == (450, 1347)
+    x = grey_rows(learned.run.folder)
+    for labels, found in ((None, learned.plain), (np.asarray(images.labels), learned.semi_supervised)):
+        clusters = SemiSupervisedKMeans(10, n_init=100, random_state=0).fit(x.astype(np.float32), labels).labels_
+        hidden = images.unlabelled
+        assert found == accuracy(images.truth[hidden], clusters[hidden], old=range(5))
+    metrics = json.loads((learned.run.folder / "metrics.json").read_text())
+    assert metrics["images"] == 1347
+    assert asdict(learned.discovered) == metrics["accuracy"]
+    assert (learned.k_true, learned.run.k["k"], learned.run.k["estimated"]) == (10, 10, False)
 
 
-def test_k_can_be_estimated() -> None:
-    steps: list[str] = []
-    result = demo.run(k="auto", epochs=0, n_init=1, on_progress=lambda what, done, total: steps.append(what))
-    assert result.k_estimated
-    assert result.learned is None
-    assert 5 <= result.k <= demo.K_MAX
-    assert steps[:2] == ["Writing and reading images", "Estimating the number of classes"]
-    assert all(step.startswith("Estimating the number of classes: ") for step in steps[2:-2])
-    assert steps[-2:] == ["Clustering without labels", "Clustering with labels"]
+def test_it_is_a_run_like_any_other(learned: DemoResult) -> None:
+    found = load(learned.run.folder)
+    assert found.assignments.files == tuple(f"{number:04d}.png" for number in range(1797))
+    assert found.assignments.labels.count(None) == 1347
+    assert [category.name for category in found.categories][:5] == ["0", "1", "2", "3", "4"]
+    assert [category.kind for category in found.categories] == ["known"] * 5 + ["new"] * 5
+    assert found.about["settings"] | {"backbone": "convnet", "epochs": 10, "k": 10} == found.about["settings"]
+    assert all(Path(path).parent == learned.run.folder / "images" for path in found.paths())
 
 
-def test_k_below_the_labelled_classes_is_refused() -> None:
-    with pytest.raises(InputError, match=r"k must be from 5 .* to 1797 .*, got 4\."):
-        demo.run(k=4, epochs=0, n_init=1)
+def test_as_json(learned: DemoResult) -> None:
+    found = json.loads(json.dumps(learned.to_json(), allow_nan=False))
+    kinds = {"plain": learned.plain, "semi_supervised": learned.semi_supervised, "discovered": learned.discovered}
+    assert found["accuracy"] == {name: asdict(of) for name, of in kinds.items()}
+    assert (found["images"], found["k"]["k"], found["k_true"]) == (1797, 10, 10)
+    assert found["report"] == str(learned.run.folder / "report.html")
+    assert found["seconds"] == learned.seconds > 0
 
 
-def test_epochs_below_0_are_refused() -> None:
-    with pytest.raises(InputError, match=r"epochs must be at least 0, got -1\."):
-        demo.run(epochs=-1)
+@pytest.mark.usefixtures("quick")
+def test_a_second_call_takes_the_images_that_are_there(tmp_path: Path) -> None:
+    first = run(tmp_path / "run")
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "images").iterdir()}
+    assert len(kept) == FEW + 1
+    again = run(tmp_path / "run")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "images").iterdir()} == kept
+    for name in ("plain", "semi_supervised", "discovered"):
+        assert getattr(first, name) == getattr(again, name)
+    other = run(tmp_path / "run", k=9)
+    assert (len(other.run.categories), len(again.run.categories)) == (9, 8)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "images").iterdir()} == kept
 
 
-def test_progress_of_learning_has_a_total() -> None:
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("changes", [{"labelled": 0.25}, {"seed": 1}])
+def test_images_with_other_labels_are_not_taken(changes: dict[str, Any], tmp_path: Path) -> None:
+    run(tmp_path / "run")
+    before = tiny_folder.contents(tmp_path)
+    with pytest.raises(InputError, match=r"must have the labels that are asked for .* Choose another folder \(--out\)"):
+        run(tmp_path / "run", **changes)
+    assert tiny_folder.contents(tmp_path) == before
+    other = run(tmp_path / "other", **changes)
+    table = (tmp_path / "other" / "images" / "labels.csv").read_text()
+    assert table != (tmp_path / "run" / "images" / "labels.csv").read_text()
+    assert other.run.about["settings"]["seed"] == changes.get("seed", 0)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").touch()
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=r"must be a new or empty folder .* which holds 'letter\.txt'"):
+        run(tmp_path / "mine")
+    with pytest.raises(InputError, match=r"must be a folder, got .*file'"):
+        run(tmp_path / "file")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("quick")
+def test_one_seed_one_result(tmp_path: Path) -> None:
+    def found(name: str, seed: int) -> dict[str, Any]:
+        result = run(tmp_path / name, epochs=1, seed=seed)
+        return {**result.to_json(), "folder": "", "report": "", "seconds": 0.0}
+
+    assert found("one", 1) == found("again", 1)
+    assert found("one", 1) != found("other", 2)
+
+
+@pytest.mark.usefixtures("quick")
+def test_old_is_not_defined_when_every_old_image_is_labelled(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", labelled=1.0)
+    for found in (result.plain, result.semi_supervised, result.discovered):
+        assert found.old is None
+        assert found.all == found.new
+
+
+@pytest.mark.usefixtures("quick")
+def test_k_can_be_estimated(tmp_path: Path) -> None:
+    result = run(tmp_path / "run", k="auto")
+    assert result.run.k["estimated"]
+    assert 5 <= result.run.k["k"] == len(result.run.categories) <= demo.K_MAX
+    assert max(tried["k"] for tried in result.run.k["curve"]) <= demo.K_MAX
+
+
+@pytest.mark.usefixtures("quick")
+def test_progress_and_notes_are_told(tmp_path: Path) -> None:
     seen: list[tuple[str, int, int]] = []
-    demo.run(epochs=1, n_init=1, on_progress=lambda *at: seen.append(at))
-    learning = [(done, total) for what, done, total in seen if what == "Learning"]
-    assert learning == [(i + 1, 14) for i in range(14)]  # 1,797 images in batches of 128
+    notes: list[str] = []
+    run(tmp_path / "run", epochs=1, on_progress=lambda *at: seen.append(at), on_note=notes.append)
+    steps = list(dict.fromkeys(what for what, _, _ in seen))
+    assert (steps[0], steps[-1]) == ("Writing images", "Clustering pixels")
+    assert [step.partition("]")[0] for step in steps[1:-1]] == sorted(step.partition("]")[0] for step in steps[1:-1])
+    learning = [(done, total) for what, done, total in seen if what.endswith(" Learning") and total]
+    assert learning == [(number + 1, 2) for number in range(2)]  # 300 images in batches of 128
+    assert notes == load(tmp_path / "run").about["notes"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": 4}, r"k must be from 5 .the labelled classes. to \d+ .*, got 4\."),
+        ({"epochs": -1}, r"epochs must be a whole number of at least 0 or 'auto', got -1\."),
+        ({"labelled": 0}, r"labelled must be above 0 and at most 1, got 0\."),
+        ({"device": "abacus"}, r"device must be 'auto', 'cpu', .*, got 'abacus'\."),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "run", **changes)
+    assert not (tmp_path / "run" / "report.html").exists()

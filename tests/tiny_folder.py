@@ -31,7 +31,7 @@ LOOKS = {
     "elm": ((230, 220, 60), (130, 120, 10), 0, 2),
     "fir": ((60, 210, 220), (10, 110, 120), 2, 0),
     "holly": ((220, 60, 210), (110, 10, 100), 6, 6),
-    "oak": ((245, 245, 245), (5, 5, 5), 12, 1),  # of no folder: what was never seen
+    "oak": ((250, 250, 250), (230, 230, 230), 3, 2),  # of no folder: what was never seen
 }
 
 
@@ -44,7 +44,8 @@ def picture(name: str, number: int, *, side: int = SIDE) -> NDArray[np.uint8]:
     wave = (np.sin(2 * np.pi * (across * x + down * y + shift)) + 1) / 2
     colours = wave[..., None] * np.array(light) + (1 - wave[..., None]) * np.array(dark)
     noisy = colours + generator.normal(0, 12, (side, side, 3)) + generator.normal(0, 6, 3)
-    return np.clip(noisy, 0, 255).astype(np.uint8)
+    clipped: NDArray[np.uint8] = np.clip(noisy, 0, 255).astype(np.uint8)
+    return clipped
 
 
 def noise(number: int, *, side: int = SIDE) -> NDArray[np.uint8]:

@@ -46,6 +46,7 @@ STEPS, STEPS_ON_GPU = 4, 12  # of learning that are tried
 ROWS, ROWS_ON_GPU = 2000, 20_000  # that are clustered
 RESTARTS, RESTARTS_OF_K = 2, 10  # of k-means that are tried, and those of each k that estimate_k tries
 COMPARED, PLACED = 4096, 400  # rows that near-duplicates are looked for among, and that are put on a map
+PICTURED = 16  # images that thumbnails are made of
 TABLES = 512  # bytes of an image in all tables and lists of a run
 RESTART = 50  # bytes of an image in a restart of k-means
 PAGE = 200  # bytes of an image in the report, beside its thumbnail
@@ -305,7 +306,7 @@ def _notes(job: Job, training: Training, found: Plan, trial: Trial, said: list[s
         said.append(f"The disk does not suffice: {needs} are needed, {has} are free. Choose another folder (--out).")
     if found.memory - trial.base > tokens.free_memory():
         needs, has = for_people(found.memory - trial.base, tokens.free_memory())
-        said.append(f"Memory may not suffice: {needs} more are needed, {has} are free.")
+        said.append(f"Memory may not suffice: {needs} more are needed, {has} are free. Take a smaller backbone.")
     if job.cache.is_dir() and any(job.cache.iterdir()):
         said.append("All of this is from scratch: what an earlier run left in the folder will be used, and saves time.")
     return said
@@ -318,9 +319,9 @@ def _try(
     job: Job, method: Contrastive, training: Training, known: int, k: int, folder: Path, tell: workers.Progress
 ) -> Trial:
     tell("Trying how fast images are read", 0, 4)
-    sample, store, read = _reading(job, method.backbone, folder)
+    images, store, read = _reading(job, method.backbone, folder)
     tell("Trying how fast features are learned", 1, 4)
-    learned = _learning(job, method, training, sample, folder)
+    learned = _learning(job, method, training, images, folder)
     tell("Trying how fast images are clustered", 2, 4)
     clustered = _clustering(job, method.backbone.spec.width, known, k)
     tell("Trying how fast the report is drawn", 3, 4)
@@ -375,8 +376,8 @@ def _reading(job: Job, backbone: Backbone, folder: Path) -> tuple[ImageSet, Pixe
 def _comparing(n: int) -> float:
     """Seconds that looking for near-duplicates takes, which grow with the square of n."""
     rows = min(n, COMPARED)
-    thumbnails = np.random.default_rng(0).integers(0, 256, (rows, near.LENGTH), dtype=np.uint8)
-    return _timed(lambda: near.leaders(thumbnails)) * (n / rows) ** 2 if n <= near.MOST else 0.0
+    looks = np.random.default_rng(0).integers(0, 256, (rows, near.LENGTH), dtype=np.uint8)
+    return _timed(lambda: near.leaders(looks)) * (n / rows) ** 2 if n <= near.MOST else 0.0
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -390,10 +391,12 @@ def _learning(job: Job, method: Contrastive, training: Training, images: ImageSe
     if not job.on_gpu:
         images = images.select(np.arange(len(images)) % 2 == 0)
     backbone, base = method.backbone, _peak()
-    store = _packed(job, images, backbone, folder)
+    store, first = (
+        _packed(job, some, backbone, folder) for some in (images, images.select(np.arange(len(images)) < 2))
+    )
     options: Any = {"normalise": True, "device": job.device, "precision": training.precision}
-    for _ in range(2 if job.on_gpu else 1):  # the first time, a GPU has to be started
-        features = _timed(lambda: extract(backbone, store, **options)) / len(images)
+    started = _timed(lambda: extract(backbone, first, **options))
+    features = Pace(fixed=started, each=_timed(lambda: extract(backbone, store, **options)) / len(images))
     peak, in_trunk, learned = _peak(), len(images), Learning()
     if training.epochs:
         watch = _Watch(choose_device(job.device, None))
@@ -404,8 +407,7 @@ def _learning(job: Job, method: Contrastive, training: Training, images: ImageSe
     # A run has more views in its trunk at once, and others that are being cut meanwhile.
     cut = AHEAD * tokens.PIECE * 3 * backbone.spec.image_size**2
     working = (peak - base) * max(1.0, tokens.PIECE / in_trunk) + _peak() - peak + cut
-    pace_of_features = Pace(fixed=0.0, each=features)
-    return {"features": pace_of_features, "learning": learned, "base": base, "working": round(working)}
+    return {"features": features, "learning": learned, "base": base, "working": round(working)}
 
 
 def _steps(
@@ -445,7 +447,7 @@ def _clustering(job: Job, width: int, known: int, k: int) -> dict[str, Any]:
 
 def _drawing(store: PixelStore, n: int, width: int, k: int) -> dict[str, Any]:
     """Seconds that the report takes, and bytes."""
-    shown, few, rows = min(n, layout.POINTS), min(n, PLACED), list(range(len(store)))
+    shown, few, rows = min(n, layout.POINTS), min(n, PLACED), list(range(min(len(store), PICTURED)))
     x = _random(few, width)
     seconds = _timed(lambda: layout.place(x[:20], seed=0))  # which first loads what it needs
     seconds += _timed(lambda: layout.place(x, seed=0)) * shown * log(shown + 1) / (few * log(few + 1))
@@ -456,7 +458,7 @@ def _drawing(store: PixelStore, n: int, width: int, k: int) -> dict[str, Any]:
     ):
         began = perf_counter()
         sheets = thumbnails.sheets(store, rows, room=room, cells=cells)
-        seconds += (perf_counter() - began) * count / len(rows)
+        seconds += (perf_counter() - began) * count / (2 * len(rows))  # each is made twice, first to see its size
         size += min(room, sheets.bytes * count / len(rows)) if sheets else room
     return {"report": seconds, "page": min(round(size * 4 / 3) + PAGE * shown, page.LIMIT)}  # base64: 4 bytes of 3
 

@@ -1,7 +1,7 @@
 """What is shown to people: results as text, and a bar while they wait."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sortal.space import for_people
+
 if TYPE_CHECKING:
     from sortal.check import ClassCount, Duplicates, Health
     from sortal.demo import DemoResult
     from sortal.export import Exported
     from sortal.pixels import Quarantined
+    from sortal.plan import Plan
     from sortal.prediction import Prediction
     from sortal.run import Category, Run
 
@@ -80,6 +83,46 @@ def _categories(categories: "Sequence[Category]") -> None:
         sums = (sum(getattr(each, name) for each in rest) for name in ("size", "labelled", "unsure"))
         table.add_row(f"… {len(rest):,} more categories", "", *(f"{number:,}" for number in sums), "")
     _console().print(table)
+
+
+def plan(planned: "Plan") -> None:
+    """What a run would do, what it takes, and how long."""
+    p = planned
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in (
+        ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
+        ("held out", f"{p.held_out:,} labelled images, to calibrate confidence on"),
+        ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
+        ("backbone", f"{p.backbone}, {p.weights}"),
+        ("learning", _learning(p)),
+        ("device", p.device),
+        ("memory", f"about {for_people(p.memory)[0]}"),
+        ("disk", f"about {for_people(p.disk)[0]}; {for_people(p.free_disk)[0]} are free"),
+        ("time", f"about {_duration(sum(p.seconds.values()))}: {_stages(p.seconds)}"),
+    ):
+        table.add_row(name, plain(value))
+    _console().print(table)
+    for text in p.notes:
+        _line(f"\n{plain(text)}")
+    _files("Of the sample that was tried, these cannot be read", p.unreadable_sample)
+
+
+def _learning(p: "Plan") -> str:
+    if p.method == "kmeans" or not p.epochs:
+        return "none"
+    kept = "new views in every epoch" if p.views is None else f"{p.views} views of an image kept"
+    where = f"; {p.tokens}" if p.tokens is not None else ""
+    return f"{p.epochs} epochs, {kept}{where}"
+
+
+def _stages(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_duration(each)}" for name, each in seconds.items() if each >= 0.5)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def prediction(found: "Prediction") -> list[str]:

@@ -236,14 +236,14 @@ def _date(iso: str) -> str:
 def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
     """What the script of the page knows of the images of these rows, a list for each column."""
     a, marked = run.assignments, wrong(run)
-    at = {name: number for number, name in enumerate(STATUSES)}
+    at = {status: code for code, status in enumerate(STATUSES)}
     return {
         "file": [readable(a.files[row]) for row in rows],
         "category": a.category[rows].tolist(),
         "next": a.next_category[rows].tolist(),
         "status": [at[status] for status in a.status[rows].tolist()],
         "confidence": [number(value) for value in a.confidence[rows].tolist()],
-        "truth": [None if (name := a.truth[row]) is None else readable(name) for row in rows],
+        "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(marked[rows]).tolist(),
     }
 

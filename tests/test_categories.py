@@ -1,0 +1,126 @@
+"""Categories from points in the plane: sizes, cosines and neighbours by hand, and names that nobody has yet."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sortal.categories import TYPICAL, describe, members, names_for, statuses
+from sortal.run import Assignments
+
+Points = Sequence[tuple[float, float]]
+
+
+def assigned(category: Sequence[int], distance: Sequence[float], status: Sequence[str] | None = None) -> Assignments:
+    n = len(category)
+    return Assignments(
+        files=tuple(f"{row}.jpg" for row in range(n)),
+        folders=np.zeros(n, dtype=np.int64),
+        contents=("",) * n,
+        labels=(None,) * n,
+        truth=(None,) * n,
+        category=np.array(category, dtype=np.int64),
+        status=np.array(status if status is not None else ["known"] * n, dtype=np.str_),
+        confidence=np.ones(n),
+        distance=np.array(distance, dtype=np.float64),
+        next_category=np.full(n, -1),
+        next_distance=np.full(n, np.nan),
+    )
+
+
+def plane(points: Points) -> NDArray[np.float32]:
+    return np.array(points, dtype=np.float32).reshape(-1, 2)
+
+
+def test_three_categories_by_hand() -> None:
+    x = plane([(1, 0), (0.6, 0.8), (0, 1), (0, 1), (-1, 0)])
+    centres = plane([(0.5, 0), (0, 3), (-1, 0)])  # their length does not matter to a cosine
+    a = assigned([0, 0, 1, 1, 2], [0.5, 0.3, 2.0, 2.0, 0.0], ["labelled", "unsure", "labelled", "labelled", "new"])
+    first, second, third = describe(a, ["cat", "dog", "new 1"], 2, x, centres)
+    assert (first.id, first.name, first.kind, first.size, first.labelled, first.unsure) == (0, "cat", "known", 2, 1, 1)
+    assert first.cohesion == pytest.approx(0.8, abs=1e-6)  # (1 + 0.6) / 2
+    assert first.typical == ("1.jpg", "0.jpg")
+    assert (second.name, second.kind, second.size, second.labelled, second.unsure) == ("dog", "known", 2, 2, 0)
+    assert second.cohesion == 1.0
+    assert second.typical == ("2.jpg", "3.jpg")  # as near as each other: in their order
+    assert (third.name, third.kind, third.size, third.labelled, third.unsure) == ("new 1", "new", 1, 0, 0)
+    # From (0.5, 0) to (0, 3) 9.25; from (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
+    assert [each.nearest_known for each in (first, second, third)] == [1, 0, 0]
+
+
+def test_a_category_without_images() -> None:
+    (_, empty) = describe(assigned([0], [0]), ["cat", "new 1"], 1, plane([(1, 0)]), plane([(1, 0), (0, 0)]))
+    assert (empty.size, empty.labelled, empty.unsure, empty.cohesion, empty.typical) == (0, 0, 0, None, ())
+    assert empty.nearest_known == 0
+
+
+def test_a_centre_in_the_origin_is_like_nothing() -> None:
+    """Opposite images: their mean has no direction."""
+    (only,) = describe(assigned([0, 0], [1, 1]), ["new 1"], 0, plane([(1, 0), (-1, 0)]), plane([(0, 0)]))
+    assert only.cohesion == 0.0
+
+
+@pytest.mark.parametrize(
+    ("centres", "n_known", "nearest"),
+    [
+        ([(0, 0), (1, 0), (5, 0), (2.9, 0)], 3, [1, 0, 1, 1]),
+        ([(0, 0), (1, 0), (5, 0), (3.1, 0)], 3, [1, 0, 1, 2]),
+        ([(0, 0), (1, 0), (0.9, 0)], 1, [None, 0, 0]),
+        ([(0, 0), (1, 0)], 0, [None, None]),
+        ([(3, 3), (3, 3), (3, 3)], 2, [1, 0, 0]),
+        ([(0, 0)], 1, [None]),
+    ],
+)
+def test_the_nearest_known_category_is_another_one(centres: Points, n_known: int, nearest: list[int | None]) -> None:
+    k = len(centres)
+    found = describe(assigned([0], [0]), [str(j) for j in range(k)], n_known, plane([(1, 0)]), plane(centres))
+    assert [each.nearest_known for each in found] == nearest
+
+
+def test_only_so_many_files_are_typical() -> None:
+    n = TYPICAL + 5
+    distance = np.random.default_rng(0).permutation(n).astype(float)
+    x = np.tile(plane([(1, 0)]), (n, 1))
+    (only,) = describe(assigned([0] * n, distance.tolist()), ["a"], 0, x, plane([(1, 0)]))
+    order = sorted(range(n), key=lambda row: distance[row])
+    assert only.typical == tuple(f"{row}.jpg" for row in order[:TYPICAL])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=30))
+def test_members_are_each_category_s_rows_the_nearest_first(rows: list[tuple[int, float]]) -> None:
+    a = assigned([category for category, _ in rows], [distance for _, distance in rows])
+    found = members(a, 6)
+    assert len(found) == 6
+    for j, picked in enumerate(found):
+        own = [row for row, (category, _) in enumerate(rows) if category == j]
+        assert picked.tolist() == sorted(own, key=lambda row: (rows[row][1], row))
+
+
+def test_new_categories_are_numbered_past_names_that_are_taken() -> None:
+    assert names_for(["cat", "dog"], 2) == ("cat", "dog", "new 1", "new 2")
+    assert names_for(["new 1", "new 3"], 3) == ("new 1", "new 3", "new 2", "new 4", "new 5")
+    assert names_for(["new 01", "new", "New 1"], 1) == ("new 01", "new", "New 1", "new 1")
+    assert names_for(["a"], 0) == ("a",)
+    assert names_for([], 2) == ("new 1", "new 2")
+
+
+@settings(deadline=None)
+@given(st.sets(st.sampled_from([f"new {i}" for i in range(8)] + ["a", "b"])), st.integers(0, 9))
+def test_no_name_is_there_twice(classes: set[str], n_new: int) -> None:
+    known = sorted(classes)
+    found = names_for(known, n_new)
+    assert list(found[: len(known)]) == known
+    assert len(set(found)) == len(found) == len(known) + n_new
+
+
+def test_statuses_by_hand() -> None:
+    labelled = np.array([True, True, False, False, False, False, True])
+    category = np.array([0, 2, 0, 1, 2, 2, 1])
+    sure = np.array([True, False, True, False, True, False, True])
+    found = statuses(labelled, category, 2, sure)
+    assert found.tolist() == ["labelled", "labelled", "known", "unsure", "new", "unsure", "labelled"]
+    assert statuses(labelled[2:5], category[2:5], 0, np.ones(3, dtype=bool)).tolist() == ["new", "new", "new"]

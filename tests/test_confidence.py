@@ -1,0 +1,347 @@
+"""Confidence: the obvious loop as oracle, temperatures that were planted, and what must rise and fall with it."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sortal import confidence
+from sortal.confidence import ENOUGH, FAR, Confidence, Placed, calibrate, place
+from sortal.errors import InputError
+
+untimed = settings(deadline=None)
+Rows = list[list[float]]
+
+quarters = st.integers(-12, 12).map(lambda number: number / 4)  # whose squares and sums are exact
+
+
+@st.composite
+def points_and_centres(draw: st.DrawFn) -> tuple[Rows, Rows]:
+    d = draw(st.integers(1, 3))
+    row = st.lists(quarters, min_size=d, max_size=d)
+    return draw(st.lists(row, max_size=8)), draw(st.lists(row, min_size=1, max_size=5))
+
+
+def array(rows: Rows, d: int) -> NDArray[np.float32]:
+    return np.array(rows, dtype=np.float32).reshape(-1, d)
+
+
+def slow(x: Rows, centres: Rows, temperature: float, category: list[int] | None) -> list[list[float]]:
+    """Own category and distance, next one and distance, probability, of each row."""
+    found = []
+    for i, row in enumerate(x):
+        squared = [sum((a - b) ** 2 for a, b in zip(row, centre, strict=True)) for centre in centres]
+        own = min(range(len(centres)), key=lambda j: squared[j]) if category is None else category[i]
+        others = [j for j in range(len(centres)) if j != own]
+        following = min(others, key=lambda j: squared[j]) if others else -1
+        weights = [math.exp((min(squared) - each) / temperature) for each in squared]
+        found.append(
+            [
+                own,
+                math.sqrt(squared[own]),
+                following,
+                math.sqrt(squared[following]) if others else math.nan,
+                weights[own] / math.fsum(weights),
+            ]
+        )
+    return found
+
+
+def assert_placed(placed: Placed, expected: list[list[float]]) -> None:
+    columns = [
+        placed.category,
+        placed.distance,
+        placed.next_category,
+        placed.next_distance,
+        placed.probability,
+    ]
+    for at, column in enumerate(columns):
+        told = np.array([row[at] for row in expected])
+        assert column.shape == told.shape
+        np.testing.assert_allclose(column, told, rtol=1e-9, atol=1e-12)
+    assert [column.dtype.str for column in (placed.category, placed.next_category)] == [np.dtype(np.int64).str] * 2
+
+
+# Among centres
+
+
+@given(points_and_centres(), st.sampled_from([0.05, 1.0, 7.5]), st.data())
+@untimed
+def test_places_are_those_of_the_obvious_loop(both: tuple[Rows, Rows], temperature: float, data: st.DataObject) -> None:
+    x, centres = both
+    d = len(centres[0])
+    assert_placed(place(array(x, d), array(centres, d), temperature), slow(x, centres, temperature, None))
+    told = data.draw(st.lists(st.integers(0, len(centres) - 1), min_size=len(x), max_size=len(x)))
+    placed = place(array(x, d), array(centres, d), temperature, category=np.array(told, dtype=np.int64))
+    assert_placed(placed, slow(x, centres, temperature, told))
+
+
+def test_four_points_by_hand() -> None:
+    x, centres = array([[0, 0], [3, 4], [0, 1], [0, 4]], 2), array([[0, 0], [3, 4], [0, 5]], 2)
+    placed = place(x, centres, 1.0)
+    assert placed.category.tolist() == [0, 1, 0, 2]
+    assert placed.distance.tolist() == [0, 0, 1, 1]
+    assert placed.next_category.tolist() == [1, 2, 2, 1]  # the first: both others are 5 away
+    np.testing.assert_allclose(placed.next_distance, [5, math.sqrt(10), 4, 3])
+    assert placed.probability[0] == pytest.approx(1 / (1 + 2 * math.exp(-25)))
+    assert placed.probability[3] == pytest.approx(math.exp(-1) / (math.exp(-1) + math.exp(-9) + math.exp(-16)))
+
+
+def test_one_category_is_certain_and_has_no_next() -> None:
+    placed = place(array([[0], [5]], 1), array([[1]], 1), 0.1)
+    assert placed.category.tolist() == [0, 0]
+    assert placed.distance.tolist() == [1, 4]
+    assert placed.next_category.tolist() == [-1, -1]
+    assert np.isnan(placed.next_distance).all()
+    assert placed.probability.tolist() == [1, 1]
+
+
+def test_no_image_has_no_place() -> None:
+    placed = place(array([], 2), array([[0, 0], [1, 1]], 2), 1.0)
+    assert [len(column) for column in vars(placed).values()] == [0] * 5
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 6, 14, 15, 10**6])
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    draw = np.random.default_rng(0)
+    x = (draw.integers(-8, 8, (7, 3)) / 4).astype(np.float32)
+    centres = (draw.integers(-8, 8, (5, 3)) / 4).astype(np.float32)
+    told = draw.integers(0, 5, 7)
+    whole = [place(x, centres, 0.5), place(x, centres, 0.5, category=told)]
+    monkeypatch.setattr(confidence, "CHUNK", chunk)
+    for before, after in zip(whole, [place(x, centres, 0.5), place(x, centres, 0.5, category=told)], strict=True):
+        for name, column in vars(before).items():
+            np.testing.assert_array_equal(getattr(after, name), column, err_msg=name)
+
+
+def test_the_told_categories_are_not_changed() -> None:
+    told = np.array([1, 0])
+    placed = place(array([[0], [1]], 1), array([[0], [1]], 1), 1.0, category=told)
+    assert placed.category.tolist() == told.tolist() == [1, 0]
+    assert placed.next_category.tolist() == [0, 1]
+    assert placed.next_distance.tolist() == [0, 0]
+
+
+def test_equal_points_are_no_distance_apart_even_far_from_the_origin() -> None:
+    x = array([[1000.25, -999.75, 0.1]], 3)
+    assert place(x, x, 1.0).distance[0] < 1e-4
+    assert place(x, x, 1.0).probability[0] == 1
+
+
+def test_a_temperature_near_nothing_is_still_a_probability() -> None:
+    placed = place(array([[0.4], [0.6]], 1), array([[0], [1]], 1), 1e-16)
+    assert placed.probability.tolist() == [1, 1]
+    wrong = place(array([[0.4], [0.6]], 1), array([[0], [1]], 1), 1e-16, category=np.array([1, 0]))
+    assert wrong.probability.tolist() == [0, 0]
+
+
+# Calibration
+
+
+def drawn(temperature: float, *, n: int = 6000, k: int = 5, d: int = 4, seed: int = 0) -> dict[str, Any]:
+    """Points between centres, of the categories that softmax(−d² / T) says."""
+    draw = np.random.default_rng(seed)
+    centres = draw.normal(size=(k, d))
+    x = draw.normal(size=(n, d))
+    squared = ((x[:, None] - centres) ** 2).sum(axis=2)
+    chance = np.exp(-(squared - squared.min(axis=1, keepdims=True)) / temperature)
+    ends = np.cumsum(chance / chance.sum(axis=1, keepdims=True), axis=1)
+    truth = np.minimum((draw.random((n, 1)) > ends).sum(axis=1), k - 1)
+    return {"x": x.astype(np.float32), "centres": centres.astype(np.float32), "truth": truth}
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.6, 3.0])
+def test_the_planted_temperature_is_found(temperature: float) -> None:
+    planted = drawn(temperature)
+    category = place(planted["x"], planted["centres"], 1.0).category
+    held_out = np.arange(len(category)) % 2 == 0
+    planted["truth"][~held_out] = 0  # of others the truth is not looked at
+    found = calibrate(**planted, category=category, held_out=held_out, unsure_below=0.5)
+    assert found.temperature == pytest.approx(temperature, rel=0.1)
+    assert found.held_out == 3000
+    assert found.calibrated
+
+
+def test_a_mixture_of_round_clusters_has_twice_their_variance() -> None:
+    draw = np.random.default_rng(1)
+    centres = draw.normal(size=(6, 3)).astype(np.float32)
+    truth = draw.integers(0, 6, 5000)
+    x = (centres[truth] + draw.normal(0, 0.4, (5000, 3))).astype(np.float32)
+    placed = place(x, centres, 1.0)
+    found = calibrate(x, centres, placed.category, held_out=np.ones(5000, dtype=bool), truth=truth, unsure_below=0.5)
+    assert found.temperature == pytest.approx(2 * 0.4**2, rel=0.1)
+    sure = place(x, centres, found.temperature).probability
+    right = placed.category == truth
+    for low in (0.3, 0.5, 0.7):  # confidence is how often it is right
+        among = (sure >= low) & (sure < low + 0.2)
+        assert among.sum() > 200
+        assert right[among].mean() == pytest.approx(sure[among].mean(), abs=0.06)
+
+
+@pytest.mark.parametrize(("held", "centres", "calibrated"), [(ENOUGH - 1, 5, False), (ENOUGH, 5, True), (0, 5, False)])
+def test_too_few_held_out_do_not_calibrate(held: int, centres: int, calibrated: bool) -> None:
+    planted = drawn(0.5, n=200, k=centres)
+    placed = place(planted["x"], planted["centres"], 1.0)
+    found = calibrate(**planted, category=placed.category, held_out=np.arange(200) < held, unsure_below=0.5)
+    assert found.calibrated is calibrated
+    assert found.held_out == (held if calibrated else 0)
+    if not calibrated:
+        assert found.temperature == pytest.approx(float((placed.distance**2).mean()))
+
+
+def test_one_category_cannot_be_calibrated() -> None:
+    planted = drawn(0.5, n=100, k=1)
+    everyone = np.ones(100, dtype=bool)
+    found = calibrate(**planted, category=np.zeros(100, np.int64), held_out=everyone, unsure_below=0.5)
+    assert not found.calibrated
+
+
+def test_images_on_their_centres_leave_a_temperature_above_nothing() -> None:
+    x = array([[0], [0], [1]], 1)
+    found = calibrate(
+        x,
+        array([[0], [1]], 1),
+        np.array([0, 0, 1]),
+        held_out=np.zeros(3, dtype=bool),
+        truth=np.zeros(3, np.int64),
+        unsure_below=0.5,
+    )
+    assert found.temperature == 1e-6
+    placed = place(x, array([[0], [1]], 1), found.temperature)
+    assert found.of(placed).tolist() == [1, 1, 1]
+    assert (found.deviation > 0).all()
+
+
+def test_perfectly_parted_images_are_sure_and_finite() -> None:
+    n = 60
+    truth = np.arange(n) % 2
+    x = array([[float(10 * each)] for each in truth], 1)
+    centres = array([[0], [10]], 1)
+    found = calibrate(x, centres, truth, held_out=np.ones(n, dtype=bool), truth=truth, unsure_below=0.5)
+    assert 0 < found.temperature < 10
+    assert found.of(place(x, centres, found.temperature)).min() > 0.99
+
+
+@pytest.mark.parametrize("unsure_below", [-0.01, 1.01, math.nan])
+def test_unsure_below_is_a_share(unsure_below: float) -> None:
+    planted = drawn(0.5, n=50)
+    with pytest.raises(InputError, match=f"unsure_below must be from 0 to 1, got {unsure_below}"):
+        calibrate(
+            **planted, category=np.zeros(50, np.int64), held_out=np.zeros(50, dtype=bool), unsure_below=unsure_below
+        )
+
+
+def test_usual_distances_by_hand() -> None:
+    """Those of a category, drawn towards those of all as if there were ten more images."""
+    x, centres, category = array([[1], [-1], [96]], 1), array([[0], [100], [500]], 1), np.array([0, 0, 1])
+    nobody = np.zeros(3, dtype=bool)
+    found = calibrate(x, centres, category, held_out=nobody, truth=category, unsure_below=0.5)
+    # Distances 1, 1 and 4: their mean is 2, their variance 2.
+    usual = [(2 + 20) / 12, (4 + 20) / 11, 20 / 10]
+    squares = [2 * (1 - usual[0]) ** 2, (4 - usual[1]) ** 2, 0]
+    deviation = [math.sqrt((square + 20) / count) for square, count in zip(squares, (12, 11, 10), strict=True)]
+    np.testing.assert_allclose(found.usual, usual)
+    np.testing.assert_allclose(found.deviation, deviation)
+
+
+# From distances to confidence
+
+
+def plain(unsure_below: float = 0.5, temperature: float = 1.0) -> Confidence:
+    return Confidence(
+        temperature=temperature,
+        held_out=30,
+        unsure_below=unsure_below,
+        usual=np.array([1.0, 2.0]),
+        deviation=np.array([0.5, 1.0]),
+    )
+
+
+def at(distance: list[float], probability: list[float], category: list[int]) -> Placed:
+    return Placed(
+        category=np.array(category),
+        distance=np.array(distance),
+        next_category=1 - np.array(category),
+        next_distance=np.array(distance) + 1,
+        probability=np.array(probability),
+    )
+
+
+def test_confidence_by_hand() -> None:
+    # 2.5 deviations beyond the usual distance are 2.25 in the first category and 4.5 in the second.
+    placed = at([0, 2.25, 3, 3, 4.5, 6], [0.9, 0.9, 0.8, 1, 0.5, 0.5], [0, 0, 0, 1, 1, 1])
+    found = plain().of(placed)
+    expected = [0.9, 0.9, 0.8 * math.exp((6.25 - 16) / 2), 1, 0.5, 0.5 * math.exp((6.25 - 16) / 2)]
+    np.testing.assert_allclose(found, expected)
+
+
+def test_far_is_far_however_alone_the_category_is() -> None:
+    # Half of the confidence is gone at sqrt(6.25 + 2 ln 2) = 2.7634 deviations.
+    threshold = math.sqrt(FAR**2 + 2 * math.log(2))
+    near, far = 1 + 0.5 * (threshold - 1e-6), 1 + 0.5 * (threshold + 1e-6)
+    placed = at([0, near, far, far, 50], [0.01, 0.01, 0.01, 1, 1], [0, 0, 0, 0, 1])
+    assert plain().is_far(placed).tolist() == [False, False, True, True, True]
+    assert plain(unsure_below=0.0).is_far(placed).tolist() == [False] * 5
+    assert placed.probability.tolist() == [0.01, 0.01, 0.01, 1, 1]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1), st.integers(0, 1)), min_size=1, max_size=20),
+    st.floats(0, 50),
+    st.floats(0, 1),
+)
+@untimed
+def test_confidence_is_a_share_that_falls_with_distance(
+    rows: list[tuple[float, float, int]], more: float, unsure_below: float
+) -> None:
+    distance, probability, category = ([row[at] for row in rows] for at in range(3))
+    one = plain(unsure_below).of(at(distance, probability, category))  # type: ignore[arg-type]
+    farther = plain(unsure_below).of(at([each + more for each in distance], probability, category))  # type: ignore[arg-type]
+    assert ((one >= 0) & (one <= 1)).all()
+    assert (one <= probability).all()
+    assert (farther <= one).all()
+
+
+def test_an_image_on_its_way_from_one_centre_outwards_becomes_less_sure() -> None:
+    """Away from both centres the nearer of them gains in probability, yet the image is like neither."""
+    draw = np.random.default_rng(0)
+    centres = array([[0, 0], [3, 0]], 2)
+    category = draw.integers(0, 2, 400)
+    x = (centres[category] + draw.normal(0, 0.3, (400, 2))).astype(np.float32)
+    found = calibrate(x, centres, category, held_out=np.ones(400, dtype=bool), truth=category, unsure_below=0.5)
+    path = array([[-0.2 * step, 0] for step in range(30)], 2)
+    placed = place(path, centres, found.temperature)
+    sure = found.of(placed)
+    assert (np.diff(placed.probability) >= -1e-12).all()
+    assert (np.diff(sure) <= 1e-12).all()
+    assert sure[0] > 0.99
+    assert sure[-1] < 1e-6
+    assert found.is_far(placed).tolist() == sorted(found.is_far(placed).tolist())
+    assert not found.is_far(place(x, centres, 1.0, category=category)).mean() > 0.05
+
+
+@given(
+    st.floats(1e-6, 1e6),
+    st.integers(0, 1000),
+    st.floats(0, 1),
+    st.lists(st.tuples(st.floats(0, 10), st.floats(1e-6, 10)), min_size=1, max_size=5),
+)
+@untimed
+def test_json_gives_every_bit_back(
+    temperature: float, held_out: int, unsure_below: float, spread: list[tuple[float, float]]
+) -> None:
+    usual, deviation = np.array(spread).T
+    found = Confidence(
+        temperature=temperature, held_out=held_out, unsure_below=unsure_below, usual=usual, deviation=deviation
+    )
+    saved = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    again = Confidence.from_json(saved)
+    assert (again.temperature, again.held_out, again.unsure_below) == (temperature, held_out, unsure_below)
+    assert again.usual.tolist() == usual.tolist()
+    assert again.deviation.tolist() == deviation.tolist()
+    assert saved["calibrated"] is again.calibrated is (held_out > 0)

@@ -1,0 +1,253 @@
+"""Evaluation: curves and bins by hand, a slow loop as oracle, and agreement with the metrics."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sortal import evaluation, metrics
+from sortal.evaluation import calibration_error, evaluate, reliability, risk_coverage
+from sortal.run import Assignments
+
+untimed = settings(deadline=None)
+judged = st.lists(
+    st.tuples(st.booleans(), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0]) | st.floats(0, 1)), max_size=40
+)
+
+
+def assigned(
+    truth: Sequence[str | None],
+    category: Sequence[int],
+    *,
+    labelled: Sequence[int] = (),
+    confidence: Sequence[float] | None = None,
+) -> Assignments:
+    n = len(truth)
+    return Assignments(
+        files=tuple(f"{row}.jpg" for row in range(n)),
+        folders=np.zeros(n, dtype=np.int64),
+        contents=("",) * n,
+        labels=tuple(truth[row] if row in labelled else None for row in range(n)),
+        truth=tuple(truth),
+        category=np.array(category, dtype=np.int64),
+        status=np.array(["labelled" if row in labelled else "unsure" if row % 2 else "known" for row in range(n)]),
+        confidence=np.ones(n) if confidence is None else np.array(confidence),
+        distance=np.zeros(n),
+        next_category=np.full(n, -1),
+        next_distance=np.full(n, np.nan),
+    )
+
+
+def columns(rows: list[tuple[bool, float]]) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    return np.array([right for right, _ in rows], dtype=bool), np.array([sure for _, sure in rows], dtype=np.float64)
+
+
+# Curves
+
+
+def test_the_surest_images_come_first() -> None:
+    right, confidence = np.array([True, False, True, True]), np.array([0.6, 0.3, 0.9, 0.8])
+    assert risk_coverage(right, confidence) == [
+        [0.25, 1.0, 0.9],
+        [0.5, 1.0, 0.8],
+        [0.75, 1.0, 0.6],
+        [1.0, 0.75, 0.3],
+    ]
+
+
+def test_images_of_equal_confidence_come_in_together() -> None:
+    right, confidence = np.array([False, True, True, False, True]), np.array([0.5, 0.9, 0.5, 0.9, 0.5])
+    expected = [[0.4, 0.5, 0.9], [1.0, 0.6, 0.5]]
+    assert risk_coverage(right, confidence) == expected
+    assert risk_coverage(right[::-1], confidence[::-1]) == expected
+    assert risk_coverage(np.array([True, False, False]), np.ones(3)) == [[1.0, 0.333333, 1.0]]
+
+
+def test_no_image_has_no_curve() -> None:
+    right, confidence = columns([])
+    assert risk_coverage(right, confidence) == []
+    assert reliability(right, confidence) == []
+    assert calibration_error(right, confidence) is None
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
+    n = 1001
+    confidence = np.linspace(1, 0, n)
+    right = np.arange(n) < 500
+    curve = risk_coverage(right, confidence)
+    assert len(curve) == evaluation.POINTS == 200
+    assert curve[0] == [round(1 / n, 6), 1.0, 1.0]
+    assert curve[-1] == [1.0, round(500 / n, 6), 0.0]
+    every = {round(count / n, 6): round(min(count, 500) / count, 6) for count in range(1, n + 1)}
+    assert all(every[coverage] == accuracy for coverage, accuracy, _ in curve)
+    gaps = np.diff([coverage for coverage, _, _ in curve])
+    assert gaps.max() < 1.5 * gaps.min()  # five or six images
+
+
+def test_as_many_points_as_allowed_are_not_thinned() -> None:
+    for n, points in ((200, 200), (201, 200)):
+        assert len(risk_coverage(np.ones(n, dtype=bool), np.linspace(0, 1, n))) == points
+
+
+@untimed
+@given(judged)
+def test_a_curve_is_that_of_the_obvious_loop(rows: list[tuple[bool, float]]) -> None:
+    slow = []
+    for threshold in sorted({sure for _, sure in rows}, reverse=True):
+        among = [right for right, sure in rows if sure >= threshold]
+        slow.append([round(value, 6) for value in (len(among) / len(rows), sum(among) / len(among), threshold)])
+    curve = risk_coverage(*columns(rows))
+    assert curve == slow
+    if rows:
+        assert curve[-1][:2] == [1.0, round(sum(right for right, _ in rows) / len(rows), 6)]
+
+
+# Calibration
+
+
+def test_bins_by_hand() -> None:
+    confidence = np.array([0.0, 0.05, 0.1, 0.95, 1.0, 0.9])
+    right = np.array([False, True, True, True, True, False])
+    assert reliability(right, confidence) == [
+        {"from": 0.0, "to": 0.1, "images": 2, "confidence": 0.025, "accuracy": 0.5},
+        {"from": 0.1, "to": 0.2, "images": 1, "confidence": 0.1, "accuracy": 1.0},
+        {"from": 0.9, "to": 1.0, "images": 3, "confidence": 0.95, "accuracy": 0.666667},
+    ]
+    # (2 · 0.475 + 1 · 0.9 + 3 · 0.283333) / 6
+    assert calibration_error(right, confidence) == pytest.approx(0.45, abs=1e-5)
+
+
+def test_calibration_is_perfect_where_confidence_is_accuracy() -> None:
+    right = np.array([True, True, True, False])
+    assert calibration_error(right, np.full(4, 0.75)) == 0.0
+    assert calibration_error(right, np.ones(4)) == 0.25
+    assert calibration_error(right, np.zeros(4)) == 0.75
+
+
+@untimed
+@given(judged.filter(len))
+def test_bins_hold_every_image_once(rows: list[tuple[bool, float]]) -> None:
+    right, confidence = columns(rows)
+    bins = reliability(right, confidence)
+    assert sum(each["images"] for each in bins) == len(rows)
+    assert sum(each["images"] * each["accuracy"] for each in bins) == pytest.approx(right.sum(), abs=1e-4)
+    for each in bins:
+        assert each["images"] > 0
+        assert each["from"] - 1e-6 <= each["confidence"] <= each["to"] + 1e-6
+    error = calibration_error(right, confidence)
+    assert error is not None
+    assert 0 <= error <= 1
+    assert error >= abs(confidence.mean() - right.mean()) - 1e-4  # what cancels out over all bins
+
+
+# All of it
+
+
+NAMES = ("cat", "dog", "new 1", "new 2")
+TRUTH = ["cat", "cat", "cat", "dog", "dog", "fox", "fox", "owl", None, "cat", "dog"]
+CATEGORY = [0, 0, 1, 1, 1, 2, 2, 2, 3, 0, 1]
+SURE = [0.9, 0.8, 0.3, 0.9, 0.6, 0.7, 0.7, 0.4, 0.9, 1.0, 1.0]
+
+
+def test_a_run_by_hand() -> None:
+    found = evaluate(assigned(TRUTH, CATEGORY, labelled=[9, 10], confidence=SURE), NAMES, 2)
+    assert found is not None
+    # Matched: 0 cat, 1 dog, 2 fox. Wrong: the third image, a cat among the dogs, and the owl.
+    assert found["images"] == 8
+    assert found["k_true"] == 4
+    assert found["accuracy"] == {"all": 0.75, "old": 0.8, "new": pytest.approx(2 / 3)}
+    assert found["known_accuracy"] == 0.8
+    assert found["confusion"] == [["cat", 0, 2], ["cat", 1, 1], ["dog", 1, 2]]
+    assert found["risk_coverage"] == {
+        "all": [
+            [0.25, 1.0, 0.9],
+            [0.375, 1.0, 0.8],
+            [0.625, 1.0, 0.7],
+            [0.75, 1.0, 0.6],
+            [0.875, 0.857143, 0.4],
+            [1.0, 0.75, 0.3],
+        ],
+        "old": [[0.4, 1.0, 0.9], [0.6, 1.0, 0.8], [0.8, 1.0, 0.6], [1.0, 0.8, 0.3]],
+        "new": [[0.666667, 1.0, 0.7], [1.0, 0.666667, 0.4]],
+    }
+    # old: |0.9 − 1| · 2, |0.8 − 1|, |0.6 − 1| and |0.3 − 0| over 5; new: |0.7 − 1| · 2 and |0.4 − 0| over 3
+    assert found["calibration_error"]["old"] == pytest.approx(1.1 / 5, abs=1e-6)
+    assert found["calibration_error"]["new"] == pytest.approx(1.0 / 3, abs=1e-6)
+    assert found["calibration_error"]["all"] == calibration_error(
+        np.array([True, True, False, True, True, True, True, False]), np.array(SURE[:8])
+    )
+    assert sum(each["images"] for each in found["reliability"]) == 8
+
+
+def test_without_truth_there_is_nothing_to_say() -> None:
+    assert evaluate(assigned([None, None], [0, 1]), ["a", "b"], 1) is None
+    assert evaluate(assigned([], []), ["a"], 1) is None
+    assert evaluate(assigned(["a", None], [0, 1], labelled=[0]), ["a", "b"], 1) is None  # that of labels is no news
+
+
+def test_parts_without_an_image_have_no_figures() -> None:
+    only_new = evaluate(assigned(["fox", "fox"], [0, 0]), ["new 1"], 0)
+    assert only_new is not None
+    assert only_new["accuracy"] == {"all": 1.0, "old": None, "new": 1.0}
+    assert only_new["known_accuracy"] is None
+    assert only_new["risk_coverage"]["old"] == []
+    assert only_new["calibration_error"]["old"] is None
+    assert only_new["confusion"] == []
+    only_old = evaluate(assigned(["cat", "cat"], [0, 1]), ["cat", "new 1"], 1)
+    assert only_old is not None
+    assert only_old["accuracy"] == {"all": 0.5, "old": 0.5, "new": None}
+    assert (only_old["risk_coverage"]["new"], only_old["calibration_error"]["new"]) == ([], None)
+
+
+def test_a_class_named_like_a_new_category_is_not_taken_for_it() -> None:
+    found = evaluate(assigned(["new 1", "new 1", "cat"], [0, 0, 1]), ["cat", "new 1"], 1)
+    assert found is not None
+    assert found["known_accuracy"] == 0.0
+    assert found["accuracy"] == {"all": 1.0, "old": 1.0, "new": 1.0}
+
+
+@untimed
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c", "d", "e", None]), st.integers(0, 5), st.booleans(), st.floats(0, 1)),
+        max_size=40,
+    ),
+    st.integers(0, 4),
+)
+def test_figures_agree_with_the_metrics(rows: list[tuple[str | None, int, bool, float]], n_known: int) -> None:
+    names = ("a", "b", "c", "d", "new 1", "new 2") if n_known == 4 else tuple("abcd")[:n_known] + ("x",) * 6
+    labelled = [row for row, (truth, _, given, _) in enumerate(rows) if given and truth is not None]
+    a = assigned(
+        [truth for truth, _, _, _ in rows],
+        [category for _, category, _, _ in rows],
+        labelled=labelled,
+        confidence=[sure for _, _, _, sure in rows],
+    )
+    scored = [(truth, j) for row, (truth, j, _, _) in enumerate(rows) if truth is not None and row not in labelled]
+    found = evaluate(a, names, n_known)
+    if not scored:
+        assert found is None
+        return
+    assert found is not None
+    truth, category = [t for t, _ in scored], [j for _, j in scored]
+    old = names[:n_known]
+    expected = metrics.accuracy(truth, category, old=old)
+    assert found["accuracy"] == vars(expected)
+    assert found["legacy"] == vars(metrics.legacy_accuracy(truth, category, old=old))
+    assert found["nmi"] == metrics.nmi(truth, category)
+    assert found["ari"] == metrics.ari(truth, category)
+    assert found["known_accuracy"] == metrics.known_accuracy(truth, [names[j] for j in category], old=old)
+    for part, share in vars(expected).items():  # what is right by the curves is right by the metrics
+        curve = found["risk_coverage"][part]
+        assert (curve == []) == (share is None)
+        if share is not None:
+            assert curve[-1][0] == 1.0
+            assert curve[-1][1] == pytest.approx(share, abs=1e-6)
+    n_old = sum(t in old for t in truth)
+    assert sum(count for _, _, count in found["confusion"]) == n_old
+    assert {(t, j): count for t, j, count in found["confusion"]} == {
+        (t, j): scored.count((t, j)) for t, j in scored if t in old
+    }

@@ -1,0 +1,867 @@
+"""A run folder: what is written comes back, no cell is a formula, and a kill leaves the old run or the new one."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sortal import run
+from sortal.errors import InputError
+from sortal.images import image_set
+from sortal.lock import NAME as LOCK
+from sortal.lock import alone
+from sortal.pixels import Quarantined
+from sortal.run import Assignments, Candidate, Category, Kind, Run, load, peek
+from sortal.segments import write_atomically
+
+HOSTILE = (
+    '=HYPERLINK("x")',
+    "+1",
+    "-1",
+    "@x",
+    "\ttab",
+    "\rcarriage return",
+    "'apostrophe",
+    "'''several",
+    "''=1",
+    "'",
+    "a,b;c",
+    'say "no"',
+    '"',
+    "two\nlines",
+    "lone\rreturn",
+    "both\r\n",
+    "\n",
+    " spaces ",
+    "שלום \u202e עולם",
+    "x" * 300,
+    os.fsdecode(b"caf\xe9.jpg") if os.name == "posix" else "\udce9",
+    "\udcff\udcfe",
+    "nul\x00nul",
+    "\u2028\u2029\x85\x0b\x0c\x1c",
+    "\ufeffmark",
+    "NA",
+    "nan",
+    "-inf",
+    "0012",
+    "1e5",
+    "<script>alert(1)</script>",
+)
+SPREADSHEET = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula
+ABOUT: dict[str, Any] = {"images": [{"folder": "/photos", "images": 0, "paths": {}}], "notes": ["Ä\udcff"], "n": 1.5}
+
+numbers = st.floats(0, 1e6).map(lambda value: round(value, 6))
+names = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(min_size=1),
+    st.binary(min_size=1).map(lambda name: name.decode("utf-8", "surrogateescape")),
+    st.builds(str.__add__, st.sampled_from(run.FORMULA), st.text()),
+)
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process leaves does not depend on it, and hundreds of runs are written here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def a_run(
+    folder: Path,
+    files: Sequence[str],
+    *,
+    labels: Sequence[str | None] | None = None,
+    truth: Sequence[str | None] | None = None,
+    category: Sequence[int] | None = None,
+    of_categories: Sequence[str] = ("one", "two"),
+    folders: Sequence[int] | None = None,
+    metrics: dict[str, Any] | None = None,
+    quarantine: Sequence[Quarantined] = (),
+    candidates: Sequence[Candidate] = (),
+    about: dict[str, Any] | None = None,
+    seed: int = 0,
+) -> Run:
+    """A run with numbers of six digits after the point, which is as many as are written."""
+    n, k = len(files), len(of_categories)
+    draw = np.random.default_rng(seed)
+    own = np.arange(n) % k if category is None else np.array(category, dtype=np.int64)
+    has = [label is not None for label in labels or [None] * n]
+    status = np.where(has, "labelled", np.array(["known", "new", "unsure"])[np.arange(n) % 3])
+    kinds: list[Kind] = ["known", "new"]
+    return Run(
+        folder=folder,
+        about={**ABOUT, **(about or {})},
+        assignments=Assignments(
+            files=tuple(files),
+            folders=np.zeros(n, dtype=np.int64) if folders is None else np.array(folders, dtype=np.int64),
+            contents=tuple(f"{seed + row:032x}" for row in range(n)),
+            labels=(None,) * n if labels is None else tuple(labels),
+            truth=(None,) * n if truth is None else tuple(truth),
+            category=own,
+            status=status,
+            confidence=draw.random(n).round(6),
+            distance=draw.random(n).round(6),
+            next_category=(own + 1) % k if k > 1 else np.full(n, -1),
+            next_distance=draw.random(n).round(6) if k > 1 else np.full(n, np.nan),
+        ),
+        categories=tuple(
+            Category(
+                id=j,
+                name=name,
+                kind=kinds[j % 2],
+                size=int((own == j).sum()),
+                labelled=j,
+                unsure=2 * j,
+                cohesion=round(0.5 - j, 6) if (own == j).any() else None,
+                nearest_known=None if j == 0 else j - 1,
+                typical=tuple(files[row] for row in np.flatnonzero(own == j)[:12]),
+            )
+            for j, name in enumerate(of_categories)
+        ),
+        k={"k": k, "estimated": False, "curve": [{"k": 2, "score": 0.1 + 0.2, "each": []}]},
+        confidence={"temperature": 1 / 3, "usual_distance": [0.1, 2e-9]},
+        metrics=metrics,
+        features=draw.normal(size=(n, 3)).astype(np.float32),
+        centres=draw.normal(size=(k, 3)).astype(np.float32),
+        quarantine=tuple(quarantine),
+        candidates=tuple(candidates),
+    )
+
+
+def assert_same(one: Run, other: Run) -> None:
+    for name, column in vars(one.assignments).items():
+        again = getattr(other.assignments, name)
+        if isinstance(column, tuple):
+            assert again == column, name
+        else:
+            assert again.dtype.kind == column.dtype.kind, name
+            np.testing.assert_array_equal(again, column, err_msg=name)
+    for name in ("about", "categories", "k", "confidence", "metrics", "quarantine", "candidates"):
+        assert getattr(other, name) == getattr(one, name), name
+    for name in ("features", "centres"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
+        assert getattr(other, name).dtype == np.float32
+    assert other.folder == one.folder
+
+
+def cells(path: Path) -> list[list[str | float]]:
+    """Cells of a table below its header: text where there are quotes around it, else a number, or this fails."""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    _, *rows = csv.reader(io.StringIO(text, newline=""), quoting=csv.QUOTE_NONNUMERIC, strict=True)
+    return [list(row) for row in rows]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Files and what is in them, but for the lock."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def hostile_run(folder: Path) -> Run:
+    n = len(HOSTILE)
+    classes = [f"{name} as a class" for name in HOSTILE]
+    return a_run(
+        folder,
+        HOSTILE,
+        labels=[name if row % 2 else None for row, name in enumerate(HOSTILE)],
+        truth=[None if row % 3 == 0 else name for row, name in enumerate(HOSTILE)],
+        category=range(n),
+        of_categories=HOSTILE,
+        metrics={"accuracy": {"all": 0.1 + 0.2, "new": None}, "confusion": [[name, 0, 1] for name in classes]},
+        quarantine=[Quarantined(name, "truncated", name) for name in HOSTILE],
+        candidates=[Candidate(id=1, files=HOSTILE, nearest=2), Candidate(id=2, files=HOSTILE[:1], nearest=0)],
+        about={"notes": list(HOSTILE), "classes": list(HOSTILE)},
+    )
+
+
+# What is written comes back
+
+
+def test_everything_comes_back_with_hostile_names(tmp_path: Path) -> None:
+    wrote = hostile_run(tmp_path / "a run")
+    wrote.save({"report.html": b"<p>"})
+    assert_same(wrote, load(tmp_path / "a run"))
+    assert_same(wrote, load(str(tmp_path / "a run")))
+    assert (tmp_path / "a run/report.html").read_bytes() == b"<p>"
+
+
+@given(st.lists(st.tuples(names, st.none() | names, st.none() | names, numbers), min_size=1, max_size=6), names)
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_names_come_back_and_none_is_a_formula(
+    tmp_path: Path, rows: list[tuple[str, str | None, str | None, float]], category: str
+) -> None:
+    files, labels, truth, distance = zip(*rows, strict=True)
+    wrote = a_run(
+        tmp_path / "run",
+        files,
+        labels=labels,
+        truth=truth,
+        of_categories=(category, "new 1"),
+        quarantine=[Quarantined(file, "missing", category) for file in files],
+        candidates=[Candidate(id=1, files=files, nearest=0)],
+    )
+    wrote = replace(wrote, assignments=replace(wrote.assignments, distance=np.array(distance)))
+    wrote.save({})
+    assert_same(wrote, load(wrote.folder))
+    for name in (run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.CANDIDATES):
+        text = [cell for row in cells(wrote.folder / name) for cell in row if isinstance(cell, str)]
+        assert text
+        assert not [cell for cell in text if cell.startswith(SPREADSHEET)]
+
+
+def test_no_cell_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) -> None:
+    hostile_run(tmp_path).save({})
+    for name in (run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.CANDIDATES):
+        text = [cell for row in cells(tmp_path / name) for cell in row if isinstance(cell, str)]
+        assert not [cell for cell in text if cell.startswith(SPREADSHEET)], name
+    header = (tmp_path / run.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
+    assert header == (
+        '"file_name","label","truth","category","category_name","status","confidence","distance",'
+        '"next_category","next_distance","folder","content"'
+    )
+    for row in cells(tmp_path / run.ASSIGNMENTS):
+        assert [type(cell) for cell in row] == [str, str, str, float, str, str, float, float, float, float, float, str]
+
+
+def test_cells_are_marked_only_where_they_must_be() -> None:
+    marked = {name: run.safe_cell(name) for name in ("=1", "+1", "-1", "@", "\tx", "\rx", "'x", "a=1", " =", "", "é")}
+    assert marked == {
+        "=1": "'=1",
+        "+1": "'+1",
+        "-1": "'-1",
+        "@": "'@",
+        "\tx": "'\tx",
+        "\rx": "'\rx",
+        "'x": "''x",
+        "a=1": "a=1",
+        " =": " =",
+        "": "",
+        "é": "é",
+    }
+    values: list[Any] = [None, -1, np.int64(-1), -0.5, np.float32(0.5), np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
+    found = [run.safe_cell(value) for value in values]
+    assert found == ["", -1, -1, -0.5, 0.5, 0.333333, "", "", "'="]
+    assert [type(value) for value in found[1:6]] == [int, int, float, float, float]
+
+
+def test_a_run_of_one_category_has_no_next_one(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"])
+    wrote.save({})
+    assert [row[7:9] for row in cells(tmp_path / run.ASSIGNMENTS)] == [[-1.0, ""], [-1.0, ""]]
+    again = load(tmp_path)
+    assert_same(wrote, again)
+    assert np.isnan(again.assignments.next_distance).all()
+
+
+def test_a_category_without_images_and_one_without_files_come_back(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a", "b"], category=[0, 0], of_categories=["full", "empty"])
+    wrote.save({})
+    again = load(tmp_path)
+    assert_same(wrote, again)
+    assert again.categories[1].cohesion is None
+    assert again.categories[1].typical == ()
+
+
+def test_a_name_longer_than_the_csv_module_s_limit_comes_back(tmp_path: Path) -> None:
+    """It would be a run that could be saved and never loaded: twelve long paths make one cell."""
+    limit = csv.field_size_limit()
+    wrote = a_run(tmp_path, ["ж" * 2000 + str(row) for row in range(24)], labels=["y" * 140_000] * 24)
+    wrote.save({})
+    assert_same(wrote, load(tmp_path))
+    assert csv.field_size_limit() == limit
+
+
+def test_truth_is_written_only_where_there_is_some(tmp_path: Path) -> None:
+    a_run(tmp_path, ["a", "b"]).save({})
+    assert b'"truth"' not in (tmp_path / run.ASSIGNMENTS).read_bytes()
+    assert load(tmp_path).assignments.truth == (None, None)
+
+
+def test_json_files_are_the_ones_people_know(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a"], metrics={"nmi": None})
+    wrote.save({})
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert about == {"format": "sortal run 1", **wrote.about}
+    assert json.loads((tmp_path / "k.json").read_text()) == wrote.k
+    assert json.loads((tmp_path / "metrics.json").read_text()) == {"nmi": None}
+    assert json.loads((tmp_path / "confidence.json").read_text())["temperature"] == 1 / 3
+
+
+# Invariants
+
+
+def test_sizes_must_sum_to_the_images_and_ids_be_rows() -> None:
+    sound = a_run(Path("x"), ["a", "b", "c"])
+    first, second = sound.categories
+    for broken in (
+        {"categories": (replace(first, size=first.size + 1), second)},
+        {"categories": (second, first)},
+        {"categories": (first,)},
+        {"features": sound.features[:2]},
+        {"centres": sound.centres[:1]},
+        {"assignments": sound.assignments.select(np.array([True, True, False]))},
+    ):
+        with pytest.raises(AssertionError):
+            replace(sound, **broken)
+
+
+# Writing all of it or none
+
+
+class Killed(BaseException):
+    """Nothing is done after it."""
+
+
+CHANGING = ((os, "replace"), (os, "link"), (os, "unlink"), (os, "rmdir"), (os, "mkdir"), (os, "fsync"))
+
+
+@contextmanager
+def before_each_change(do: Callable[[int], None]) -> Iterator[list[str]]:
+    """Call a function, with their number, before all calls that change files; they are written down."""
+    made: list[str] = []
+    busy = False
+
+    def told(name: str) -> None:
+        nonlocal busy
+        if not busy:
+            busy = True
+            try:
+                do(len(made))
+            finally:
+                busy = False
+            made.append(name)
+
+    def wrapped(name: str, real: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            told(name)
+            return real(*args, **options)
+
+        return call
+
+    def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if "w" in mode or "a" in mode:
+            told("open")
+        return real_open(file, mode, *args, **options)
+
+    real_open = io.open
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in CHANGING:
+            patch.setattr(module, name, wrapped(name, getattr(module, name)))
+        patch.setattr(io, "open", opened)
+        yield made
+
+
+def dead_from(number: int) -> Callable[[int], None]:
+    def kill(at: int) -> None:
+        if at >= number:
+            raise Killed
+
+    return kill
+
+
+def changes_of(do: Callable[[], object]) -> list[str]:
+    with before_each_change(lambda _: None) as made:
+        do()
+    return made
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]]:
+    """An old run and a new one for the same folder, which differ in all files; the new one has fewer of them."""
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in ("old", "new"):
+        (models / name).write_bytes(name.encode())
+    place = tmp_path / "run"
+    candidate = Candidate(id=1, files=("a",), nearest=0)
+    old = a_run(place, list("abc"), metrics={"nmi": 0.5}, candidates=[candidate])
+    new = a_run(
+        place,
+        list("uvwxyz"),
+        seed=7,
+        labels=list("pqpqpq"),
+        of_categories=list("pqr"),
+        quarantine=[Quarantined("bad", "truncated", "")],
+        about={"notes": []},
+    )
+    new = replace(new, confidence={"temperature": 2.0})
+    return (
+        old,
+        new,
+        {"report.html": b"old", "model.safetensors": models / "old", "log.jsonl": b"{}"},
+        {"report.html": b"new", "model.safetensors": models / "new"},
+    )
+
+
+def restored(folder: Path, content: dict[str, bytes]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, data in content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(
+    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
+) -> None:
+    """And a kill at any moment of ending what was broken off, and of ending that, and so on."""
+    old, new, old_files, new_files = two_runs
+    place = old.folder
+    old.save(old_files)
+    was = snapshot(place)
+    changes = changes_of(lambda: new.save(new_files))
+    becomes = snapshot(place)
+    assert {name for name in was if name not in becomes} == {run.METRICS, run.CANDIDATES, run.LOG}
+    assert all(becomes[name] != was[name] for name in becomes)
+    outcomes = []
+    for number in range(len(changes)):
+        restored(place, was)
+        with pytest.raises(Killed), before_each_change(dead_from(number)):
+            new.save(new_files)
+        for again in range(len(changes)):
+            try:
+                with before_each_change(dead_from(again)):
+                    found = load(place)
+                break
+            except Killed:
+                pass
+        else:
+            raise AssertionError("a broken-off write cannot be ended")
+        after = snapshot(place)
+        assert after in (was, becomes), number
+        assert_same(old if after == was else new, found)
+        outcomes.append(after == becomes)
+        assert not (place / run.NEXT).exists()
+    assert outcomes == sorted(outcomes)  # the old one up to a moment, then the new one
+    assert outcomes[0] is False
+    assert outcomes[-1] is True
+
+
+def test_a_first_run_is_there_whole_or_not_at_all(
+    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
+) -> None:
+    run_, _, files, _ = two_runs
+    place = run_.folder
+    changes = changes_of(lambda: run_.save(files))
+    whole = snapshot(place)
+    there = []
+    for number in range(len(changes)):
+        shutil.rmtree(place)
+        with pytest.raises(Killed), before_each_change(dead_from(number)):
+            run_.save(files)
+        there.append(peek(place) is not None)
+        if there[-1]:
+            assert snapshot(place) == whole
+        else:
+            with pytest.raises(InputError, match="give the same command again"):
+                load(place)
+            run_.save(files)  # the way out
+            assert snapshot(place) == whole
+    assert there == sorted(there)
+    assert set(there) == {False, True}
+
+
+def test_saving_goes_on_after_a_save_that_was_killed(
+    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
+) -> None:
+    """Nothing of a broken-off save gets into the next one."""
+    old, new, old_files, new_files = two_runs
+    place = old.folder
+    old.save(old_files)
+    was = snapshot(place)
+    for number in range(len(changes_of(lambda: new.save(new_files)))):
+        restored(place, was)
+        with pytest.raises(Killed), before_each_change(dead_from(number)):
+            new.save(new_files)
+        old.save(old_files)
+        assert snapshot(place) == was, number
+
+
+def test_a_reader_in_the_midst_of_writing_breaks_nothing(
+    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
+) -> None:
+    """Whoever writes holds the folder's lock; a process that reads takes nothing away from under its hands."""
+    old, new, old_files, new_files = two_runs
+    place = old.folder
+    new.save(new_files)
+    becomes = snapshot(place)
+    shutil.rmtree(place)
+    old.save(old_files)
+    reads = 0
+
+    def read(_: int) -> None:
+        nonlocal reads
+        if not (place / run.NEXT / run.COMMIT).exists():
+            assert load(place).assignments.files in (old.assignments.files, new.assignments.files)
+            reads += 1
+
+    with alone(place), before_each_change(read):
+        new.save(new_files)
+    assert reads > len(becomes)
+    assert snapshot(place) == becomes
+
+
+@pytest.mark.parametrize("name", [run.ASSIGNMENTS, run.RUN, run.COMMIT, "report.html"])
+def test_a_full_disk_is_said_and_the_old_run_stays(
+    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    old, new, old_files, new_files = two_runs
+    old.save(old_files)
+    was = snapshot(old.folder)
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == name:
+            raise OSError(28, "No space left on device")
+        write_atomically(path, content)
+
+    monkeypatch.setattr(run, "write_atomically", full)
+    with pytest.raises(InputError) as caught:
+        new.save(new_files)
+    assert str(caught.value) == (
+        f"The folder {str(old.folder)!r} cannot be written: No space left on device. Choose another, or make room."
+    )
+    assert snapshot(old.folder) == was
+    assert_same(old, load(old.folder))
+
+
+def test_a_place_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"cannot be written: (Not a directory|File exists)"):
+        a_run(tmp_path / "file", ["a"]).save({})
+    assert (tmp_path / "file").read_bytes() == b"mine"
+
+
+def test_files_are_linked_or_else_copied_and_stay_where_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.write_bytes(b"weights")
+    one, other = a_run(tmp_path / "linked", ["a"]), a_run(tmp_path / "copied", ["a"])
+    for _ in range(2):  # the second time the name is there already, and means the same file
+        one.save({"model.safetensors": model})
+        assert (one.folder / "model.safetensors").samefile(model)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    for _ in range(2):
+        other.save({"model.safetensors": model})
+        assert not (other.folder / "model.safetensors").samefile(model)
+        assert (other.folder / "model.safetensors").read_bytes() == b"weights"
+    assert model.read_bytes() == b"weights"
+
+
+def test_files_of_an_earlier_run_vanish_unless_they_are_kept(tmp_path: Path) -> None:
+    candidate = Candidate(id=1, files=("a",), nearest=0)
+    optional = {run.METRICS, run.CANDIDATES, run.LOG}
+    full = a_run(tmp_path, ["a", "b"], metrics={}, candidates=[candidate])
+    bare = a_run(tmp_path, ["a", "b"])
+    (tmp_path / "notes.txt").write_text("mine")
+
+    def there() -> set[str]:
+        return {path.name for path in tmp_path.iterdir()} & (optional | {"notes.txt", "report.html", run.NEXT})
+
+    for keep in (set(), {run.LOG}, optional):
+        full.save({run.LOG: b"{}", run.REPORT: b"<p>"})
+        assert there() == {*optional, "notes.txt", "report.html"}
+        bare.save({}, keep=keep)
+        assert there() == {*keep, "notes.txt", "report.html"}
+    full.save({run.LOG: b"{}"}, keep={run.METRICS})
+    assert json.loads((tmp_path / run.METRICS).read_text()) == {}
+
+
+def test_a_loaded_run_can_be_saved_where_it_came_from(tmp_path: Path) -> None:
+    """Its features are mapped from the file that is replaced."""
+    wrote = a_run(tmp_path, list("abcd"))
+    wrote.save({})
+    again = load(tmp_path)
+    replace(again, features=np.asarray(again.features)[::-1] * 2).save({})
+    np.testing.assert_array_equal(load(tmp_path).features, wrote.features[::-1] * 2)
+    np.testing.assert_array_equal(again.features, wrote.features)
+
+
+# What is no run, or a damaged one
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b"{}", b'{"format": "sortal run 2"}', b"\xff"])
+def test_a_folder_with_another_run_json_is_no_run(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    assert peek(tmp_path) is None
+    with pytest.raises(InputError) as caught:
+        load(tmp_path)
+    assert str(caught.value) == (
+        f"A run must be the folder that sortal discover wrote, got {str(tmp_path)!r}, which holds none. "
+        "If the run was interrupted, give the same command again."
+    )
+    assert (tmp_path / "run.json").read_bytes() == content
+
+
+def test_what_is_no_folder_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "folder/run.json").mkdir(parents=True)
+    for name in ("file", "gone", "\0"):
+        assert peek(tmp_path / name) is None
+        with pytest.raises(InputError, match=r"got .*, which is no folder\."):
+            load(tmp_path / name)
+    assert peek(tmp_path / "folder") is None
+    assert peek(tmp_path) is None
+    with pytest.raises(InputError, match=r"which holds none\."):
+        load(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_peek_says_what_run_json_says(tmp_path: Path) -> None:
+    wrote = a_run(tmp_path, ["a"])
+    wrote.save({})
+    assert peek(tmp_path) == {"format": run.FORMAT, **wrote.about}
+
+
+WHOLE = (run.K, run.CONFIDENCE, run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.FEATURES, run.CENTRES)
+OPTIONAL = (run.METRICS, run.CANDIDATES)
+
+
+def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
+    a_run(
+        folder,
+        ["a", "b", "c"],
+        metrics={"nmi": 0.5},
+        quarantine=[Quarantined("bad", "truncated", "torn")],
+        candidates=[Candidate(id=1, files=("a",), nearest=0)],
+    ).save({})
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        load(folder)
+    text = str(caught.value)
+    assert text.startswith(f"The run in {str(folder)!r} is damaged: ")
+    assert text.endswith(". Give the command that made it again.")
+    return text
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_missing_file_is_damage(tmp_path: Path, name: str) -> None:
+    assert name in said_of_damage(tmp_path, name, None)
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *OPTIONAL])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b'"', b"\x00" * 500])
+def test_a_file_of_something_else_is_damage(tmp_path: Path, name: str, content: bytes) -> None:
+    said_of_damage(tmp_path, name, content)
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *OPTIONAL])
+def test_a_file_that_was_cut_off_anywhere_is_damage(tmp_path: Path, name: str) -> None:
+    a_run(
+        tmp_path,
+        ["a", "b", "c"],
+        metrics={"nmi": 0.5},
+        quarantine=[Quarantined("bad", "truncated", "torn")],
+        candidates=[Candidate(id=1, files=("a",), nearest=0)],
+    ).save({})
+    wrote, whole = load(tmp_path), (tmp_path / name).read_bytes()
+    for size in range(0, len(whole) - 1, max(1, len(whole) // 40)):
+        (tmp_path / name).write_bytes(whole[:size])
+        found = None
+        with suppress(InputError):
+            found = load(tmp_path)
+        if found is not None:  # cut off behind a line, or before a cell that is there for people
+            assert name in (run.QUARANTINE, run.CANDIDATES)
+            assert [bad.file for bad in found.quarantine] in (["bad"], [])
+            assert found.candidates in (wrote.candidates, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        (run.ASSIGNMENTS, b'"file_name"', b'"file"'),
+        (run.ASSIGNMENTS, b'"category"', b'"categories"'),
+        (run.ASSIGNMENTS, b'"a","",0,', b'"a","",0.5,'),
+        (run.ASSIGNMENTS, b'"a","",0,', b'"a","",99999999999999999999,'),
+        (run.ASSIGNMENTS, b'"a","",0,', b'"a","",zero,'),
+        (run.ASSIGNMENTS, b'"a"', b'"a'),
+        (run.ASSIGNMENTS, b'"a","",', b'"a"\n"",'),
+        (run.CATEGORIES, b'"one"', b'"one'),
+        (run.CATEGORIES, b'"[""a""', b'"[""a'),
+        (run.CATEGORIES, b'0,"one"', b'1,"one"'),
+        (run.CATEGORIES, b'"known",2,', b'"known",3,'),
+        (run.CANDIDATES, b'1,"a"', b'one,"a"'),
+        (run.CANDIDATES, b'"candidate"', b'"number"'),
+    ],
+)
+def test_cells_that_make_no_sense_are_damage(tmp_path: Path, name: str, old: bytes, new: bytes) -> None:
+    said_of_damage(tmp_path / "first", run.K, b"")
+    content = (tmp_path / "first" / name).read_bytes()
+    assert content.count(old) >= 1
+    said_of_damage(tmp_path / "second", name, content.replace(old, new, 1))
+
+
+def test_pickles_are_not_loaded(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
+    for name, why in ((run.FEATURES, "Python objects in dtype"), (run.CENTRES, "allow_pickle=False")):
+        said = said_of_damage(tmp_path, name, buffer.getvalue())
+        assert why in said
+        assert ".." not in said.removeprefix(f"The run in {str(tmp_path)!r}")
+
+
+# To look at
+
+
+def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
+    plain = [name for name in HOSTILE if not name.startswith(run.FORMULA) and name.isprintable()]
+    plain += ["two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
+    assert len(plain) > 10
+    wrote = a_run(
+        tmp_path,
+        plain,
+        labels=[name if row % 2 else None for row, name in enumerate(plain)],
+        truth=plain,
+        of_categories=["eins", "zwei"],
+    )
+    wrote.save({})
+    frame = wrote.to_pandas()
+    read = pandas.read_csv(
+        tmp_path / run.ASSIGNMENTS, keep_default_na=False, na_values={"label": [""], "next_distance": [""]}
+    )
+    assert list(frame.columns) == list(read.columns)
+    for name in frame.columns:
+        assert frame[name].isna().tolist() == read[name].isna().tolist(), name
+        assert frame[name].dropna().tolist() == read[name].dropna().tolist(), name
+    assert [frame[name].dtype for name in ("category", "confidence", "folder")] == [np.int64, np.float64, np.int64]
+    assert load(tmp_path).to_pandas().equals(frame)
+
+
+def test_a_data_frame_has_hostile_names_as_they_are() -> None:
+    frame = hostile_run(Path("x")).to_pandas()
+    assert frame["file_name"].tolist() == list(HOSTILE)
+    assert frame["category_name"].tolist() == list(HOSTILE)
+    assert frame["label"].tolist() == [name if row % 2 else None for row, name in enumerate(HOSTILE)]
+    assert "truth" not in a_run(Path("x"), ["a"]).to_pandas()
+
+
+def test_html_is_escaped_and_can_be_encoded() -> None:
+    html = hostile_run(Path("<b>&"))._repr_html_()
+    html.encode("utf-8")
+    assert "<script>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "<b>" not in html
+    assert "\\udcff" in html
+    assert html.count("<tr>") == len(HOSTILE)
+    assert html.startswith(f"<p><i>Run: {len(HOSTILE)} images (")
+
+
+def test_repr_counts() -> None:
+    shown = repr(a_run(Path("photos-run"), [str(row) for row in range(1300)], labels=["x"] + [None] * 1299))
+    assert shown == (
+        "<Run: 1,300 images (1 labelled, 433 known, 433 new, 433 unsure) in 2 categories, 1 of them new; "
+        f"{str(Path('photos-run/report.html'))!r}>"
+    )
+
+
+def test_the_result_in_short_is_json() -> None:
+    found = hostile_run(Path("x"))
+    short = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert short["images"] == len(HOSTILE)
+    assert short["status"] == found.counts()
+    assert sum(short["status"].values()) == len(HOSTILE)
+    assert [each["name"] for each in short["categories"]] == list(HOSTILE)
+    assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "nearest": 2}
+    assert short["quarantine"] == [asdict(bad) for bad in found.quarantine]
+    assert (short["report"], short["notes"]) == (str(Path("x/report.html")), list(HOSTILE))
+    assert found.names == HOSTILE
+    assert (found.report, found.cache) == (Path("x/report.html"), Path("x/cache"))
+
+
+# Images
+
+
+def test_images_open_in_their_folder_but_for_those_that_lie_elsewhere() -> None:
+    found = a_run(
+        Path("x"),
+        ["a.jpg", "sub/b.jpg", "a.jpg", "c.jpg"],
+        folders=[0, 0, 1, 1],
+        about={
+            "images": [
+                {"folder": "/photos", "images": 2, "paths": {"sub/b.jpg": "/photos/SUB/b.jpg"}},
+                {"folder": "/more", "images": 2, "paths": {"c.jpg": "/elsewhere/d.jpg"}},
+            ]
+        },
+    )
+    assert found.paths() == [
+        os.path.join("/photos", "a.jpg"),
+        "/photos/SUB/b.jpg",
+        os.path.join("/more", "a.jpg"),
+        "/elsewhere/d.jpg",
+    ]
+
+
+def test_rows_of_an_array_open_nowhere() -> None:
+    found = a_run(Path("x"), ["0"], about={"images": [{"folder": None, "images": 1, "paths": {}}]})
+    for ask in (found.paths, found.images):
+        with pytest.raises(InputError, match="were given as an array: there are no files of them"):
+            ask()
+
+
+def test_images_come_back_with_their_labels_and_truth(tmp_path: Path) -> None:
+    files, labels, truth = ["a", "b", "c", "d"], ["2", None, "10", None], ["2", "10", "10", "fox"]
+    given = image_set(files, paths=[f"/photos/{file}" for file in files], labels=labels, truth=truth)
+    a_run(tmp_path, files, labels=labels, truth=truth).save({})
+    again = load(tmp_path).images()
+    assert (again.files, again.paths) == (given.files, given.paths)
+    assert (again.classes, again.new_classes) == (("2", "10"), ("fox",)) == (given.classes, given.new_classes)
+    np.testing.assert_array_equal(again.labels, given.labels)
+    np.testing.assert_array_equal(again.truth, given.truth)
+    assert not again.validation.any()
+
+
+# Rows
+
+
+def test_selected_rows_keep_their_order_and_all_columns() -> None:
+    a = hostile_run(Path("x")).assignments
+    mask = np.arange(len(a)) % 3 == 1
+    some = a.select(mask)
+    rows = np.flatnonzero(mask).tolist()
+    assert len(some) == len(rows)
+    assert some.files == tuple(HOSTILE[row] for row in rows)
+    for name, column in vars(a).items():
+        picked = getattr(some, name)
+        assert type(picked) is type(column)
+        assert list(picked) == [column[row] for row in rows]
+    none = a.select(np.zeros(len(a), dtype=bool))
+    assert (len(none), none.files, none.category.shape) == (0, (), (0,))
+
+
+@given(st.lists(st.booleans(), min_size=len(HOSTILE), max_size=len(HOSTILE)))
+@settings(deadline=None, max_examples=25)
+def test_what_was_parted_and_joined_is_a_rearrangement(mask: list[bool]) -> None:
+    a, rows = hostile_run(Path("x")).assignments, np.array(mask)
+    both = a.select(rows).joined(a.select(~rows))
+    order = [*np.flatnonzero(rows).tolist(), *np.flatnonzero(~rows).tolist()]
+    for name, column in vars(a).items():
+        assert list(getattr(both, name)) == [column[row] for row in order], name
+
+
+def test_joining_keeps_words_whole() -> None:
+    """Arrays of text are as wide as their longest word."""
+    a = a_run(Path("x"), ["a", "b"]).assignments
+    short = replace(a, status=np.array(["new", "new"]))
+    long = replace(a, status=np.array(["labelled", "unsure"]))
+    assert short.joined(long).status.tolist() == ["new", "new", "labelled", "unsure"]

@@ -1,0 +1,230 @@
+"""What people read: a run, a prediction, an export, the demo, as text."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sample_run import HOSTILE, by_hand, sample_run
+
+from sortal import show
+from sortal.demo import DemoResult
+from sortal.export import Exported
+from sortal.metrics import Accuracy
+from sortal.pixels import Quarantined
+from sortal.prediction import Prediction
+from sortal.run import Candidate, Category, Run
+
+BAD = tuple(Quarantined(f"{number}.jpg", "empty", "0 bytes") for number in range(12))
+NAMES = (*HOSTILE, "\x1b[31mred", "[red]oak[/red]", ":smile:", "a\rb\tc\bd", "\x9b2J")
+
+
+@pytest.fixture(autouse=True)
+def terminal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the tester's own terminal says must not change what is printed here."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def category(number: int, *, known: bool = False, size: int = 1, name: str = "") -> Category:
+    """The number is its id, and how many of its images are unsure; twice that many are labelled."""
+    return Category(
+        id=number,
+        name=name or f"class {number}",
+        kind="known" if known else "new",
+        size=size,
+        labelled=2 * number,
+        unsure=number,
+        cohesion=0.875 if size else None,
+        nearest_known=None,
+        typical=(),
+    )
+
+
+def a_run(*categories: Category) -> Run:
+    """A run with these categories; what else it holds fits them as far as anybody looks."""
+    n = sum(each.size for each in categories)
+    return replace(sample_run(categories=len(categories), known=0, images=n, truth=False), categories=categories)
+
+
+def shown(found: Run, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    show.run(found)
+    return [line.rstrip() for line in capsys.readouterr().out.split("\n")]
+
+
+def table_of(lines: Sequence[str]) -> list[list[str]]:
+    """The cells of the table of categories."""
+    start = next(at for at, line in enumerate(lines) if line.startswith("──")) + 1
+    rows = lines[start:]
+    return [line.split() for line in rows[: rows.index("")]]
+
+
+def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The statuses are those of `by_hand`; known categories come first, then the larger before the smaller."""
+    made = (category(0, known=True, size=3, name="oak"), category(1, size=5, name="new 1"))
+    found = replace(by_hand(), categories=made, metrics=None, k={**by_hand().k, "interval": [2, 4]})
+    assert shown(found, capsys) == [
+        "8 images: 1 labelled, 2 known, 2 new, 3 unsure.",
+        "k = 2, estimated, likely 2 to 4: 1 known categories and 1 new ones.",
+        "",
+        "Category    Kind   Images   Labelled   Unsure   Cohesion",
+        "────────────────────────────────────────────────────────",
+        "oak        known        3          0        0       0.88",
+        "new 1        new        5          2        1       0.88",
+        "",
+        f"Report: {Path('a run', 'report.html')}",
+        "",
+    ]
+
+
+def test_a_k_that_was_given_is_not_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    given: dict[str, object] = {"k": 6, "estimated": False, "known": 4, "interval": None, "method": None, "curve": []}
+    lines = shown(replace(sample_run(), k=given), capsys)
+    assert lines[1] == "k = 6, given: 4 known categories and 2 new ones."
+
+
+def test_known_categories_come_first_and_large_ones_before_small_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = [(2, False), (1, True), (9, False), (4, True), (0, False)]
+    found = a_run(*(category(number, known=known, size=size) for number, (size, known) in enumerate(sizes)))
+    rows = table_of(shown(found, capsys))
+    assert [int(row[1]) for row in rows] == [3, 1, 2, 0, 4]
+    assert rows[-1] == ["class", "4", "new", "0", "8", "4"], "a category without images has no cohesion"
+
+
+def test_accuracy_where_the_truth_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    found = sample_run()
+    assert not any("Accuracy" in line for line in shown(replace(found, metrics=None), capsys))
+    assert found.metrics is not None
+    metrics = {**found.metrics, "accuracy": {"all": 0.5, "old": 0.98765, "new": None}, "images": 1234}
+    lines = shown(replace(found, metrics=metrics), capsys)
+    said = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
+    assert lines[-5:] == ["", said, "", f"Report: {found.report}", ""]
+
+
+def test_files_that_cannot_be_read_are_named_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not any("Cannot be read" in line for line in shown(sample_run(), capsys))
+    bad = (Quarantined("a\x1b.png", "truncated", "ends\nearly"), *BAD, Quarantined("b.png", "truncated", "ends\nearly"))
+    lines = shown(sample_run(quarantine=bad), capsys)
+    start = lines.index("Cannot be read and left out of every run (exit code 3): 14")
+    assert lines[start + 1 : start + 4] == ["  truncated: ends\\nearly", "    a\\x1b.png", "    b.png"]
+    assert lines[start + 4 : start + 13] == ["  empty: 0 bytes", *(f"    {number}.jpg" for number in range(8))]
+    assert lines[start + 13] == "  … and 4 more; --json lists all"
+
+
+@pytest.mark.parametrize(("count", "rows"), [(24, 24), (25, 24), (1000, 24)])
+def test_many_categories_are_shown_in_short_and_the_sums_are_those_of_all(
+    count: int, rows: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = [category(number, known=number % 2 == 0, size=1 + 7 * number % 13) for number in range(count)]
+    table = table_of(shown(a_run(*made), capsys))
+    assert len(table) == rows
+    numbers = [[int(cell.replace(",", "")) for cell in row if cell.replace(",", "").isdigit()] for row in table]
+    listed = [row for row in numbers if row[0] in range(count) and len(row) == 4]
+    rest = [row for row in table if row[0] == "…"]
+    assert [row[1:4] for row in rest] == ([[f"{count - 23:,}", "more", "categories"]] if count > 24 else [])
+    for column, name in enumerate(("size", "labelled", "unsure"), start=1):
+        assert sum(row[column] for row in numbers) == sum(getattr(each, name) for each in made)
+    if rest:
+        least = min(row[1] for row in listed)
+        assert sum(each.size > least for each in made) <= 23, "those that are listed are the largest"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_do_not_disturb_a_terminal(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    bad = Quarantined(name, "not an image", name)
+    found = sample_run(name=lambda number: f"{name} {number}"[-3000:], file=lambda _: name, quarantine=[bad])
+    lines = shown(found, capsys)
+    assert all(line.isprintable() for line in lines)
+    start = next(at for at, line in enumerate(lines) if line.startswith("──")) + 1
+    assert lines[start + 6] == "", "a row for each category, however long its name"
+    assert show.plain(name)[:8].strip() in lines[start], "and it can still be told which it is"
+    added = replace(a_prediction(found), quarantine=(bad,), added=1)
+    candidate = Candidate(id=1, files=(name,), nearest=0)
+    added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
+    exported = Exported(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
+    said = [*show.prediction(added), *show.exported(exported)]
+    assert all(line.isprintable() for line in said)
+    assert sum(show.plain(name) in line for line in said) >= 3
+
+
+def a_prediction(found: Run) -> Prediction:
+    return Prediction(run=found, assignments=by_hand().assignments, quarantine=(), added=0)
+
+
+def test_a_prediction() -> None:
+    found = a_prediction(sample_run(candidates=3))
+    assert show.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."], "nothing was added, nothing is proposed"
+
+
+def test_a_prediction_names_what_cannot_be_read() -> None:
+    lines = show.prediction(replace(a_prediction(sample_run()), quarantine=BAD[:10]))
+    assert lines[1:] == [f"  cannot be read, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
+    lines = show.prediction(replace(a_prediction(sample_run()), quarantine=BAD))
+    assert lines[10:] == ["  cannot be read, left out: 9.jpg (empty: 0 bytes)", "  … and 2 more that cannot be read"]
+
+
+def test_an_update_tells_of_candidates() -> None:
+    files = tuple(f"{number}.jpg" for number in range(1200))
+    candidates = (Candidate(id=1, files=files, nearest=0), Candidate(id=2, files=files[:2], nearest=1))
+    found = replace(a_prediction(replace(sample_run(), candidates=candidates)), added=1300)
+    assert show.prediction(found)[1:] == [
+        f"1,300 images were added to the run; report: {Path('a run', 'report.html')}",
+        "  candidate 1 for a new category: 1,200 images far from all others, such as 0.jpg, 1.jpg, 2.jpg",
+        "  candidate 2 for a new category: 2 images far from all others, such as 0.jpg, 1.jpg",
+    ]
+    many = tuple(replace(candidates[1], id=number) for number in range(30))
+    found = replace(a_prediction(replace(sample_run(), candidates=many)), added=1)
+    assert len(show.prediction(found)) == 12
+
+
+def test_an_export() -> None:
+    done = Exported(format="coco", out=Path("x.json"), images=1234, missing=())
+    assert show.exported(done) == ["1,234 images written as coco: x.json"]
+    missing = tuple(f"{number}.jpg" for number in range(12))
+    assert show.exported(replace(done, missing=missing[:1]))[1:] == ["  not there any more, left out: 0.jpg"]
+    lines = show.exported(replace(done, missing=missing))
+    assert lines[10:] == ["  not there any more, left out: 9.jpg", "  … and 2 more"]
+
+
+def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    found = replace(sample_run(), metrics=None)
+    show.demo(
+        DemoResult(
+            run=found,
+            plain=Accuracy(all=0.75, old=0.5, new=0.875),
+            semi_supervised=Accuracy(all=0.9, old=None, new=1.0),
+            discovered=Accuracy(all=0.95, old=0.9, new=0.975),
+            k_true=10,
+            seconds=61.6,
+        )
+    )
+    lines = [line.rstrip() for line in capsys.readouterr().out.split("\n")]
+    assert lines[-11:] == [
+        "",
+        "The truth is 10 classes. For k = 6, on the unlabelled images:",
+        "",
+        "Accuracy, %                          All    Old     New",
+        "───────────────────────────────────────────────────────",
+        "k-means on pixels                   75.0   50.0    87.5",
+        "semi-supervised k-means on pixels   90.0    n/a   100.0",
+        "sortal discover                     95.0   90.0    97.5",
+        "",
+        f"62 s. Report: {found.report}",
+        "",
+    ]
+    assert lines[:-11] == shown(found, capsys)[:-3], "what was found comes first, as after sortal discover"
+
+
+def test_no_bar_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with show.bar("Starting") as on_progress:
+        on_progress("Learning", 1, 2)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stderr", None)
+    with show.bar("Starting") as on_progress:
+        on_progress("Learning", 1, 2)
+    assert capsys.readouterr().out == ""
