@@ -202,6 +202,17 @@ def test_parts_without_an_image_have_no_figures() -> None:
     assert (only_old["risk_coverage"]["new"], only_old["calibration_error"]["new"]) == ([], None)
 
 
+def test_where_two_matches_are_as_good_the_old_class_has_it() -> None:
+    found = evaluate(assigned(["ant", "cat"], [0, 0], confidence=[0.9, 0.6]), ["cat"], 1)
+    assert found is not None
+    assert found["accuracy"] == {"all": 0.5, "old": 1.0, "new": 0.0}
+    assert found["risk_coverage"] == {
+        "all": [[0.5, 0.0, 0.9], [1.0, 0.5, 0.6]],
+        "old": [[1.0, 1.0, 0.6]],
+        "new": [[1.0, 0.0, 0.9]],
+    }
+
+
 def test_a_class_named_like_a_new_category_is_not_taken_for_it() -> None:
     found = evaluate(assigned(["new 1", "new 1", "cat"], [0, 0, 1]), ["cat", "new 1"], 1)
     assert found is not None
@@ -218,7 +229,7 @@ def test_a_class_named_like_a_new_category_is_not_taken_for_it() -> None:
     st.integers(0, 4),
 )
 def test_figures_agree_with_the_metrics(rows: list[tuple[str | None, int, bool, float]], n_known: int) -> None:
-    names = ("a", "b", "c", "d", "new 1", "new 2") if n_known == 4 else tuple("abcd")[:n_known] + ("x",) * 6
+    names = (*"edcb"[:n_known], *(f"new {number}" for number in range(1, 7)))
     labelled = [row for row, (truth, _, given, _) in enumerate(rows) if given and truth is not None]
     a = assigned(
         [truth for truth, _, _, _ in rows],

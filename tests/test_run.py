@@ -489,6 +489,32 @@ def test_saving_goes_on_after_a_save_that_was_killed(
         assert snapshot(place) == was, number
 
 
+def test_a_kill_of_one_save_and_of_the_next_leaves_one_run_whole(
+    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
+) -> None:
+    """What the first left may be whole and not in its place yet: the second must not take its word for its own."""
+    old, new, old_files, new_files = two_runs
+    place = old.folder
+    old.save(old_files)
+    was = snapshot(place)
+    changes = len(changes_of(lambda: new.save(new_files)))
+    becomes = snapshot(place)
+    seen = set()
+    for first in range(2, changes, 5):
+        for second in range(first % 3, changes, 3):
+            restored(place, was)
+            with pytest.raises(Killed), before_each_change(dead_from(first)):
+                new.save(new_files)
+            with suppress(Killed), before_each_change(dead_from(second)):
+                old.save(old_files)
+            found = load(place)
+            after = snapshot(place)
+            assert after in (was, becomes), (first, second)
+            assert_same(old if after == was else new, found)
+            seen.add(after == becomes)
+    assert seen == {False, True}
+
+
 def test_a_reader_in_the_midst_of_writing_breaks_nothing(
     two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
 ) -> None:

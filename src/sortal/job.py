@@ -14,6 +14,7 @@ from sortal.config import AUTO, Discovery
 from sortal.errors import InputError, listing
 from sortal.images import ImageSet
 from sortal.inputs import choose_device
+from sortal.lock import NAME as LOCK
 from sortal.reading import UNLABELLED, read_images
 from sortal.run import CACHE
 
@@ -111,21 +112,23 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
 def _check_place(place: Path, folder: str | None, of_folder: bool, force: bool) -> None:
     if os.path.lexists(place) and not place.is_dir():
         raise InputError(f"The run must be a folder, got {str(place)!r}, which is a file. Choose another (--out).")
-    if of_folder and folder and Path(folder) in (place.absolute(), *place.absolute().parents):
-        beside = Path(folder).with_name(f"{Path(folder).name}-run")
+    here = Path(os.path.realpath(place))  # without links and dots, which hide what lies where
+    images = Path(os.path.realpath(folder)) if folder else None
+    if of_folder and images and here.is_relative_to(images):
         raise InputError(
-            f"The run must not lie among the images, got {str(place)!r}. Choose another folder (--out {beside})."
+            f"The run must not lie among the images, got {str(place)!r}. Choose another folder (--out {folder}-run)."
         )
     if force or not place.is_dir():
         return
     about = run.peek(place)
     if about is None:
-        images = Path(folder) if folder else None  # they may lie in the run's folder
-        others = [path.name for path in place.absolute().iterdir() if images is None or not images.is_relative_to(path)]
-        if others and CACHE not in others:
+        others = {
+            path.name for path in here.iterdir() if not images or not images.is_relative_to(os.path.realpath(path))
+        }
+        if others - {LOCK} and CACHE not in others:  # the images may lie in the run's folder
             raise InputError(
                 f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which holds "
-                f"{listing(sorted(others))}. Choose another (--out), or allow it (--force)."
+                f"{listing(sorted(others - {LOCK}))}. Choose another (--out), or allow it (--force)."
             )
         return
     if about["images"][0]["folder"] != folder:
@@ -144,11 +147,11 @@ def _check_place(place: Path, folder: str | None, of_folder: bool, force: bool) 
 def _command(images: Source, labels: Any, place: Path, settings: Discovery, reading: dict[str, Any]) -> str:
     if not isinstance(images, str | os.PathLike):
         return "sortal.discover(...) with the settings above"
-    words = ["sortal", "discover", os.fspath(images), "--out", str(place)]
-    if labels is not None:
-        words += ["--labels", os.fspath(labels)]
-    defaults: dict[str, Any] = {**asdict(Discovery()), **READING}
-    for name, value in {**asdict(settings), **reading}.items():
+    path = os.fspath(images)
+    words = ["sortal", "discover", os.path.join(os.curdir, path) if path.startswith("-") else path]
+    defaults: dict[str, Any] = {"out": None, "labels": None, **asdict(Discovery()), **READING}
+    for name, value in {"out": place, "labels": labels, **asdict(settings), **reading}.items():
         if value != defaults[name]:
-            words += [f"--{name.replace('_', '-')}", "live" if name == "views" and value is None else str(value)]
+            option, text = f"--{name.replace('_', '-')}", "live" if name == "views" and value is None else str(value)
+            words += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return shlex.join(words)
