@@ -17,7 +17,7 @@ from sortal.errors import InputError
 from sortal.images import ImageSet, image_set
 from sortal.job import READING, Job, prepare
 from sortal.pipeline import STAGES
-from sortal.plan import Learning, Pace, Plan, Trial, disk, learning, memory, pace, plan, sample
+from sortal.plan import Plan, disk, memory, plan
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
 TRANSFORMER = Discovery(backbone="test_vit", weights="random", epochs=2, k=4)

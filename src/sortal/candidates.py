@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from sortal.confidence import Confidence
 from sortal.run import UNSURE, Assignments, Candidate
 
-BEYOND = 2.0  # standard deviations beyond the usual distance at which an image is worth a look
-CLOSE = 1.5  # times the usual distance to a centre: images of one category are this near to each other, on average
+BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image is worth a look
+CLOSE = 1.75  # times the usual distance to a centre: images of one category are this near to each other, on average
 LEAST = 3  # images that make a candidate
 MOST = 5000  # images that are compared with each other; of more, the farthest
 

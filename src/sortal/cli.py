@@ -258,8 +258,8 @@ def predict(
     """
     from sortal import show
 
-    if out is not None and out.exists() and not force:
-        raise InputError(f"The table must be a new file, got {str(out)!r}, which exists. Write over it with --force.")
+    if out is not None:
+        _check_table(out, force)
     with show.bar("Starting") as on_progress:
         from sortal.prediction import predict
 
@@ -276,7 +276,7 @@ def predict(
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
     for line in show.prediction(found):
-        print(line, file=sys.stderr)
+        _say(line)
     return 3 if found.quarantine else 0
 
 
@@ -496,7 +496,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
             message.replace("--extra_columns", "--extra-columns"), 2 if isinstance(error, InputError) else 1
         )
     except KeyboardInterrupt:
-        print("sortal: interrupted", file=sys.stderr)
+        _say("sortal: interrupted")
         return 130
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
@@ -520,10 +520,24 @@ def _ended_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def _check_table(out: Path, force: bool) -> None:
+    if out.is_dir():
+        raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.")
+    if not out.parent.is_dir():
+        raise InputError(f"The table must go into a folder that is there, got {str(out)!r}. Make its folder first.")
+    if out.exists() and not force:
+        raise InputError(f"The table must be a new file, got {str(out)!r}, which exists. Write over it with --force.")
+
+
 def _note(text: str) -> None:
-    print(f"sortal: {text}", file=sys.stderr)
+    _say(f"sortal: {text}")
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"sortal: error: {message}", file=sys.stderr)
+    _say(f"sortal: error: {message}")
     return code
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:  # where it is closed, print would take stdout
+        print(text, file=sys.stderr)

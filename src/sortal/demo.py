@@ -14,6 +14,7 @@ from sortal.config import AUTO, CONVNET, Auto
 from sortal.datasets import digits
 from sortal.errors import InputError
 from sortal.images import ImageSet
+from sortal.job import check_place
 from sortal.kmeans import SemiSupervisedKMeans
 from sortal.metrics import Accuracy, accuracy
 from sortal.packing import Settings, pack
@@ -65,8 +66,9 @@ def run(
 ) -> DemoResult:
     """Write the digits as files into the folder of the run, sort them, and cluster their pixels beside."""
     start = perf_counter()
-    on_progress("Writing images", 0, 0)
     folder = Path(out) / IMAGES
+    check_place(Path(out), os.path.abspath(folder), of_folder=True, force=False)  # before anything is written there
+    on_progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
     found = discover(
         folder,

@@ -116,10 +116,11 @@ def estimate_k(
                 callback(tried[k])
         return -tried[k].score
 
-    _search(loss, c, min(k_max, *(fold.k_limit for fold in folds)), tried)
+    high = min(k_max, *(fold.k_limit for fold in folds))
+    _search(loss, c, high, tried)
     if method == "plateau":
         n_labelled = sum(shards.objects(int((labels != UNLABELLED).sum())))
-        best, alone = _plateau(loss, tried, n_labelled)
+        best, alone = _plateau(loss, tried, n_labelled, high)
     else:
         best = max(tried.values(), key=lambda at: (at.score, -at.k)).k
         alone = [-max((at.each[i], -at.k) for at in tried.values())[1] for i in range(n_init)]
@@ -160,8 +161,10 @@ def _search(loss: Callable[[float], float], low: int, high: int, tried: dict[int
         loss(log(below + gap // 2))
 
 
-def _plateau(loss: Callable[[float], float], tried: dict[int, Evaluation], n_labelled: int) -> tuple[int, list[int]]:
-    """The upper end of the ks that score best, found by halving, and that end for each restart taken alone."""
+def _plateau(
+    loss: Callable[[float], float], tried: dict[int, Evaluation], n_labelled: int, high: int
+) -> tuple[int, list[int]]:
+    """The upper end of the ks up to `high` that score best, found by halving, and that of each restart taken alone."""
     n_init = len(next(iter(tried.values())).each)
     few = max(n_init // 3, 1)  # restarts: the others may have ended in poor minima
 
@@ -176,7 +179,7 @@ def _plateau(loss: Callable[[float], float], tried: dict[int, Evaluation], n_lab
 
     while True:
         k = end(of_the_best)
-        gap = min((other for other in tried if other > k), default=k) - k
+        gap = min((other for other in tried if other > k), default=high + 1) - k
         if gap <= max(1, CLOSE * k):
             return k, [end(lambda at, i=i: at.each[i]) for i in range(n_init)]  # type: ignore[misc]
         loss(log(k + gap // 2))

@@ -17,6 +17,7 @@ from sortal.inputs import choose_device
 from sortal.lock import NAME as LOCK
 from sortal.reading import UNLABELLED, read_images
 from sortal.run import CACHE
+from sortal.workers import count
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
 READING: dict[str, Any] = {  # how images are read unless told
@@ -67,9 +68,11 @@ def prepare(
     if folder is None and found.pixels is None:
         folder = os.getcwd()
     check_sortable(found, settings)
+    choose_device(device, None)
+    count(workers)
     name = os.path.basename(folder) if folder else "images"
     place = Path(out) if out is not None else Path(f"{name}-run")
-    _check_place(place, folder, isinstance(images, str | os.PathLike), force)
+    check_place(place, folder, isinstance(images, str | os.PathLike), force)
     command = _command(images, labels, place, settings, reading)
     return Job(
         images=found,
@@ -109,7 +112,7 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
         )
 
 
-def _check_place(place: Path, folder: str | None, of_folder: bool, force: bool) -> None:
+def check_place(place: Path, folder: str | None, of_folder: bool, force: bool) -> None:
     if os.path.lexists(place) and not place.is_dir():
         raise InputError(f"The run must be a folder, got {str(place)!r}, which is a file. Choose another (--out).")
     here = Path(os.path.realpath(place))  # without links and dots, which hide what lies where

@@ -52,7 +52,7 @@ def gather(
     assignments = assign(images, store.digests, x, centres, n_known, confidence, category=own)
     return Run(
         folder=job.place,
-        about={},
+        about={"centre_sizes": np.bincount(clusters, minlength=len(centres)).tolist()},
         assignments=assignments,
         categories=categories.describe(assignments, names, n_known, x, centres),
         k=k,
@@ -135,7 +135,7 @@ def about(
         "images": [{"folder": job.folder, "images": len(images), "paths": elsewhere(images, job.folder)}],
         "settings": asdict(job.settings),
         "command": job.command,
-        "classes": list(images.classes),
+        "classes": [images.classes[i] for i in np.unique(images.labels[images.labels >= 0])],
         "backbone": asdict(backbone.spec),
         "weights": backbone.source,
         "precision": precision,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -22,10 +22,10 @@ from sortal import advice, estimate, kept, outcome, report
 from sortal.backbone import load_backbone
 from sortal.check import Health, check
 from sortal.config import AUTO, BACKBONE, Auto, Discovery, MethodName, Training
-from sortal.errors import InputError, SortalError, listing
+from sortal.errors import SortalError, listing
 from sortal.estimate import Evaluation, estimate_k
 from sortal.features import extract
-from sortal.identity import key_of
+from sortal.identity import by_content, key_of
 from sortal.images import ImageSet
 from sortal.job import Job, Source, check_sortable, prepare
 from sortal.kmeans import SemiSupervisedKMeans
@@ -125,12 +125,13 @@ def carry_out(
     job: Job, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
 ) -> Run:
     """All stages of a job, in a folder that no other process is at work in."""
+    settings = job.settings
+    backbone = load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
     with alone(job.place):
-        return _all_stages(job, Stages(on_progress, on_note))
+        return _all_stages(job, backbone, Stages(on_progress, on_note))
 
 
-def _all_stages(job: Job, stages: Stages) -> Run:
-    backbone = load_backbone(job.settings.backbone, weights=job.settings.weights, seed=job.settings.seed)
+def _all_stages(job: Job, backbone: Backbone, stages: Stages) -> Run:
     with stages.stage("check", "Checking images") as tell:
         tiny = _checked(job, stages, tell)
     training = advice.training_for(job.settings, len(job.images), on_gpu=job.on_gpu)
@@ -139,7 +140,7 @@ def _all_stages(job: Job, stages: Stages) -> Run:
         stages.note(text)
     with stages.stage("pixels", "Storing pixels") as tell:
         images, store, quarantine = _pixels(job, backbone, stages, tell)
-        held = _held_out(images, job.settings)
+        held = held_out(images, by_content(images, store), job.settings)
     shown = replace(images, labels=np.where(held, -1, images.labels))  # what learning and clustering may know
     with stages.stage("learn", "Learning") as tell:
         trained, learned_in = _learn(job, backbone, shown, store, training, stages, tell)
@@ -235,15 +236,18 @@ def _pixels(
     return images, store, quarantine
 
 
-def _held_out(images: ImageSet, settings: Discovery) -> NDArray[np.bool_]:
-    """(n,) labelled images whose labels are kept for calibration."""
+def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) -> NDArray[np.bool_]:
+    """(n,) labelled images whose labels are kept for calibration: a share of each class, rounded down.
+
+    They are drawn from the rows in this order (n,), one that does not depend on what files are called.
+    """
     fraction = min(settings.held_out, HELD_OUT / max(int(images.labelled.sum()), 1))
-    if fraction == 0:
-        return np.zeros(len(images), dtype=bool)
-    try:
-        return images.hold_out(fraction=fraction, seed=settings.seed).validation
-    except InputError:  # every class has too few
-        return np.zeros(len(images), dtype=bool)
+    generator = np.random.default_rng(settings.seed)
+    held = np.zeros(len(images), dtype=bool)
+    for label in np.unique(images.labels[images.labelled]):
+        rows = order[images.labels[order] == label]
+        held[generator.choice(rows, size=int(fraction * len(rows)), replace=False)] = True
+    return held
 
 
 def _learn(
@@ -273,14 +277,18 @@ def _learn(
     return trained, folder
 
 
+def estimator(settings: Discovery) -> estimate.Method:
+    """How k is estimated: features that were trained with the labels need another rule than the paper's."""
+    return "brent" if settings.method == "kmeans" or settings.epochs == 0 else "plateau"
+
+
 def _how_many(job: Job, x: NDArray[np.float32], images: ImageSet, tell: Progress) -> dict[str, Any]:
     """What goes into k.json. Every k that is tried is written down at once."""
     settings = job.settings
     known = len(np.unique(images.labels[images.labelled]))
     if settings.k != AUTO:
         return {"k": settings.k, "estimated": False, "known": known, "interval": None, "method": None, "curve": []}
-    learned = settings.method != "kmeans" and settings.epochs != 0
-    method: estimate.Method = "plateau" if learned else "brent"
+    method = estimator(settings)
     key = kept.key("k", method, kept.hashed(x, images.labels), settings.k_max, settings.seed)
     path = job.cache / "k" / f"{key}.json"
     tried = [Evaluation(k=e["k"], score=e["score"], each=tuple(e["each"])) for e in kept.load(path) or []]
@@ -308,12 +316,13 @@ def _clusters(
     job: Job, x: NDArray[np.float32], images: ImageSet, k: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """The cluster of each image, and the centres; the first are the known classes."""
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
     settings = job.settings
     key = kept.key("clusters", kept.hashed(x, images.labels), k, settings.n_init, settings.seed)
     path = job.cache / "clusters" / f"{key}.safetensors"
-    if path.exists():
+    with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
         return held["clusters"], held["centres"]
     model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.device)

@@ -78,6 +78,8 @@ def predict(
     found = run.load(folder)
     read = read_images(images, folders="ignore", need_labels=False)
     with alone(found.folder if update else None):
+        if update:
+            found = run.load(folder)  # another process may have added images before this one had the folder
         read, store, quarantine = _pixels(found, read, workers, on_progress)
         x = _features(found, store, device, on_progress)
         confidence = Confidence.from_json(found.confidence)
@@ -107,7 +109,7 @@ def take_in(
     """The run with further images in it, saved."""
     n_known = _n_known(found)
     confidence = Confidence.from_json(found.confidence)
-    centres = moved(found, new, x)
+    centres, sizes = moved(found, new, x)
     features = np.concatenate([np.asarray(found.features), x])
     assignments = outcome.placed(found.assignments.joined(new), features, centres, n_known, confidence)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -118,6 +120,7 @@ def take_in(
             **found.about,
             "images": [*found.about["images"], source],
             "updates": [*found.about["updates"], update],
+            "centre_sizes": sizes.tolist(),
         },
         assignments=assignments,
         categories=categories.describe(assignments, found.names, n_known, features, centres),
@@ -138,19 +141,17 @@ def take_in(
     return updated
 
 
-def moved(found: Run, new: Assignments, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The centres as means over the images that made them and the new ones that are sure, (k, d)."""
-    a, k = found.assignments, len(found.centres)
-    made = (a.folders == 0) | (a.status != UNSURE)
-    counts = np.bincount(a.category[made], minlength=k).astype(np.float64)
-    sums = counts[:, None] * found.centres.astype(np.float64)
+def moved(found: Run, new: Assignments, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The centres as means over the images that made them and the new ones that are sure, (k, d); how many, (k,)."""
+    before = np.array(found.about["centre_sizes"], dtype=np.int64)
+    sums = before[:, None] * found.centres.astype(np.float64)
     sure = new.status != UNSURE
     np.add.at(sums, new.category[sure], x[sure].astype(np.float64))
-    counts += np.bincount(new.category[sure], minlength=k)
+    sizes = before + np.bincount(new.category[sure], minlength=len(before))
     centres: NDArray[np.float32] = np.where(
-        counts[:, None] > 0, sums / np.maximum(counts[:, None], 1), found.centres
+        sizes[:, None] > 0, sums / np.maximum(sizes[:, None], 1), found.centres
     ).astype(np.float32)
-    return centres
+    return centres, sizes
 
 
 def _n_known(found: Run) -> int:
