@@ -7,13 +7,13 @@ import pytest
 from numpy.typing import NDArray
 
 from sortal import candidates
-from sortal.candidates import gather
+from sortal.candidates import BEYOND, CLOSE, gather
 from sortal.confidence import Confidence, place
 from sortal.run import Assignments, Candidate
 
 Points = Sequence[tuple[float, float]]
 CENTRES = np.array([[10, 0], [0, 10]], dtype=np.float32)
-# Usual distances of 1 on average, so that images up to 1.5 apart are near; above 1.2 and 1.4 an image is worth a look.
+# Usual distances of 1 on average, so that images up to CLOSE apart are near.
 CONFIDENCE = Confidence(
     temperature=1.0, held_out=0, unsure_below=0.5, usual=np.array([0.8, 1.2]), deviation=np.array([0.2, 0.1])
 )
@@ -81,15 +81,16 @@ def test_only_unsure_images_count(status: str) -> None:
     assert len(found(THREE)) == 1
 
 
-@pytest.mark.parametrize(("beyond", "count"), [(0.39, 0), (0.41, 1)])
+@pytest.mark.parametrize(("beyond", "count"), [(BEYOND - 0.05, 0), (BEYOND + 0.05, 1)])
 def test_images_near_to_a_centre_are_none_even_if_they_are_unsure(beyond: float, count: int) -> None:
-    """Two deviations of 0.2 beyond the usual 0.8 of the first category."""
-    away = 0.8 + beyond
-    assert len(found([(10 + away, 0), (10 + away, 0), (10 + away, 0)])) == count
+    """Each category has its own usual distance and deviation: 0.8 and 0.2, 1.2 and 0.1."""
+    first, second = 0.8 + 0.2 * beyond, 1.2 + 0.1 * beyond
+    assert len(found([(10 + first, 0)] * 3)) == count
+    assert len(found([(0, 10 + second)] * 3)) == count
 
 
-@pytest.mark.parametrize(("apart", "count"), [(1.49, 1), (1.51, 0)])
-def test_images_are_near_each_other_up_to_one_and_a_half_usual_distances(apart: float, count: int) -> None:
+@pytest.mark.parametrize(("apart", "count"), [(CLOSE - 0.01, 1), (CLOSE + 0.01, 0)])
+def test_images_are_near_each_other_up_to_some_usual_distances(apart: float, count: int) -> None:
     side = apart / 2
     height = apart * np.sqrt(3) / 2
     corners = [(-10.0, -side), (-10.0, side), (-10.0 - height, 0.0)]  # of a triangle with equal sides

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache
 from typing import Any, get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -54,6 +55,25 @@ def test_planted_k_is_found(method: Method, k: int, n: int, tail: float, low: in
     assert found.interval[0] <= found.k <= found.interval[1]
 
 
+def chosen(found: KEstimate, labelled: int) -> tuple[int, tuple[int, int]]:
+    """k and the interval as the docs have them, from the curve alone."""
+
+    def best(scores: dict[int, float]) -> int:
+        top = max(scores.values())
+        if found.method != "plateau":
+            return min(k for k, score in scores.items() if score == top)
+        share = (labelled * top + 1) / (labelled + 2)
+        return max(k for k, score in scores.items() if score >= top - np.sqrt(share * (1 - share) / labelled))
+
+    def of_a_k(at: Evaluation) -> float:
+        few = max(len(at.each) // 3, 1) if found.method == "plateau" else len(at.each)
+        return sum(sorted(at.each, reverse=True)[:few][::-1]) / few if few < len(at.each) else at.score
+
+    k = best({at.k: of_a_k(at) for at in found.curve})
+    alone = [best({at.k: at.each[i] for at in found.curve}) for i in range(len(found.curve[0].each))]
+    return k, (min(k, *alone), max(k, *alone))
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_what_comes_back(method: Method) -> None:
     x, labels = mixture(400, 12, tail=0.0)
@@ -62,11 +82,10 @@ def test_what_comes_back(method: Method) -> None:
     assert isinstance(found, KEstimate)
     assert Counter(at.k for at in told).most_common(1)[0][1] == 1, "no k is tried twice"
     assert sorted(told, key=lambda at: at.k) == list(found.curve)
-    assert found.k == max(found.curve, key=lambda at: at.score).k, "the best k seen, not the last"
     assert all(6 <= at.k <= 60 for at in found.curve)
     assert all(len(at.each) == 4 and at.score == pytest.approx(np.mean(at.each)) for at in found.curve)
-    alone = [max(found.curve, key=lambda at, i=i: at.each[i]).k for i in range(4)]  # type: ignore[misc]
-    assert found.interval == (min(found.k, *alone), max(found.k, *alone))
+    assert found.method == method
+    assert (found.k, found.interval) == chosen(found, int((labels >= 0).sum())), "of all seen, not the last"
     assert found == estimate_k(torch.from_numpy(x), labels, k_max=60, method=method, n_init=4, random_state=0)
     assert found != estimate_k(x, labels, k_max=60, method=method, n_init=4, random_state=1)
 
@@ -257,7 +276,7 @@ def test_k_max_is_held_to_the_rows(method: Method) -> None:
         ([0, 1, 2, -1], {"k_max": 2}, "k_max must be at least 3 .the labelled classes., got 2"),
         ([0, 1, 2, -1], {"k_max": 0}, "k_max must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),
-        ([0, 1, 2, -1], {"method": "guess"}, "method must be one of 'brent', 'hidden', got 'guess'"),
+        ([0, 1, 2, -1], {"method": "guess"}, "method must be one of 'brent', 'hidden', 'plateau', got 'guess'"),
         ([0, 1, 2, -1], {"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"tol": -1}, "tol must be a number of at least 0, got -1"),
         ([0, 1, -1], {}, "y must have one label for each of the 4 rows"),
@@ -266,3 +285,124 @@ def test_k_max_is_held_to_the_rows(method: Method) -> None:
 def test_bad_input_is_named(labels: list[int], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimate_k(np.eye(4), labels, **options)
+
+
+# "plateau"
+
+
+def trained(k: int, known: int, *, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """As after training with labels: tight clusters, the known classes far from all, the new ones near each other."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat(np.arange(k), 30)
+    centres = rng.normal(size=(k, 32))
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    centres[known:] = 0.6 * centres[known:] + 0.15 * rng.normal(size=32)
+    x = centres[truth] + 0.04 * rng.normal(size=(len(truth), 32))
+    labels = np.where((truth < known) & (np.arange(len(truth)) % 2 == 0), truth, -1)
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("k", "known"), [(12, 6), (24, 12), (40, 15)])
+def test_the_end_of_a_plateau_is_found_where_the_best_k_is_too_few(k: int, known: int, seed: int) -> None:
+    x, labels = trained(k, known, seed=seed)
+    options: dict[str, Any] = {"k_max": 200, "n_init": 6, "random_state": seed}
+    best = estimate_k(x, labels, **options)
+    found = estimate_k(x, labels, **options, method="plateau")
+    assert best.k < 0.85 * k, "the score is as good with too few clusters, and the first of equals is taken"
+    assert found.interval[0] <= k <= found.interval[1]
+    assert abs(found.k - k) <= 0.25 * k
+    assert set(best.curve) <= set(found.curve), "it goes on from where the other ends"
+
+
+def test_with_one_restart_the_end_of_the_plateau_is_not_before_the_best_k() -> None:
+    for seed in range(5):
+        x, labels = mixture(300, 10, tail=0.5, seed=seed)
+        options: dict[str, Any] = {"k_max": 60, "n_init": 1, "random_state": seed}
+        end = estimate_k(x, labels, **options, method="plateau")
+        assert estimate_k(x, labels, **options).k <= end.k == end.interval[0] == end.interval[1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_what_is_known_does_not_change_the_end_of_a_plateau(data: st.DataObject) -> None:
+    x, labels = ROWS["a mixture"]
+    wanted = known_plateau()
+    known = data.draw(st.lists(st.sampled_from(wanted.curve), unique=True))
+    told: list[Evaluation] = []
+    found = estimate_k(
+        x, labels, k_max=60, n_init=3, random_state=0, method="plateau", known=known, callback=told.append
+    )
+    assert found == wanted
+    assert {*told, *known} == {*wanted.curve}
+    assert len(told) + len(known) == len(wanted.curve)
+
+
+@cache
+def known_plateau() -> KEstimate:
+    return estimate_k(*ROWS["a mixture"], k_max=60, n_init=3, random_state=0, method="plateau")
+
+
+def scored(score: Callable[[int, int], float], *, method: Method, k_max: int, n_init: int = 1) -> KEstimate:
+    """An estimate over 400 rows, 100 of them labelled, three classes; `score` is that of a k and a restart."""
+    x = np.arange(800, dtype=np.float32).reshape(400, 2)
+    labels = np.where(np.arange(400) < 100, np.arange(400) % 3, -1)
+
+    def scores(self: _Fold, k: int, max_iter: int, tol: float) -> list[float]:
+        return [score(k, i) for i in range(n_init if method != "hidden" else 1)]
+
+    with patch.object(_Fold, "scores", scores):
+        return estimate_k(x, labels, k_max=k_max, n_init=n_init, method=method, random_state=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(end=st.integers(3, 500), k_max=st.integers(3, 500), top=st.floats(0.5, 1))
+def test_a_plateau_is_followed_to_its_end(end: int, k_max: int, top: float) -> None:
+    """The score is flat up to some k, and a sixth less from there on, which is more than chance with 100 labels."""
+    found = scored(lambda k, _: top if k <= end else top - 1 / 6, method="plateau", k_max=k_max)
+    limit = min(end, k_max, 400)
+    assert limit - max(1, 0.03 * limit) <= found.k <= limit
+    assert found.interval == (found.k, found.k)
+    assert all(3 <= at.k <= min(k_max, 400) for at in found.curve)
+    if min(k_max, 400) <= 33:
+        assert found.k == limit, "where 3 % are less than one, there is nothing between"
+
+
+@pytest.mark.parametrize(("drop", "end"), [(0.029, 40), (0.031, 20)])
+def test_how_much_less_is_still_as_good(drop: float, end: int) -> None:
+    """Of 100 labelled rows 90 are right: (90 + 1) / 102 = 0.892 of all, whose standard error is 0.0310."""
+    found = scored(lambda k, _: 0.9 if k <= 20 else 0.9 - drop if k <= 40 else 0.5, method="plateau", k_max=60)
+    assert abs(found.k - end) <= 1
+
+
+def test_restarts_that_ended_badly_do_not_shorten_a_plateau() -> None:
+    """Of six restarts two are as good up to 40, the others only up to 10: the third that is best counts."""
+    found = scored(lambda k, i: 1.0 if k <= (40 if i < 2 else 10) else 0.6, method="plateau", k_max=60, n_init=6)
+    assert found.k in (39, 40)
+    assert found.interval == (max(at.k for at in found.curve if at.k <= 10), found.k), "each restart alone"
+    assert scored(lambda k, i: 1.0 if k <= (40 if i < 1 else 10) else 0.6, method="plateau", k_max=60, n_init=6).k <= 10
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), k_max=st.integers(3, 120), n_init=st.integers(1, 7), levels=st.integers(1, 20))
+def test_the_choice_is_the_one_the_curve_asks_for(
+    method: Method, seed: int, k_max: int, n_init: int, levels: int
+) -> None:
+    """Whatever the scores are; few levels make many ties, and the smaller of two best ks is the best."""
+
+    def score(k: int, i: int) -> float:
+        return int(np.random.default_rng([seed, k, i]).integers(0, levels)) / levels
+
+    found = scored(score, method=method, k_max=k_max, n_init=n_init)
+    assert (found.k, found.interval) == chosen(found, 100)
+    assert found.k in {at.k for at in found.curve}
+    assert all(3 <= at.k <= k_max for at in found.curve)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_paper_s_rule_is_the_best_k_and_the_first_of_equals(seed: int) -> None:
+    for x, labels in (mixture(300, 10, tail=0.0, seed=seed), trained(12, 6, seed=seed)):
+        found = estimate_k(x, labels, k_max=60, n_init=4, random_state=seed)
+        scores = {at.k: float(np.mean(at.each)) for at in found.curve}
+        assert found.k == min(k for k, score in scores.items() if score > max(scores.values()) - 1e-9)

@@ -293,6 +293,18 @@ def test_a_run_that_images_were_added_to_is_refused_unless_forced(photos: Path) 
     assert asked(photos, force=True).place == Path("photos-run")
 
 
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", ""])
+def test_a_device_that_is_none_is_refused_before_any_work(photos: Path, device: str) -> None:
+    said = refusal(photos, device=device)
+    assert said.startswith("device must be ")
+    assert repr(device) in said
+
+
+def test_no_worker_is_too_few(photos: Path) -> None:
+    assert refusal(photos, workers=0).startswith("workers must be ")
+    assert asked(photos, workers=1).workers == 1
+
+
 def test_torchrun_is_refused(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert refusal(photos) == (

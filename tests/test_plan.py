@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from test_trial import a_trial
 
 from sortal import near, tokens
-from sortal.config import Discovery, Training
+from sortal.config import Discovery
 from sortal.errors import InputError
 from sortal.images import ImageSet, image_set
 from sortal.job import READING, Job, prepare
@@ -50,26 +51,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path, list[tu
     told: list[tuple[str, int, int]] = []
     job = job_of(place / "images", place / "run", SMALL)
     return plan(job, on_progress=lambda *what: told.append(what)), place, told
-
-
-def a_trial(**changes: Any) -> Trial:
-    values: dict[str, Any] = {
-        "check": Pace(fixed=1.0, each=0.01),
-        "pixels": Pace(fixed=2.0, each=0.02),
-        "features": Pace(fixed=0.0, each=0.5),
-        "learning": Learning(fixed=3.0, view=0.25, step=2.0),
-        "comparing": 4.0,
-        "k": 5.0,
-        "clusters": 6.0,
-        "report": 7.0,
-        "page": 1000,
-        "stored": 300.0,
-        "base": 10_000,
-        "working": 2000,
-        "tiny": False,
-        "unreadable": (),
-    }
-    return Trial(**{**values, **changes})
 
 
 # All of it
@@ -228,60 +209,7 @@ def test_a_backbone_that_is_none_is_refused_as_by_a_run(tmp_path: Path, name: st
         plan(job)
 
 
-# What is scaled, and how
-
-
-def test_pace_tells_starting_from_going_on() -> None:
-    # 2 s until the first of 5 came, then one a second, and 1 s to end: 3 s that are not theirs, less the first one's.
-    events = {"Reading": [(0, 10.0), (1, 12.0), (2, 13.0), (3, 14.0), (4, 15.0), (5, 16.0)]}
-    assert pace(events, 7.0) == Pace(fixed=2.0, each=1.0)
-    assert pace(events, 7.0).seconds(100) == 102.0
-
-
-def test_the_pace_of_two_kinds_is_their_sum() -> None:
-    events = {"Looking": [(0, 0.0), (1, 1.0), (3, 2.0)], "Storing": [(0, 2.0), (1, 4.0), (3, 8.0)]}
-    assert pace(events, 10.0) == Pace(fixed=10.0 - 3 * 0.5 - 3 * 2.0, each=2.5)
-
-
-def test_the_pace_of_one_is_the_time_it_took() -> None:
-    assert pace({"Reading": [(0, 1.0), (1, 3.0)]}, 2.5) == Pace(fixed=0.5, each=2.0)
-    assert pace({}, 2.5) == Pace(fixed=2.5, each=0.0)
-
-
-def test_steps_are_timed_once_they_are_warm() -> None:
-    # 64 views took 8 s; then a slow step, steps of 1 s, and one that was held up; 2 s before and after.
-    events = {
-        "Computing tokens": [(0, 1.0), (64, 9.0)],
-        "Learning": [(0, 9.0), (1, 19.0), (2, 20.0), (3, 21.0), (4, 25.0)],
-    }
-    assert learning(events, 26.0, warm=1) == Learning(fixed=26.0 - 8 - 4, view=0.125, step=1.0)
-    assert learning(events, 26.0, warm=9).step == 4.0  # the last of too few
-
-
-def test_learning_without_a_trunk_is_steps_alone() -> None:
-    assert learning({"Learning": [(0, 0.0), (1, 3.0), (2, 4.0)]}, 6.0, warm=1) == Learning(
-        fixed=4.0, view=0.0, step=1.0
-    )
-
-
-def test_time_to_learn_grows_with_epochs() -> None:
-    one = Learning(fixed=0.0, view=0.0, step=0.5)
-    assert one.seconds(1000, Training(epochs=10), None) == 10 * 7 * 0.5  # 7 batches of 128
-    assert one.seconds(1000, Training(epochs=40), None) == 4 * one.seconds(1000, Training(epochs=10), None)
-    assert one.seconds(5, Training(epochs=10), None) == 10 * 0.5  # an epoch has a step at least
-    assert Learning(fixed=9.0).seconds(5, Training(epochs=0), None) == 0
-
-
-def test_kept_views_go_through_the_trunk_once() -> None:
-    one, training = Learning(fixed=1.0, view=0.25, step=2.0), Training(epochs=10, batch_size=50)
-    assert one.seconds(100, training, 8) == 1 + 100 * 8 * 0.25 + 20 * 2
-    assert one.seconds(100, training, None) == 1 + 20 * 2 * 50 * 0.25 + 20 * 2
-
-
-def test_stages_add_up() -> None:
-    stages = a_trial().stages(100, Training(epochs=1, batch_size=100), 2)
-    assert tuple(stages) == STAGES
-    assert list(stages.values()) == [1 + 1 + 4, 2 + 2, 3 + 200 * 0.25 + 2, 50, 5, 6, 7]
+# Sizes
 
 
 def test_disk_by_hand() -> None:
@@ -299,14 +227,3 @@ def test_memory_by_hand() -> None:
     assert memory(10, 3, a_trial(base=7, working=0), None) == 7 + 10 * 768 * 9
     assert memory(n, 1000, a_trial(base=7, working=0), None) == 7 + 12 * n * 1000
     assert memory(n, 3, a_trial(base=7, working=0), None) == 7 + 24 * n + 500 * n
-
-
-def test_a_sample_is_from_all_over_and_has_both_kinds() -> None:
-    labels = [None] * 500 + ["a"] * 5 + [None] * 495
-    images = image_set([str(i) for i in range(1000)], paths=["x"] * 1000, labels=labels)
-    rows = np.flatnonzero(sample(images, 64))
-    assert len(rows) == 64
-    assert images.labelled[rows].any()
-    assert np.diff(rows).max() < 20
-    assert rows[-1] == 999
-    assert sample(images, 5000).all()
