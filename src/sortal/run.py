@@ -35,7 +35,7 @@ FEATURES, CENTRES = "features.npy", "centres.npy"
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 CACHE = "cache"  # what stages keep, to be used again
 NEXT, COMMIT = ".next", "commit.json"  # files on their way into the folder, and the word that they are whole
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")  # what spreadsheets take a cell for that begins so; ' is our own mark
+FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n", "'")  # what spreadsheets take a cell for that begins so; ' is our own mark
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal import kept
 from sortal.report import charts, layout, records, thumbnails, words
 from sortal.report.confusion import confusion
 from sortal.report.thumbnails import Sheets, Store
@@ -60,12 +62,17 @@ class Shown:
     places: NDArray[np.int64]  # (points, 2)
 
 
-def make(run: Run, store: Store, *, seed: int = 0, on_progress: Progress = lambda *_: None) -> bytes:
-    """The report of a run, as an HTML file. `store` holds the pixels of the rows of its assignments."""
+def make(
+    run: Run, store: Store, *, seed: int = 0, folder: Path | None = None, on_progress: Progress = lambda *_: None
+) -> bytes:
+    """The report of a run, as an HTML file. `store` holds the pixels of the rows of its assignments.
+
+    In `folder` the map is kept, which takes longest and changes only with the features.
+    """
     a = run.assignments
     points = layout.sample(a.category, a.distance, layout.POINTS, seed=seed)
     on_progress(MAP, 0, len(points))
-    places = layout.place(run.features[points], seed=seed)
+    places = _map(run.features[points], seed, folder)
     on_progress(MAP, len(points), len(points))
     shares = [share for share in SHARES if len(run.categories) <= share.most]
     for share in shares:
@@ -75,6 +82,17 @@ def make(run: Run, store: Store, *, seed: int = 0, on_progress: Progress = lambd
         if sheets is not None:
             return page.filled(sheets)
     return page.filled([])
+
+
+def _map(x: NDArray[np.float32], seed: int, folder: Path | None) -> NDArray[np.int64]:
+    path = None if folder is None else folder / f"{kept.key('map', kept.hashed(x), seed)}.json"
+    found = None if path is None else kept.load(path)
+    if found is not None:
+        return np.array(found, dtype=np.int64).reshape(len(x), 2)
+    places = layout.place(x, seed=seed)
+    if path is not None:
+        kept.save(path, places.tolist())
+    return places
 
 
 def _shown(run: Run, share: Share, points: NDArray[np.int64], places: NDArray[np.int64]) -> Shown:
