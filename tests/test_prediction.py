@@ -7,6 +7,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -502,6 +503,31 @@ def test_two_updates_at_once_are_both_kept(
     found = run.load(copied.out)
     assert [update["images"] for update in found.about["updates"]] == [4, 18]
     assert len(found.assignments) == N + 22
+
+
+def test_who_reads_while_files_are_put_into_their_places_gets_the_old_or_the_new_run(
+    copied: Sorted, more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never some files of one and some of the other."""
+    replaced = os.replace
+    readers: list[Future[Run]] = []
+
+    def slowly(source: Any, target: Any) -> None:
+        replaced(source, target)
+        if Path(target).parent == copied.out:
+            readers.append(pool.submit(run.load, copied.out))
+            wait(readers, timeout=0.02)
+
+    monkeypatch.setattr(os, "replace", slowly)
+    with ThreadPoolExecutor(32) as pool:
+        predict(copied.out, folder_of(more), update=True, **OPTIONS)
+        found = [reader.result() for reader in readers]
+    assert len(found) >= 8
+    for each in found:
+        updates = len(each.about["updates"])
+        assert updates in (0, 1)
+        assert len(each.assignments) == len(each.paths()) == len(each.features) == N + 18 * updates
+        assert sum(category.size for category in each.categories) == N + 18 * updates
 
 
 def test_an_update_is_refused_while_another_process_is_at_work(copied: Sorted, more: dict[str, str]) -> None:

@@ -1,18 +1,21 @@
 """What people read: a run, a prediction, an export, the demo, as text."""
 
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sample_run import HOSTILE, by_hand, sample_run
 
-from sortal import show
+from sortal import show, tokens
 from sortal.demo import DemoResult
 from sortal.export import Exported
 from sortal.metrics import Accuracy
 from sortal.pixels import Quarantined
+from sortal.plan import Plan
 from sortal.prediction import Prediction
 from sortal.run import Candidate, Category, Run
 
@@ -228,3 +231,80 @@ def test_no_bar_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypat
     with show.bar("Starting") as on_progress:
         on_progress("Learning", 1, 2)
     assert capsys.readouterr().out == ""
+
+
+PLAN = Plan(
+    images=12_345,
+    labelled=1_200,
+    unlabelled=11_145,
+    classes=7,
+    held_out=240,
+    k="auto",
+    method="gcd",
+    backbone="vit",
+    weights="from the hub",
+    device="cpu",
+    epochs=100,
+    views=4,
+    tokens=tokens.Plan(2_500_000_000, "memory"),
+    memory=3_200_000_000,
+    disk=45_600_000,
+    free_disk=78_900_000_000,
+    seconds={"check": 0.4, "pixels": 12.3, "learn": 5400.0, "report": 100.0},
+    notes=("There is no GPU.", "Label\x1b more."),
+    unreadable_sample=("a\nb.jpg",),
+)
+
+
+def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:
+    """What is said, by what it is about."""
+    show.plan(replace(PLAN, **changes))
+    rows = [re.split(r" {2,}", line.rstrip(), maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 2 and row[0]}
+
+
+def test_a_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    show.plan(PLAN)
+    out = capsys.readouterr().out
+    assert [re.sub(r"(?<=\S) {2,}", " | ", line.rstrip()) for line in out.splitlines()] == [
+        "images | 12,345: 1,200 labelled in 7 classes, 11,145 unlabelled",
+        "held out | 240 labelled images, to calibrate confidence on",
+        "classes | estimated",
+        "backbone | vit, from the hub",
+        "learning | 100 epochs, 4 views of an image kept; 2.5 GB of tokens are kept in memory",
+        "device | cpu",
+        "memory | about 3.2 GB",
+        "disk | about 45.6 MB; 78.9 GB are free",
+        "time | about 1.5 h: pixels 12 s, learn 1.5 h, report 2 min",
+        "",
+        "There is no GPU.",
+        "",
+        "Label\\x1b more.",
+        "",
+        "Of the sample that was tried, these cannot be read: 1",
+        "  a\\nb.jpg",
+    ]
+
+
+def test_what_a_plan_does_not_do_it_does_not_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned(capsys, k=12)["classes"] == "k = 12"
+    assert planned(capsys, views=None, tokens=None)["learning"] == "100 epochs, new views in every epoch"
+    assert planned(capsys, method="kmeans")["learning"] == "none"
+    assert planned(capsys, epochs=0)["learning"] == "none"
+    show.plan(replace(PLAN, notes=(), unreadable_sample=()))
+    assert capsys.readouterr().out.splitlines()[-1].startswith("time")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        ({"check": 0.2, "report": 0.4}, "about 1 s"),
+        ({"check": 0.6, "learn": 89.2}, "about 90 s: check 1 s, learn 89 s"),
+        ({"learn": 90.0}, "about 2 min: learn 2 min"),
+        ({"learn": 5399.0}, "about 90 min: learn 90 min"),
+        ({"learn": 72_000.0, "report": 0.1}, "about 20.0 h: learn 20.0 h"),
+    ],
+)
+def test_how_long(seconds: dict[str, float], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned(capsys, seconds=seconds)["time"] == text

@@ -936,9 +936,7 @@ def test_two_runs_may_not_train_in_one_folder_at_once(tmp_path: Path) -> None:
 
     def again(*_: object) -> None:
         if not seen:
-            with pytest.raises(
-                InputError, match=r"Another process is at work in .* choose another folder\."
-            ) as caught:
+            with pytest.raises(InputError, match=r"Another process is at work in .* choose another folder\.") as caught:
                 fit(a_convnet(), a_set(), settings(), folder=tmp_path)
             seen.append(str(caught.value))
 

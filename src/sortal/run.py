@@ -35,7 +35,8 @@ FEATURES, CENTRES = "features.npy", "centres.npy"
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 CACHE = "cache"  # what stages keep, to be used again
 NEXT, COMMIT = ".next", "commit.json"  # files on their way into the folder, and the word that they are whole
-FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n", "'")  # what spreadsheets take a cell for that begins so; ' is our own mark
+WIDE = "\uff1d\uff0b\uff0d\uff20"  # = + - @ of full width, which some spreadsheets take for the same
+FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # what spreadsheets take for a formula; ' is our own mark
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")

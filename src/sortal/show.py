@@ -1,5 +1,6 @@
 """What is shown to people: results as text, and a bar while they wait."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -93,12 +94,12 @@ def plan(planned: "Plan") -> None:
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
         ("held out", f"{p.held_out:,} labelled images, to calibrate confidence on"),
         ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
-        ("backbone", f"{p.backbone}, {p.weights}"),
+        ("backbone", f"{p.backbone}, {re.sub('(sha256 [0-9a-f]{8})[0-9a-f]+', r'\\1…', p.weights)}"),
         ("learning", _learning(p)),
         ("device", p.device),
         ("memory", f"about {for_people(p.memory)[0]}"),
         ("disk", f"about {for_people(p.disk)[0]}; {for_people(p.free_disk)[0]} are free"),
-        ("time", f"about {_duration(sum(p.seconds.values()))}: {_stages(p.seconds)}"),
+        ("time", f"about {_duration(sum(p.seconds.values()))}{_stages(p.seconds)}"),
     ):
         table.add_row(name, plain(value))
     _console().print(table)
@@ -116,7 +117,9 @@ def _learning(p: "Plan") -> str:
 
 
 def _stages(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {_duration(each)}" for name, each in seconds.items() if each >= 0.5)
+    """Of those that take long enough to be named."""
+    named = ", ".join(f"{name} {_duration(each)}" for name, each in seconds.items() if each >= 0.5)
+    return f": {named}" if named else ""
 
 
 def _duration(seconds: float) -> str:
