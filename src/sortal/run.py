@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from math import isfinite
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -35,6 +36,7 @@ FEATURES, CENTRES = "features.npy", "centres.npy"
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 CACHE = "cache"  # what stages keep, to be used again
 NEXT, COMMIT = ".next", "commit.json"  # files on their way into the folder, and the word that they are whole
+WAIT = 10.0  # seconds that a reader waits for a process that puts files into their places
 WIDE = "\uff1d\uff0b\uff0d\uff20"  # = + - @ of full width, which some spreadsheets take for the same
 FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # what spreadsheets take for a formula; ' is our own mark
 
@@ -220,13 +222,38 @@ class Run:
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
-    """The run in a folder."""
-    place = Path(folder)
+    """The run in a folder; files that another process is just putting into their places are waited for."""
+    place, patience = Path(folder), monotonic() + WAIT
+    while True:
+        before = _stamp(place)
+        try:
+            found = _load(place)
+        except InputError:
+            if before == _stamp(place) is not None or monotonic() > patience:
+                raise
+        else:
+            if before == _stamp(place) is not None or monotonic() > patience:
+                return found
+        sleep(0.01)
+
+
+def _stamp(place: Path) -> tuple[int, int] | None:
+    """What tells one run in a folder from the next, or nothing while files of both are there."""
+    try:
+        if (place / NEXT / COMMIT).exists():
+            return None
+        found = (place / RUN).stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
+
+
+def _load(place: Path) -> Run:
     about = peek(place)
     if about is None:
         what = "holds none" if place.is_dir() else "is no folder"
         raise InputError(
-            f"A run must be the folder that sortal discover wrote, got {str(folder)!r}, which {what}. "
+            f"A run must be the folder that sortal discover wrote, got {str(place)!r}, which {what}. "
             "If the run was interrupted, give the same command again."
         )
     try:
@@ -247,7 +274,7 @@ def load(folder: str | os.PathLike[str]) -> Run:
         )
     except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AssertionError, csv.Error) as error:
         raise InputError(
-            f"The run in {str(folder)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
+            f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
             "Give the command that made it again."
         ) from error
 

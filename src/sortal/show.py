@@ -25,6 +25,7 @@ CLASSES = 24  # as many are listed; of more, those with most and those with fewe
 FILES = 10  # of each finding
 MEMBERS = 4  # of each group of duplicates
 NAME = 40  # characters of a category's name
+_SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # what nobody reads of it
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def plan(planned: "Plan") -> None:
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
         ("held out", f"{p.held_out:,} labelled images, to calibrate confidence on"),
         ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
-        ("backbone", f"{p.backbone}, {re.sub('(sha256 [0-9a-f]{8})[0-9a-f]+', r'\\1…', p.weights)}"),
+        ("backbone", f"{p.backbone}, {_SHA256.sub('…', p.weights)}"),
         ("learning", _learning(p)),
         ("device", p.device),
         ("memory", f"about {for_people(p.memory)[0]}"),
