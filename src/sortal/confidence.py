@@ -1,8 +1,12 @@
 """How sure a category is: calibrated on labelled images that were held out, from distances to the centres.
 
 An image of squared distances d² to the centres belongs to category j with probability softmax(−d² / T)_j, as in a
-mixture of equally wide, round clusters. T is the one that makes held-out labels most likely. That speaks of the
-categories there are; an image unlike all of them shows in how much farther from its centre it is than others are.
+mixture of equally wide, round clusters. T is the one that makes held-out labels most likely.
+
+Held-out images are of known classes; among the unlabelled images in known categories there are others too, strangers.
+They show in that unlabelled images are less sure than held-out ones, and how much so tells how many there are at each
+probability: learning from positive and unlabelled examples (Elkan and Noto, KDD 2008). Last, an image unlike all that
+there is shows in how much farther from its centre it is than others are.
 """
 
 from dataclasses import dataclass
@@ -11,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 
 from sortal.errors import InputError
 
@@ -19,6 +23,8 @@ ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the 
 UNCALIBRATED = 1.0  # that share: what calibration finds where training went well
 FAR = 2.5  # standard deviations beyond the usual distance at which an image begins to be unlike its category
 PRIOR = 10  # images' worth of the usual distance over all categories, for categories of few images
+SUREST = 0.75  # the quantile of held-out images from which on there are no strangers
+TOP = 1e-3  # probabilities closer to 0 and 1 than this are taken for it
 CHUNK = 2**24  # numbers of a block of distances
 
 Floats = NDArray[np.float64]
@@ -45,16 +51,20 @@ class Confidence:
     unsure_below: float
     usual: Floats  # (k,) distance of the images of a category to its centre, on average
     deviation: Floats  # (k,) its standard deviation
+    n_known: int = 0  # categories that strangers were looked for in: the first so many
+    strangers: float = 0.0  # how fast they grow in number as log-odds fall
+    surest: float = 0.0  # log-odds from which on there are none
 
     @property
     def calibrated(self) -> bool:
         return self.held_out > 0
 
     def of(self, placed: Placed) -> Floats:
-        """(n,) that the category is the right one: its probability, less for images that are far from it."""
+        """(n,) that the category is the right one: its probability, less for strangers and for images far from it."""
         own = placed.category
         beyond = (placed.distance - self.usual[own]) / self.deviation[own]
-        sure: Floats = placed.probability * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
+        below = np.minimum(_log_odds(placed.probability) - self.surest, 0) * (own < self.n_known)
+        sure: Floats = placed.probability * np.exp(self.strangers * below + (FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
         return sure
 
     def is_far(self, placed: Placed) -> NDArray[np.bool_]:
@@ -69,6 +79,9 @@ class Confidence:
             "held_out": self.held_out,
             "unsure_below": self.unsure_below,
             "temperature": self.temperature,
+            "known": self.n_known,
+            "strangers": self.strangers,
+            "surest": self.surest,
             "usual_distance": self.usual.tolist(),
             "deviation": self.deviation.tolist(),
         }
@@ -81,6 +94,9 @@ class Confidence:
             unsure_below=saved["unsure_below"],
             usual=np.array(saved["usual_distance"]),
             deviation=np.array(saved["deviation"]),
+            n_known=saved["known"],
+            strangers=saved["strangers"],
+            surest=saved["surest"],
         )
 
 
@@ -92,8 +108,13 @@ def calibrate(
     held_out: NDArray[np.bool_],
     truth: Ints,
     unsure_below: float,
+    unlabelled: NDArray[np.bool_] | None = None,
+    n_known: int = 0,
 ) -> Confidence:
-    """Fit to features (n, d) in categories (n,); `truth` (n,) is the true category of the images `held_out` (n,)."""
+    """Fit to features (n, d) in categories (n,); `truth` (n,) is the true category of the images `held_out` (n,).
+
+    Strangers are looked for among the `unlabelled` (n,) in the first `n_known` categories.
+    """
     if not 0 <= unsure_below <= 1:
         raise InputError(f"unsure_below must be from 0 to 1, got {unsure_below}.")
     distance = place(x, centres, 1.0, category=category).distance
@@ -103,12 +124,20 @@ def calibrate(
     else:
         temperature = max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
     usual, deviation = _spread(distance, category, len(centres))
+    strangers = surest = 0.0
+    if enough and unlabelled is not None:
+        odds = _log_odds(place(x, centres, temperature, category=category).probability)
+        known = category < n_known
+        strangers, surest = _strangers(odds[held_out & known], odds[unlabelled & known])
     return Confidence(
         temperature=temperature,
         held_out=int(held_out.sum()) if enough else 0,
         unsure_below=unsure_below,
         usual=usual,
         deviation=deviation,
+        n_known=n_known,
+        strangers=strangers,
+        surest=surest,
     )
 
 
@@ -168,6 +197,39 @@ def _most_likely(squared: Floats, truth: Ints) -> float:
 
     scale = np.log(max(float(squared.mean()), 1e-12))
     return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))
+
+
+def _log_odds(probability: Floats) -> Floats:
+    p = np.clip(probability, TOP, 1 - TOP)
+    odds: Floats = np.log(p / (1 - p))
+    return odds
+
+
+def _strangers(held_out: Floats, unlabelled: Floats) -> tuple[float, float]:
+    """How fast strangers grow in number as log-odds fall, and from where on there are none.
+
+    By logistic regression of held-out (n,) against unlabelled (m,) images, both parts of the same weight, on their
+    log-odds; a standard error less than its slope, so that chance finds no strangers where there are none.
+    """
+    if min(len(held_out), len(unlabelled)) < ENOUGH:
+        return 0.0, 0.0
+    columns = np.concatenate([held_out, unlabelled])
+    x = np.stack([np.ones_like(columns), columns], axis=1)
+    y = np.arange(len(columns)) < len(held_out)
+    weight = np.where(y, 1.0, len(held_out) / len(unlabelled))
+    ridge = np.diag([0.0, 1e-2])  # where nothing but held-out images is sure, the slope would be infinite
+    beta = np.zeros(2)
+    for _ in range(50):  # Newton's method
+        p = expit(x @ beta)
+        information = (x * (weight * p * (1 - p))[:, None]).T @ x + ridge
+        step = np.linalg.solve(information, x.T @ (weight * (y - p)) - ridge @ beta)
+        beta += step
+        if np.abs(step).max() < 1e-9:
+            break
+    scores = x * (weight * (y - expit(x @ beta)))[:, None]
+    inverse = np.linalg.inv(information)
+    error = float(np.sqrt((inverse @ (scores.T @ scores) @ inverse)[1, 1]))
+    return max(0.0, float(beta[1]) - error), float(np.quantile(held_out, SUREST))
 
 
 def _spread(distance: Floats, category: Ints, k: int) -> tuple[Floats, Floats]:

@@ -47,7 +47,16 @@ def gather(
     n_known = len(classes)
     labelled = images.labels >= 0
     own = np.where(labelled, np.searchsorted(classes, images.labels), clusters)
-    confidence = calibrate(x, centres, clusters, held_out=held, truth=own, unsure_below=job.settings.unsure_below)
+    confidence = calibrate(
+        x,
+        centres,
+        clusters,
+        held_out=held,
+        truth=own,
+        unsure_below=job.settings.unsure_below,
+        unlabelled=~labelled,
+        n_known=n_known,
+    )
     names = categories.names_for([images.classes[i] for i in classes], len(centres) - n_known)
     assignments = assign(images, store.digests, x, centres, n_known, confidence, category=own)
     return Run(
