@@ -83,7 +83,10 @@ def sample_run(
         features=x,
         centres=centres,
         quarantine=tuple(quarantine),
-        candidates=tuple(Candidate(id=i, files=tuple(files[i::20][:12]), nearest=0) for i in range(candidates)),
+        candidates=tuple(
+            Candidate(id=i, files=(named := tuple(files[i::20][:12])), folders=(0,) * len(named), nearest=0)
+            for i in range(candidates)
+        ),
     )
 
 

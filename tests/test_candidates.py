@@ -53,8 +53,10 @@ def files(*rows: int) -> tuple[str, ...]:
 
 def test_planted_groups_are_found_the_largest_first_and_the_typical_first() -> None:
     assert found([*THREE, *FIVE]) == (
-        Candidate(id=1, files=files(3, 4, 5, 6, 7), nearest=0),
-        Candidate(id=2, files=files(0, 2, 1), nearest=1),  # their mean is (−10, 0.033): a little nearer to (0, 10)
+        Candidate(id=1, files=files(3, 4, 5, 6, 7), folders=(1,) * 5, nearest=0),
+        Candidate(
+            id=2, files=files(0, 2, 1), folders=(1,) * 3, nearest=1
+        ),  # their mean is (−10, 0.033): a little nearer to (0, 10)
     )
 
 

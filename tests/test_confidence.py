@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal import confidence
-from sortal.confidence import ENOUGH, FAR, Confidence, Placed, calibrate, place
+from sortal.confidence import ENOUGH, Confidence, Placed, calibrate, place
 from sortal.errors import InputError
 
 untimed = settings(deadline=None)
@@ -280,16 +280,6 @@ def test_confidence_by_hand() -> None:
     np.testing.assert_allclose(found, expected)
 
 
-def test_far_is_far_however_alone_the_category_is() -> None:
-    # Half of the confidence is gone at sqrt(6.25 + 2 ln 2) = 2.7634 deviations.
-    threshold = math.sqrt(FAR**2 + 2 * math.log(2))
-    near, far = 1 + 0.5 * (threshold - 1e-6), 1 + 0.5 * (threshold + 1e-6)
-    placed = at([0, near, far, far, 50], [0.01, 0.01, 0.01, 1, 1], [0, 0, 0, 0, 1])
-    assert plain().is_far(placed).tolist() == [False, False, True, True, True]
-    assert plain(unsure_below=0.0).is_far(placed).tolist() == [False] * 5
-    assert placed.probability.tolist() == [0.01, 0.01, 0.01, 1, 1]
-
-
 @given(
     st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1), st.integers(0, 1)), min_size=1, max_size=20),
     st.floats(0, 50),
@@ -322,8 +312,6 @@ def test_an_image_on_its_way_from_one_centre_outwards_becomes_less_sure() -> Non
     assert (np.diff(sure[placed.distance > far - 0.2]) <= 1e-12).all()
     assert sure[0] > 0.99
     assert sure[-1] < 1e-6
-    assert found.is_far(placed).tolist() == sorted(found.is_far(placed).tolist())
-    assert not found.is_far(place(x, centres, 1.0, category=category)).mean() > 0.05
 
 
 @given(

@@ -22,6 +22,7 @@ import tiny_folder as tiny
 
 from sortal import checkpoint, cli, run
 from sortal.prediction import predict
+from sortal.whole import NEXT
 
 KILLS = 20
 SETTINGS: dict[str, Any] = {"epochs": 5, "k": "auto"}
@@ -62,7 +63,7 @@ def _count_operations(task: Task) -> Callable[[], int]:
     def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
         def call(*values: Any, **named: Any) -> Any:
             nonlocal count
-            if not task.saving or run.NEXT in os.fsdecode(values[0]) or "dir_fd" in named:
+            if not task.saving or NEXT in os.fsdecode(values[0]) or "dir_fd" in named:
                 count += 1
                 if count == task.fatal:
                     _die()
@@ -209,7 +210,7 @@ def stage_of(what: str) -> int:
 
 def assert_tidy(folder: Path) -> None:
     """Nothing half done is left, neither in the run nor where training was."""
-    assert not (folder / run.NEXT).exists()
+    assert not (folder / NEXT).exists()
     assert not list(folder.glob("*.tmp"))
 
 

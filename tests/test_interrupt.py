@@ -21,7 +21,7 @@ from sortal import checkpoint, tokens
 from sortal.backbone import load_backbone
 from sortal.features import extract
 from sortal.interrupt import deferred
-from sortal.journal import NAME as LOG
+from sortal.run import LOG
 from sortal.segments import write_atomically
 from sortal.selection import Validation
 from sortal.step import Step

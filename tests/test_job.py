@@ -161,11 +161,11 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     for images in (photos, "photos", "photos/", "./photos/../photos", str(photos)):
         job = asked(images)
         assert job.place == Path("photos-run")
-        assert job.folder == str(photos)
+        assert job.source == str(photos)
         assert job.cache == Path("photos-run/cache")
     files = [str(path) for path in photos.rglob("*.jpg")]
     job = asked(files, settings=Discovery(k=2))
-    assert (job.place, job.folder) == (Path(f"{photos.parent.name}-run"), str(photos.parent))
+    assert (job.place, job.source) == (Path(f"{photos.parent.name}-run"), str(photos.parent))
     assert asked(photos, "elsewhere").place == Path("elsewhere")
     assert not Path("photos-run").exists()  # nothing is written yet
 
@@ -174,7 +174,7 @@ def test_rows_of_an_array_lie_nowhere(photos: Path) -> None:
     pixels = np.zeros((3, 4, 4, 3), dtype=np.uint8)
     images = image_set(["0", "1", "2"], pixels=pixels, labels=["a", None, None])
     job = asked(images, settings=Discovery(k=2))
-    assert (job.folder, job.place) == (None, Path("images-run"))
+    assert (job.source, job.place) == (None, Path("images-run"))
     assert job.images is images
     finished(Path("images-run"), None)
     assert asked(images, settings=Discovery(k=2)).place == Path("images-run")

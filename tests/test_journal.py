@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from sortal.journal import NAME, Journal
+from sortal.journal import Journal
+from sortal.run import LOG
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    content = (folder / NAME).read_text(encoding="utf-8")
+    content = (folder / LOG).read_text(encoding="utf-8")
     assert content == "" or content.endswith("\n")
     return [json.loads(line) for line in content.splitlines()]
 
@@ -46,7 +47,7 @@ def test_a_record_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
         journal.write("epoch", epoch=epoch)
         assert lines(tmp_path)[-1] == {"event": "epoch", "epoch": epoch}
         sizes.append(journal.size)
-        assert (tmp_path / NAME).stat().st_size == journal.size
+        assert (tmp_path / LOG).stat().st_size == journal.size
     journal.close()
     assert sizes[0] > 0
     assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
@@ -62,7 +63,7 @@ def test_only_so_much_is_kept_and_the_rest_is_written_anew(tmp_path: Path) -> No
     again = Journal(tmp_path, size=size, epoch=2)
     assert [line["epoch"] for line in lines(tmp_path)] == [0, 1]
     again.write("epoch", epoch=2, loss=20.0)
-    assert again.size == (tmp_path / NAME).stat().st_size
+    assert again.size == (tmp_path / LOG).stat().st_size
     again.close()
     assert [(line["epoch"], line["loss"]) for line in lines(tmp_path)] == [(0, 0.0), (1, 1.0), (2, 20.0)]
 
@@ -71,33 +72,33 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("start")
     journal.close()
-    with (tmp_path / NAME).open("ab") as file:
+    with (tmp_path / LOG).open("ab") as file:
         file.write(b'{"event": "epo')  # a kill in the midst of it
     Journal(tmp_path, size=journal.size).close()
     assert lines(tmp_path) == [{"event": "start"}]
 
 
 def test_a_new_journal_starts_with_nothing(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("of another time\n")
+    (tmp_path / LOG).write_text("of another time\n")
     Journal(tmp_path).close()
-    assert (tmp_path / NAME).read_bytes() == b""
+    assert (tmp_path / LOG).read_bytes() == b""
 
 
 @pytest.mark.parametrize("left", ["", '{"event": "start"}\n'])
 def test_lines_that_are_gone_are_not_made_up(tmp_path: Path, left: str) -> None:
     """Someone deleted the log, or a part of it, while the run was stopped."""
-    (tmp_path / NAME).write_text(left)
+    (tmp_path / LOG).write_text(left)
     journal = Journal(tmp_path, size=500, epoch=3)
     journal.write("epoch", epoch=3)
     journal.close()
-    assert (tmp_path / NAME).read_text() == left + '{"event": "epoch", "epoch": 3}\n'
-    assert journal.size == (tmp_path / NAME).stat().st_size
+    assert (tmp_path / LOG).read_text() == left + '{"event": "epoch", "epoch": 3}\n'
+    assert journal.size == (tmp_path / LOG).stat().st_size
 
 
 def test_sync_asks_the_disk_after_all_was_handed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path)
     asked: list[tuple[bool, int]] = []
-    inode = (tmp_path / NAME).stat().st_ino
+    inode = (tmp_path / LOG).stat().st_ino
     monkeypatch.setattr(os, "fsync", lambda fd: asked.append((os.fstat(fd).st_ino == inode, os.fstat(fd).st_size)))
     journal.write("start")
     assert asked == []
@@ -150,4 +151,4 @@ def test_lines_are_all_there_is_where_tensorboard_is_not_installed(
     journal.sync()
     journal.close()
     assert lines(tmp_path) == [{"event": "epoch", "epoch": 0, "loss": 1.0}]
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    assert [path.name for path in tmp_path.iterdir()] == [LOG]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def some_images(truth: tuple[str | None, ...] | None = None) -> ImageSet:
 def a_job(images: ImageSet, place: Path, **settings: Any) -> Job:
     return Job(
         images=images,
-        folder="/photos",
+        source="/photos",
         settings=Discovery(**settings),
         place=place,
         device="cpu",
@@ -131,7 +132,7 @@ def test_a_class_without_a_labelled_image_is_not_known(tmp_path: Path) -> None:
     assert found.assignments.category.tolist() == [0, 0, 1, 0, 2, 2]
     assert found.assignments.labels == LABELS
     backbone = load_backbone("convnet")
-    about = outcome.about(a_job(left, tmp_path), backbone, None, left, small_store(6, 8), X, "float32")
+    about = outcome.about(a_job(left, tmp_path), backbone, None, left, found.assignments, X, "float32")
     assert about["classes"] == ["right", "up"]
 
 
@@ -188,11 +189,12 @@ def test_no_image_is_no_trouble() -> None:
 
 
 def test_what_is_said_of_a_run_is_json_and_does_not_depend_on_the_order(tmp_path: Path) -> None:
-    images, store, backbone = some_images(), small_store(6, 8), load_backbone("convnet")
+    images, backbone = some_images(), load_backbone("convnet")
+    rows = gathered(tmp_path, images).assignments
     trained = Trained(
         epochs=2, selected=1, validation=None, losses={"a": 1.0}, views=None, seconds=3.0, images_per_second=4.0
     )
-    said = outcome.about(a_job(images, tmp_path, k=3), backbone, trained, images, store, X, "float32")
+    said = outcome.about(a_job(images, tmp_path, k=3), backbone, trained, images, rows, X, "float32")
     assert json.loads(json.dumps(said, allow_nan=False))["settings"]["k"] == 3
     assert said["images"] == [{"folder": "/photos", "images": 6, "paths": {}}]
     assert said["training"]["losses"] == {"a": 1.0}
@@ -202,12 +204,14 @@ def test_what_is_said_of_a_run_is_json_and_does_not_depend_on_the_order(tmp_path
     shuffled = image_set(
         [FILES[i] for i in order], paths=[f"/photos/{FILES[i]}" for i in order], labels=[LABELS[i] for i in order]
     )
-    store.digests = store.digests[order]
-    again = outcome.about(a_job(shuffled, tmp_path), backbone, None, shuffled, store, X, "float32")
+    mixed = replace(rows, contents=tuple(rows.contents[i] for i in order), labels=tuple(rows.labels[i] for i in order))
+    again = outcome.about(a_job(shuffled, tmp_path), backbone, None, shuffled, mixed, X, "float32")
     assert again["hashes"]["images"] == said["hashes"]["images"]
     assert again["training"] is None
-    relabelled = image_set(FILES, paths=FILES, labels=(*LABELS[:3], "up", None, None))
-    other = outcome.about(a_job(relabelled, tmp_path), backbone, None, relabelled, small_store(6, 8), X, "float32")
+    relabelled_names = (*LABELS[:3], "up", None, None)
+    relabelled = image_set(FILES, paths=FILES, labels=relabelled_names)
+    others = replace(rows, labels=relabelled_names)
+    other = outcome.about(a_job(relabelled, tmp_path), backbone, None, relabelled, others, X, "float32")
     assert other["hashes"]["images"] != said["hashes"]["images"]
 
 

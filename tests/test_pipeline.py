@@ -17,7 +17,7 @@ import tiny_folder as tiny
 from numpy.typing import NDArray
 from tiny_folder import EACH, LABELLED, NEW, OLD, SETTINGS, sort
 
-from sortal import cli, metrics, outcome, pipeline, run
+from sortal import cli, metrics, outcome, pipeline, run, whole
 from sortal.backbone import load_backbone
 from sortal.errors import InputError
 from sortal.estimate import estimate_k
@@ -787,12 +787,12 @@ def test_who_looks_while_a_run_is_saved_does_no_harm(copied: Sorted, monkeypatch
 
     def looking(path: Path, content: bytes) -> None:
         write_atomically(path, content)
-        if path.parent.name == run.NEXT and path.name != run.COMMIT:
+        if path.parent.name == whole.NEXT and path.name != whole.COMMIT:
             looked.append(len(run.load(copied.out).categories))
             with pytest.raises(InputError, match="Another process is at work"):
                 sort(copied.images, copied.out)
 
-    monkeypatch.setattr(run, "write_atomically", looking)
+    monkeypatch.setattr(whole, "write_atomically", looking)
     sort(copied.images, copied.out, k=8)
     assert set(looked) == {6}
     assert len(run.load(copied.out).categories) == 8

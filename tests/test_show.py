@@ -147,7 +147,7 @@ def test_names_do_not_disturb_a_terminal(
     assert lines[start + 6] == "", "a row for each category, however long its name"
     assert show.plain(name)[:8].strip() in lines[start], "and it can still be told which it is"
     added = replace(a_prediction(found), quarantine=(bad,), added=1)
-    candidate = Candidate(id=1, files=(name,), nearest=0)
+    candidate = Candidate(id=1, files=(name,), folders=(1,), nearest=0)
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
     exported = Exported(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
     said = [*show.prediction(added), *show.exported(exported)]
@@ -173,7 +173,10 @@ def test_a_prediction_names_what_cannot_be_read() -> None:
 
 def test_an_update_tells_of_candidates() -> None:
     files = tuple(f"{number}.jpg" for number in range(1200))
-    candidates = (Candidate(id=1, files=files, nearest=0), Candidate(id=2, files=files[:2], nearest=1))
+    candidates = (
+        Candidate(id=1, files=files, folders=(1,) * len(files), nearest=0),
+        Candidate(id=2, files=files[:2], folders=(1, 1), nearest=1),
+    )
     found = replace(a_prediction(replace(sample_run(), candidates=candidates)), added=1300)
     assert show.prediction(found)[1:] == [
         f"1,300 images were added to the run; report: {Path('a run', 'report.html')}",

@@ -25,13 +25,13 @@ def notes(settings: Discovery, training: Training, *, mostly_tiny: bool, labelle
     if settings.method == "gcd" and settings.epochs == AUTO and settings.backbone != CONVNET:
         why = "as in the paper"
         if training.epochs != EPOCHS:
-            why = "there is no GPU" if not on_gpu else f"there are fewer than {FEW:,} images"
+            why = "no GPU is in use" if not on_gpu else f"there are fewer than {FEW:,} images"
             why += f"; --epochs {EPOCHS} is the paper's"
         said.append(f"Learning for {training.epochs} epochs: {why}.")
     if mostly_tiny and settings.backbone != CONVNET and settings.method == "gcd":  # it knows nothing until it learns
         said.append(f"Most images are tiny: --backbone {CONVNET} learns from them alone, which may be better.")
     elif not on_gpu and settings.backbone == BACKBONE:
-        said.append(f"There is no GPU: --backbone {SMALLER} is about four times as fast.")
+        said.append(f"No GPU is in use: --backbone {SMALLER} is about four times as fast.")
     if settings.method == "gcd" and not labelled:
         said.append("No image is labelled: learning and clusters go by looks alone.")
     return said

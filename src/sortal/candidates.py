@@ -43,4 +43,10 @@ def _candidate(
     middle = x[rows].mean(axis=0)
     order = np.argsort(np.linalg.norm(x[rows] - middle, axis=1), kind="stable")
     nearest = int(np.linalg.norm(centres - middle, axis=1).argmin())
-    return Candidate(id=number, files=tuple(a.files[row] for row in rows[order]), nearest=nearest)
+    members = rows[order].tolist()
+    return Candidate(
+        id=number,
+        files=tuple(a.files[row] for row in members),
+        folders=tuple(int(a.folders[row]) for row in members),
+        nearest=nearest,
+    )

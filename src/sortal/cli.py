@@ -175,7 +175,7 @@ def discover(
     json
         Write the result as JSON.
     force
-        Write over a run of other images, or one that images were added to.
+        Write over a run of other images, one that images were added to, or into a folder that holds other things.
     dry_run
         Only say what would be done, with what memory and disk, and how long it takes.
     """
@@ -259,7 +259,7 @@ def predict(
     from sortal import show
 
     if out is not None:
-        _check_table(out, force)
+        _check_table(out, run, force)
     with show.bar("Starting") as on_progress:
         from sortal.prediction import predict
 
@@ -268,10 +268,10 @@ def predict(
         )
         content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
         if out is not None:
-            from sortal.segments import write_atomically
-
-            write_atomically(out, content)
-    if out is None:
+            _write(out, content)
+    if out is None and sys.stdout.isatty():  # names of files may hold what disturbs a terminal
+        print("\n".join(map(show.plain, content.decode("utf-8", "surrogateescape").splitlines())))
+    elif out is None:
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
@@ -285,7 +285,7 @@ def export(
     run: Path,
     *,
     format: Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"],
-    out: Path,
+    out: Path | None = None,
     how: Literal["hardlink", "symlink", "copy"] = "hardlink",
     force: Flag = False,
 ) -> int:
@@ -304,7 +304,7 @@ def export(
     format
         What to write.
     out
-        File or folder to write; it must be new.
+        File or folder to write; it must be new. RUN-FORMAT in the current folder unless given.
     how
         How images get into a folder.
     force
@@ -313,10 +313,11 @@ def export(
     from sortal import show
 
     with show.bar("Reading the run") as on_progress:
-        from sortal.export import export
+        from sortal.export import ENDINGS, export
         from sortal.run import load
 
-        written = export(load(run), format, out, how=how, force=force, on_progress=on_progress)
+        place = out or Path(f"{run.resolve().name}-{format}{ENDINGS.get(format, '')}")
+        written = export(load(run), format, place, how=how, force=force, on_progress=on_progress)
     for line in show.exported(written):
         print(line)
     return 3 if written.missing else 0
@@ -520,13 +521,24 @@ def _ended_like_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _check_table(out: Path, force: bool) -> None:
+def _check_table(out: Path, run: Path, force: bool) -> None:
+    if out.resolve().parent == run.resolve():
+        raise InputError(f"The table must lie outside the run, got {str(out)!r}. Name another file.")
     if out.is_dir():
         raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.")
     if not out.parent.is_dir():
         raise InputError(f"The table must go into a folder that is there, got {str(out)!r}. Make its folder first.")
     if out.exists() and not force:
         raise InputError(f"The table must be a new file, got {str(out)!r}, which exists. Write over it with --force.")
+
+
+def _write(out: Path, content: bytes) -> None:
+    from sortal.segments import write_atomically
+
+    try:
+        write_atomically(out, content)
+    except OSError as error:
+        raise InputError(f"The table {str(out)!r} cannot be written: {error.strerror}. Name another file.") from error
 
 
 def _note(text: str) -> None:

@@ -67,12 +67,6 @@ class Confidence:
         sure: Floats = placed.probability * np.exp(self.strangers * below + (FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
         return sure
 
-    def is_far(self, placed: Placed) -> NDArray[np.bool_]:
-        """(n,) images that would be unsure even if there were no other category near."""
-        alone = Placed(**{**vars(placed), "probability": np.ones_like(placed.probability)})
-        far: NDArray[np.bool_] = self.of(alone) < self.unsure_below
-        return far
-
     def to_json(self) -> dict[str, Any]:
         return {
             "calibrated": self.calibrated,

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 
 from sortal import run
-from sortal.config import AUTO, Discovery
+from sortal.config import AUTO, CONVNET, Discovery
 from sortal.errors import InputError, listing
 from sortal.images import ImageSet
 from sortal.inputs import choose_device
 from sortal.lock import NAME as LOCK
 from sortal.reading import UNLABELLED, read_images
 from sortal.run import CACHE
+from sortal.whole import NEXT
 from sortal.workers import count
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
@@ -33,7 +34,7 @@ class Job:
     """What is to be sorted, how, and where the result goes."""
 
     images: ImageSet
-    folder: str | None  # where the images lie; None for rows of an array
+    source: str | None  # the folder where the images lie; None for rows of an array
     settings: Discovery
     place: Path
     device: str
@@ -64,10 +65,18 @@ def prepare(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("discover must be started as one process, not by torchrun. sortal.train.train takes several.")
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
+    if folder is None and out is None:
+        raise InputError("out must be given for images that are no folder: there is nothing to name the run after.")
+    if isinstance(images, ImageSet) and (labels is not None or reading != READING):
+        raise InputError("An ImageSet has its labels; give neither labels nor how to read them beside it.")
     found = images if isinstance(images, ImageSet) else read_images(images, labels=labels, need_labels=False, **reading)
     if folder is None and found.pixels is None:
         folder = os.getcwd()
     check_sortable(found, settings)
+    if settings.backbone == CONVNET and isinstance(settings.views, int):
+        raise InputError(
+            f"views must be 'auto' or 'live' for {CONVNET}, of which nothing is kept, got {settings.views}."
+        )
     choose_device(device, None)
     count(workers)
     name = os.path.basename(folder) if folder else "images"
@@ -76,7 +85,7 @@ def prepare(
     command = _command(images, labels, place, settings, reading)
     return Job(
         images=found,
-        folder=folder,
+        source=folder,
         settings=settings,
         place=place,
         device=device,
@@ -128,10 +137,11 @@ def check_place(place: Path, folder: str | None, of_folder: bool, force: bool) -
         others = {
             path.name for path in here.iterdir() if not images or not images.is_relative_to(os.path.realpath(path))
         }
-        if others - {LOCK} and CACHE not in others:  # the images may lie in the run's folder
+        others -= {LOCK, CACHE, NEXT}  # what a run that was broken off leaves
+        if others:
             raise InputError(
                 f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which holds "
-                f"{listing(sorted(others - {LOCK}))}. Choose another (--out), or allow it (--force)."
+                f"{listing(sorted(others))}. Choose another (--out), or allow it (--force)."
             )
         return
     if about["images"][0]["folder"] != folder:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-NAME = "log.jsonl"
+from sortal.run import LOG
 
 
 class Journal:
@@ -17,7 +17,7 @@ class Journal:
         self.size = size
         self._file, self._board = None, None
         if folder is not None:
-            self._file = (folder / NAME).open("ab")
+            self._file = (folder / LOG).open("ab")
             self.size = min(size, self._file.tell())  # it may have been cut or deleted since
             self._file.truncate(self.size)
             self._board = _tensorboard(folder / "tensorboard", epoch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import platform
 from dataclasses import asdict, replace
@@ -17,7 +19,6 @@ import sortal
 from sortal import categories, kept
 from sortal.confidence import Confidence, calibrate, place
 from sortal.evaluation import evaluate
-from sortal.identity import by_content
 from sortal.images import ImageSet
 from sortal.inputs import choose_device
 from sortal.job import Job
@@ -132,16 +133,15 @@ def about(
     backbone: Backbone,
     trained: Trained | None,
     images: ImageSet,
-    store: PixelStore,
+    assignments: Assignments,
     x: NDArray[np.float32],
     precision: str,
 ) -> dict[str, Any]:
     """What run.json says, but for how long it took."""
-    order = by_content(images, store)
     packages = ("numpy", "scikit-learn", "timm", "torch")
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     return {
-        "images": [{"folder": job.folder, "images": len(images), "paths": elsewhere(images, job.folder)}],
+        "images": [{"folder": job.source, "images": len(images), "paths": elsewhere(images, job.source)}],
         "settings": asdict(job.settings),
         "command": job.command,
         "classes": [images.classes[i] for i in np.unique(images.labels[images.labels >= 0])],
@@ -156,14 +156,16 @@ def about(
             "python": platform.python_version(),
             **{name: version(name) for name in packages},
         },
-        "hashes": {
-            "images": kept.hashed(store.digests[order], images.labels[order]),
-            "features": kept.hashed(x),
-            "model": backbone.fingerprint(),
-        },
+        "hashes": {"model": backbone.fingerprint(), **hashes(assignments, x)},
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "updates": [],
     }
+
+
+def hashes(assignments: Assignments, x: NDArray[np.float32]) -> dict[str, str]:
+    """Of what images there are under which labels, in whatever order, and of their features (n, d), row by row."""
+    rows = sorted(zip(assignments.contents, (label or "" for label in assignments.labels), strict=True))
+    return {"images": hashlib.sha256(json.dumps(rows).encode()).hexdigest(), "features": kept.hashed(x)}
 
 
 def elsewhere(images: ImageSet, folder: str | None) -> dict[str, str]:

@@ -20,12 +20,12 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from sortal import pixels, segments, space
-from sortal.errors import InputError, SortalError
+from sortal.errors import InputError, SortalError, listing
 from sortal.images import ImageSet, Source
 from sortal.pixels import OF_THE_FILE, Quarantined, Reason, UnreadableError
 from sortal.seen import Seen, Stamp, stamp_of
@@ -89,6 +89,34 @@ def pack(
     wanted = _plan(contents, ledger, settings, budget)
     troubles |= _fill(images, wanted, ledger, settings, workers, on_progress)
     return _open(images, contents, troubles, ledger)
+
+
+def pack_readable(
+    images: ImageSet,
+    folder: str | os.PathLike[str],
+    *,
+    settings: Settings | None = None,
+    workers: int | None = None,
+    on_progress: Progress = lambda *_: None,
+) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
+    """The images that can be read, their pixels row by row, and those that cannot; at least one must be there."""
+    options: dict[str, Any] = {"settings": settings, "workers": workers, "on_progress": on_progress}
+    store = pack(images, folder, **options)
+    quarantine = store.quarantine
+    if not quarantine:
+        return images, store, ()
+    if not store.present.any():
+        raise InputError(
+            f"There must be an image that can be read, got {len(images):,} that cannot: "
+            f"{listing([bad.file for bad in quarantine])}. sortal check says why."
+        )
+    readable = images.select(store.present)
+    store = pack(readable, folder, **options)
+    if store.quarantine:
+        raise SortalError(
+            f"Files vanished while they were read: {listing([b.file for b in store.quarantine])}. Run again."
+        )
+    return readable, store, quarantine
 
 
 @contextmanager

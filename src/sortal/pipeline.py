@@ -7,7 +7,9 @@ settings it looks at, and the version of the code. Another k redoes only what fo
 from __future__ import annotations
 
 import logging
+import math
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -18,33 +20,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import advice, estimate, kept, outcome, report
+from sortal import advice, estimate, kept, outcome, report, tokens
 from sortal.backbone import load_backbone
 from sortal.check import Health, check
 from sortal.config import AUTO, BACKBONE, Auto, Discovery, MethodName, Training
-from sortal.errors import SortalError, listing
+from sortal.errors import listing
 from sortal.estimate import Evaluation, estimate_k
 from sortal.features import extract
 from sortal.identity import by_content, key_of
 from sortal.images import ImageSet
+from sortal.inputs import choose_device
 from sortal.job import Job, Source, check_sortable, prepare
 from sortal.kmeans import SemiSupervisedKMeans
 from sortal.lock import alone
 from sortal.methods import Contrastive
 from sortal.network import Backbone
-from sortal.packing import Settings, pack
+from sortal.packing import Settings, pack_readable
 from sortal.pixels import Quarantined
 from sortal.reading import UNLABELLED, Folders, Unlisted
-from sortal.run import LOG, MODEL, REPORT, Run
+from sortal.run import CACHE, LOG, MODEL, REPORT, Run
 from sortal.seen import stamp_of
 from sortal.segments import write_atomically
 from sortal.store import PixelStore
 from sortal.tables import ExtraColumns
-from sortal.train import Trained, train
+from sortal.tokens import Budget
+from sortal.train import VIEWS, Trained, train
 from sortal.workers import Progress
 
 STAGES = ("check", "pixels", "learn", "features", "k", "clusters", "report")
 HELD_OUT = 1000  # labelled images are enough to calibrate on
+DISK = 0.5  # of what is free, that tokens may take while they are needed
 
 logger = logging.getLogger(__name__)
 
@@ -162,17 +167,10 @@ def _all_stages(job: Job, backbone: Backbone, stages: Stages) -> Run:
         found = outcome.gather(job, images, held, x, clusters, centres, k, store, quarantine)
         if not found.confidence["calibrated"]:
             stages.note("Too few labelled images could be held out: confidence is not calibrated.")
-        found.about.update(
-            outcome.about(job, backbone, trained, images, store, x, training.precision), notes=stages.notes
-        )
+        about = outcome.about(job, backbone, trained, images, found.assignments, x, training.precision)
+        found.about.update(about, notes=stages.notes, timings=stages.timings)
         page = report.make(found, store, seed=job.settings.seed, folder=job.cache / "map", on_progress=tell)
-    found.about["timings"] = stages.timings
-    model = learned_in if learned_in is not None else _saved(backbone, job.cache / "untrained")
-    files: dict[str, bytes | Path] = {REPORT: page}
-    files |= {f"{MODEL}{end}": model / f"{MODEL}{end}" for end in (".safetensors", ".json")}
-    if (model / LOG).exists():
-        files[LOG] = model / LOG
-    found.save(files)
+    found.save({REPORT: page, **_model(job, backbone, learned_in)})
     return found
 
 
@@ -185,7 +183,11 @@ def _checked(job: Job, stages: Stages, tell: Progress) -> bool:
         stamps: Any = kept.hashed(job.images.pixels)
     else:
         stamps = [stamp_of(path) for path in job.images.paths]
-    path = job.cache / "check" / f"{kept.key('check', job.images.files, job.images.labels.tolist(), stamps)}.json"
+    path = (
+        job.cache
+        / "check"
+        / f"{kept.key('check', job.images.files, job.images.labels.tolist(), job.images.classes, stamps)}.json"
+    )
     found = kept.load(path)
     if found is None:
         health = check(job.images, workers=job.workers, on_progress=tell)
@@ -218,21 +220,20 @@ def _pixels(
     job: Job, backbone: Backbone, stages: Stages, tell: Progress
 ) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
     """The images that can be read, their pixels, and those that cannot."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side)
-    images = job.images
-    store = pack(images, job.cache / "pixels", settings=settings, workers=job.workers, on_progress=tell)
-    quarantine = store.quarantine
+    images, store, quarantine = pack_readable(
+        job.images,
+        job.cache / "pixels",
+        settings=Settings(shorter_side=backbone.spec.shorter_side),
+        workers=job.workers,
+        on_progress=tell,
+    )
     if quarantine:
-        images = images.select(store.present)
         stages.note(f"{len(quarantine):,} files cannot be read and are left out.")
         check_sortable(images, job.settings)
-        store = pack(images, job.cache / "pixels", settings=settings, workers=job.workers, on_progress=tell)
         lost = set(range(len(images.classes))) - set(images.labels.tolist())
         if lost:
             names = listing([images.classes[i] for i in sorted(lost)])
             stages.note(f"No labelled image is left of the known classes {names}.")
-        if store.quarantine:
-            raise SortalError(f"Files vanished while they were read: {listing(store.quarantine)}. Run again.")
     return images, store, quarantine
 
 
@@ -241,12 +242,13 @@ def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) ->
 
     They are drawn from the rows in this order (n,), one that does not depend on what files are called.
     """
-    fraction = min(settings.held_out, HELD_OUT / max(int(images.labelled.sum()), 1))
     generator = np.random.default_rng(settings.seed)
-    held = np.zeros(len(images), dtype=bool)
+    drawn = [np.zeros(0, dtype=np.int64)]
     for label in np.unique(images.labels[images.labelled]):
         rows = order[images.labels[order] == label]
-        held[generator.choice(rows, size=int(fraction * len(rows)), replace=False)] = True
+        drawn.append(generator.choice(rows, size=int(settings.held_out * len(rows)), replace=False))
+    held = np.zeros(len(images), dtype=bool)
+    held[generator.permutation(np.concatenate(drawn))[:HELD_OUT]] = True
     return held
 
 
@@ -271,10 +273,26 @@ def _learn(
         training,
         folder=folder,
         device=job.device,
+        budget=token_plan(job, backbone, training, len(images))[0],
         on_progress=tell,
         on_note=stages.on_note,
     )
     return trained, folder
+
+
+def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, tokens.Plan | None]:
+    """Where tokens of n images may be kept, and where they will be; None without tokens.
+
+    Without a GPU they take minutes to hours, so they go to a file where there is room, which a kill leaves.
+    """
+    if not training.epochs or training.views is None or not backbone.has_trunk:
+        return Budget(), None
+    views = VIEWS if isinstance(training.views, str) else training.views
+    needed = n * views * 2 * math.prod(tokens.token_shape(backbone))
+    there = next(each for each in (job.place.absolute() / CACHE).parents if each.is_dir())
+    room = int(DISK * shutil.disk_usage(there).free)
+    budget = Budget(disk=room, memory=0 if needed <= room and not job.on_gpu else None)
+    return budget, tokens.plan(needed, budget, choose_device(job.device, None), there)
 
 
 def estimator(settings: Discovery) -> estimate.Method:
@@ -332,6 +350,12 @@ def _clusters(
     return model.labels_, model.cluster_centers_
 
 
-def _saved(backbone: Backbone, folder: Path) -> Path:
-    backbone.save(folder / MODEL)
-    return folder
+def _model(job: Job, backbone: Backbone, learned_in: Path | None) -> dict[str, bytes | Path]:
+    """The files of the model, and of the log where something was learned."""
+    folder = job.cache / "untrained" if learned_in is None else learned_in
+    if learned_in is None:
+        backbone.save(folder / MODEL)
+    files: dict[str, bytes | Path] = {f"{MODEL}{end}": folder / f"{MODEL}{end}" for end in (".safetensors", ".json")}
+    if (folder / LOG).exists():
+        files[LOG] = (folder / LOG).read_bytes()  # not a link: a log is written to in its place
+    return files

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict, dataclass, replace
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +21,6 @@ from sortal.job import Job
 from sortal.methods import Contrastive
 from sortal.network import Backbone
 from sortal.space import for_people
-from sortal.tokens import Budget
 from sortal.train import VIEWS
 from sortal.trial import RESTARTS_OF_K, Trial
 
@@ -68,7 +66,7 @@ def plan(job: Job, *, on_progress: workers.Progress = lambda *_: None) -> Plan:
     training = advice.training_for(settings, n, on_gpu=job.on_gpu)
     if settings.method == "kmeans":
         training = replace(training, epochs=0)
-    views, kept = _kept(training, backbone, n, device, said)
+    views, kept = _kept(job, training, backbone, said)
     known = len(np.unique(job.images.labels[job.images.labelled]))
     k = min(2 * known, known + int(job.images.unlabelled.sum())) if settings.k == AUTO else int(settings.k)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -88,7 +86,7 @@ def plan(job: Job, *, on_progress: workers.Progress = lambda *_: None) -> Plan:
         views=views,
         tokens=kept,
         memory=memory(n, backbone.spec.width, tried, kept),
-        disk=disk(n, backbone.spec.width, k, tried, *_bytes(method, training)),
+        disk=disk(n, backbone.spec.width, k, tried, *_bytes(method, training), kept),
         free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
         seconds={stage: round(value, 3) for stage, value in tried.stages(n, training, views).items()},
         notes=(),
@@ -106,12 +104,16 @@ def memory(n: int, width: int, trial: Trial, kept: tokens.Plan | None) -> int:
     return trial.base + max(checking, learning, features, clusters)
 
 
-def disk(n: int, width: int, k: int, trial: Trial, model: int, trained: int) -> int:
-    """Bytes of the run's folder; `trained` are those of what is trained, which checkpoints hold with its momentum."""
+def disk(n: int, width: int, k: int, trial: Trial, model: int, trained: int, kept: tokens.Plan | None = None) -> int:
+    """Bytes of the run's folder at the peak, while tokens are there.
+
+    `trained` are those of what is trained, which checkpoints hold with its momentum.
+    """
     store = round(n * (trial.stored + segments.PLAN.itemsize + 1))
     features = n * (4 * width + 32) + n * 4 * width  # in the cache, each with its content, and as a table
     clusters = 8 * n + 2 * 4 * k * width
-    return store + features + clusters + model + 2 * 2 * trained + trial.page + TABLES * n
+    held = kept.bytes if kept is not None and kept.where == "file" else 0
+    return store + features + clusters + model + 2 * 2 * trained + trial.page + TABLES * n + held
 
 
 def _backbone(settings: Discovery, said: list[str]) -> Backbone:
@@ -139,16 +141,14 @@ def _to_be_fetched(name: str) -> bool:
     return not isinstance(try_to_load_from_cache(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"), str)
 
 
-def _kept(
-    training: Training, backbone: Backbone, n: int, device: torch.device, said: list[str]
-) -> tuple[int | None, tokens.Plan | None]:
+def _kept(job: Job, training: Training, backbone: Backbone, said: list[str]) -> tuple[int | None, tokens.Plan | None]:
     """How many views of an image training would keep, and where."""
-    if not training.epochs or training.views is None or not backbone.has_trunk:
+    _, kept = pipeline.token_plan(job, backbone, training, len(job.images))
+    if kept is None:
         return None, None
     views = VIEWS if isinstance(training.views, str) else training.views
-    kept = tokens.plan(n * views * 2 * prod(tokens.token_shape(backbone)), Budget(), device, None)
     if kept.where is None:
-        said.append(f"{views} views of {n:,} images: {kept}, which is slower.")
+        said.append(f"{views} views of {len(job.images):,} images: {kept}, which is slower.")
         return None, None
     return views, kept
 

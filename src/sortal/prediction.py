@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import categories, outcome, report, run
+from sortal import categories, cells, outcome, report, run
 from sortal.backbone import load_backbone
 from sortal.candidates import gather
+from sortal.cells import Column
 from sortal.confidence import Confidence
 from sortal.config import AUTO
-from sortal.errors import InputError
 from sortal.evaluation import evaluate
 from sortal.features import extract
 from sortal.images import ImageSet
 from sortal.lock import alone
-from sortal.packing import Settings, pack
+from sortal.packing import Settings, pack, pack_readable
 from sortal.pixels import Quarantined
 from sortal.reading import read_images
-from sortal.run import LOG, MODEL, REPORT, UNSURE, Assignments, Column, Run
+from sortal.run import LOG, MODEL, REPORT, UNSURE, Assignments, Run
 from sortal.store import PixelStore
 from sortal.workers import Progress
 
@@ -47,7 +47,7 @@ class Prediction:
         return [column for column in run.columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
 
     def to_csv(self) -> bytes:
-        return run.table(self.columns())
+        return cells.table(self.columns())
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]
@@ -80,7 +80,10 @@ def predict(
     with alone(found.folder if update else None):
         if update:
             found = run.load(folder)  # another process may have added images before this one had the folder
-        read, store, quarantine = _pixels(found, read, workers, on_progress)
+            found.paths()  # which tells where there are none: the report shows all images
+        read, store, quarantine = pack_readable(
+            read, found.cache / "pixels", settings=_settings(found), workers=workers, on_progress=on_progress
+        )
         x = _features(found, store, device, on_progress)
         confidence = Confidence.from_json(found.confidence)
         folder_number = len(found.about["images"])
@@ -94,7 +97,7 @@ def predict(
         if not fresh.all():
             on_note(f"{int((~fresh).sum()):,} images are in the run already and are not added again.")
         source = _source(images, read.select(fresh))
-        updated = take_in(found, new.select(fresh), x[fresh], source, workers, on_progress)
+        updated = take_in(found, new.select(fresh), x[fresh], source, quarantine, workers, on_progress)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
@@ -103,6 +106,7 @@ def take_in(
     new: Assignments,
     x: NDArray[np.float32],
     source: dict[str, Any],
+    quarantine: tuple[Quarantined, ...],
     workers: int | None,
     on_progress: Progress,
 ) -> Run:
@@ -121,12 +125,14 @@ def take_in(
             "images": [*found.about["images"], source],
             "updates": [*found.about["updates"], update],
             "centre_sizes": sizes.tolist(),
+            "hashes": {**found.about["hashes"], **outcome.hashes(assignments, features)},
         },
         assignments=assignments,
         categories=categories.describe(assignments, found.names, n_known, features, centres),
         metrics=evaluate(assignments, found.names, n_known),
         features=features,
         centres=centres,
+        quarantine=(*found.quarantine, *(bad for bad in quarantine if bad not in found.quarantine)),
         candidates=gather(assignments, features, centres, confidence),
     )
     store = pack(
@@ -161,20 +167,6 @@ def _n_known(found: Run) -> int:
 
 def _settings(found: Run) -> Settings:
     return Settings(shorter_side=found.about["backbone"]["shorter_side"])
-
-
-def _pixels(
-    found: Run, images: ImageSet, workers: int | None, on_progress: Progress
-) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
-    """The images that can be read, their pixels, and those that cannot."""
-    options: Any = {"settings": _settings(found), "workers": workers, "on_progress": on_progress}
-    store = pack(images, found.cache / "pixels", **options)
-    if not store.quarantine:
-        return images, store, ()
-    if not store.present.any():
-        raise InputError(f"There must be an image that can be read, got {len(images):,} that cannot. See sortal check.")
-    readable = images.select(store.present)
-    return readable, pack(readable, found.cache / "pixels", **options), store.quarantine
 
 
 def _features(found: Run, store: PixelStore, device: str, on_progress: Progress) -> NDArray[np.float32]:

@@ -6,24 +6,23 @@ import csv
 import io
 import json
 import os
-import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from html import escape
-from math import isfinite
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal import cells, whole
+from sortal.cells import Column
 from sortal.errors import InputError
 from sortal.images import ImageSet, image_set
 from sortal.lock import alone
 from sortal.pixels import Quarantined
-from sortal.segments import write_atomically
 
 if TYPE_CHECKING:
     import pandas
@@ -35,14 +34,10 @@ QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
 FEATURES, CENTRES = "features.npy", "centres.npy"
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 CACHE = "cache"  # what stages keep, to be used again
-NEXT, COMMIT = ".next", "commit.json"  # files on their way into the folder, and the word that they are whole
 WAIT = 10.0  # seconds that a reader waits for a process that puts files into their places
-WIDE = "\uff1d\uff0b\uff0d\uff20"  # = + - @ of full width, which some spreadsheets take for the same
-FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # what spreadsheets take for a formula; ' is our own mark
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
-Column: TypeAlias = NDArray[Any] | Sequence[Any]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,6 +99,7 @@ class Candidate:
 
     id: int
     files: tuple[str, ...]  # the most typical first
+    folders: tuple[int, ...]  # which of the run's folders each lies in: two may have a file of the same name
     nearest: int  # id of the category whose centre is nearest
 
 
@@ -124,8 +120,13 @@ class Run:
     candidates: tuple[Candidate, ...] = ()
 
     def __post_init__(self) -> None:
-        assert [category.id for category in self.categories] == [*range(len(self.centres))]
-        assert sum(category.size for category in self.categories) == len(self.assignments) == len(self.features)
+        sizes = [category.size for category in self.categories]
+        if [category.id for category in self.categories] != [*range(len(self.centres))]:
+            raise ValueError("every category must have a centre")
+        if np.bincount(self.assignments.category, minlength=len(sizes)).tolist() != sizes:
+            raise ValueError("the sizes of categories must be those of the assignments")
+        if len(self.assignments) != len(self.features):
+            raise ValueError("every image must have features")
 
     @property
     def report(self) -> Path:
@@ -201,13 +202,13 @@ class Run:
         Optional files of an earlier run that are not written now are removed, unless they are to be kept.
         """
         written = {**self._written(), **files}
-        _replace_all(self.folder, written, {METRICS, CANDIDATES, LOG} - written.keys() - set(keep))
+        whole.replace_all(self.folder, written, {METRICS, CANDIDATES, LOG} - written.keys() - set(keep))
 
     def _written(self) -> dict[str, bytes]:
         written = {
-            ASSIGNMENTS: table(columns_of(self.assignments, self.names)),
-            CATEGORIES: table(_of_categories(self.categories)),
-            QUARANTINE: table(_of_records(self.quarantine, ("file", "reason", "detail"))),
+            ASSIGNMENTS: cells.table(columns_of(self.assignments, self.names)),
+            CATEGORIES: cells.table(_of_categories(self.categories)),
+            QUARANTINE: cells.table(_of_records(self.quarantine, ("file", "reason", "detail"))),
             K: _json(self.k),
             CONFIDENCE: _json(self.confidence),
             FEATURES: _npy(self.features),
@@ -217,7 +218,7 @@ class Run:
         if self.metrics is not None:
             written[METRICS] = _json(self.metrics)
         if self.candidates:
-            written[CANDIDATES] = table(_of_candidates(self.candidates, self.names))
+            written[CANDIDATES] = cells.table(_of_candidates(self.candidates, self.names))
         return written
 
 
@@ -232,15 +233,17 @@ def load(folder: str | os.PathLike[str]) -> Run:
             if before == _stamp(place) is not None or monotonic() > patience:
                 raise
         else:
-            if before == _stamp(place) is not None or monotonic() > patience:
+            if before == _stamp(place) is not None:
                 return found
+            if monotonic() > patience:
+                raise InputError(f"The run in {str(place)!r} is being written, and was for {WAIT:.0f} s. Try again.")
         sleep(0.01)
 
 
 def _stamp(place: Path) -> tuple[int, int] | None:
     """What tells one run in a folder from the next, or nothing while files of both are there."""
     try:
-        if (place / NEXT / COMMIT).exists():
+        if whole.is_pending(place):
             return None
         found = (place / RUN).stat()
     except (OSError, ValueError):
@@ -258,86 +261,37 @@ def _load(place: Path) -> Run:
         )
     try:
         del about["format"]
-        categories = _read_categories(_read_csv(place / CATEGORIES))
+        categories = _read_categories(cells.read(place / CATEGORIES))
         return Run(
             folder=place,
             about=about,
-            assignments=_read_assignments(_read_csv(place / ASSIGNMENTS)),
+            assignments=_read_assignments(cells.read(place / ASSIGNMENTS)),
             categories=categories,
             k=_read_json(place / K),
             confidence=_read_json(place / CONFIDENCE),
             metrics=_read_json(place / METRICS) if (place / METRICS).exists() else None,
             features=np.load(place / FEATURES, mmap_mode="r", allow_pickle=False),
             centres=np.load(place / CENTRES, allow_pickle=False),
-            quarantine=_read_quarantine(_read_csv(place / QUARANTINE)),
+            quarantine=_read_quarantine(cells.read(place / QUARANTINE)),
             candidates=_read_candidates(place / CANDIDATES),
         )
-    except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AssertionError, csv.Error) as error:
+    except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, csv.Error) as error:
         raise InputError(
             f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
-            "Give the command that made it again."
+            "Give the command that made it again, with --force."
         ) from error
 
 
 def peek(folder: Path) -> dict[str, Any] | None:
     """What run.json says, or nothing where there is no finished run. Writing that a kill broke off is ended first."""
-    if (folder / NEXT).is_dir():
-        with suppress(InputError), alone(folder):  # where a process is at work, it ends it by itself
-            _finish(folder)
     try:
+        if whole.is_pending(folder):
+            with suppress(InputError), alone(folder):  # where a process is at work, it ends it by itself
+                whole.finish(folder)
         about = _read_json(folder / RUN)
     except (OSError, ValueError):
         return None
     return about if isinstance(about, dict) and about.get("format") == FORMAT else None
-
-
-# Writing all files or none: they are made in a folder of their own, and renamed once the word is there that all are.
-
-
-def _replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collection[str]) -> None:
-    _finish(folder)
-    start = folder / NEXT
-    try:
-        start.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            if isinstance(content, Path):
-                _link(content, start / name)
-            else:
-                write_atomically(start / name, content)
-        write_atomically(start / COMMIT, _json({"files": sorted(files), "gone": sorted(gone)}))
-    except OSError as error:
-        shutil.rmtree(start, ignore_errors=True)
-        raise InputError(
-            f"The folder {str(folder)!r} cannot be written: {error.strerror or error}. Choose another, or make room."
-        ) from error
-    _finish(folder)
-
-
-def _link(source: Path, target: Path) -> None:
-    """A file under a second name, where that is possible: none is ever changed in its place."""
-    target.unlink(missing_ok=True)
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-
-
-def _finish(folder: Path) -> None:
-    """Put files that are whole into their places; drop what is not."""
-    start = folder / NEXT
-    if not start.is_dir():
-        return
-    try:
-        commit = _read_json(start / COMMIT)
-    except (OSError, ValueError):
-        shutil.rmtree(start)
-        return
-    for name in commit["gone"]:
-        (folder / name).unlink(missing_ok=True)
-    for name in commit["files"]:
-        if (start / name).exists():
-            os.replace(start / name, folder / name)
-    shutil.rmtree(start)
 
 
 # Tables: a cell that a spreadsheet would take for a formula gets a ' in front, which reading takes away.
@@ -370,49 +324,19 @@ def _of_categories(categories: Sequence[Category]) -> list[tuple[str, Column]]:
 
 def _of_candidates(candidates: Sequence[Candidate], names: Sequence[str]) -> list[tuple[str, Column]]:
     """One row a file."""
-    rows = [(each, file) for each in candidates for file in each.files]
+    rows = [(each, *at) for each in candidates for at in zip(each.files, each.folders, strict=True)]
     return [
-        ("candidate", [each.id for each, _ in rows]),
-        ("file_name", [file for _, file in rows]),
-        ("nearest", [each.nearest for each, _ in rows]),
-        ("nearest_name", [names[each.nearest] for each, _ in rows]),
+        ("candidate", [each.id for each, _, _ in rows]),
+        ("file_name", [file for _, file, _ in rows]),
+        ("folder", [folder for _, _, folder in rows]),
+        ("nearest", [each.nearest for each, _, _ in rows]),
+        ("nearest_name", [names[each.nearest] for each, _, _ in rows]),
     ]
 
 
 def _of_records(records: Iterable[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
     records = list(records)
     return [(name, [getattr(each, name) for each in records]) for name in fields]
-
-
-def safe_cell(value: Any) -> Any:
-    """A cell as it is written: text that looks like a formula is marked as text."""
-    if value is None:
-        return ""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return round(value, 6) if isfinite(value) else ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
-
-
-def table(columns: Sequence[tuple[str, Column]]) -> bytes:
-    """Columns as CSV in UTF-8; bytes of names that are none stay as they are."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow([name for name, _ in columns])
-    writer.writerows([safe_cell(value) for value in row] for row in zip(*(c for _, c in columns), strict=True))
-    return text.getvalue().encode("utf-8", "surrogateescape")
-
-
-def _read_csv(path: Path) -> dict[str, list[str]]:
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    limit = csv.field_size_limit(max(len(text), 1))  # else a cell of long names could be written but not read
-    try:
-        header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-    finally:
-        csv.field_size_limit(limit)
-    cells = [[cell[1:] if cell.startswith("'") else cell for cell in row] for row in rows]
-    return {name: [row[at] for row in cells] for at, name in enumerate(header)}
 
 
 def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
@@ -460,11 +384,16 @@ def _read_quarantine(table: Mapping[str, Sequence[Any]]) -> tuple[Quarantined, .
 def _read_candidates(path: Path) -> tuple[Candidate, ...]:
     if not path.exists():
         return ()
-    files: dict[tuple[int, int], list[str]] = {}
-    table = _read_csv(path)
-    for row in zip(table["candidate"], table["nearest"], table["file_name"], strict=True):
-        files.setdefault((int(row[0]), int(row[1])), []).append(row[2])
-    return tuple(Candidate(id=at, files=tuple(names), nearest=nearest) for (at, nearest), names in files.items())
+    table = cells.read(path)
+    found: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for number, nearest, file, folder in zip(
+        table["candidate"], table["nearest"], table["file_name"], table["folder"], strict=True
+    ):
+        found.setdefault((int(number), int(nearest)), []).append((file, int(folder)))
+    return tuple(
+        Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest=nearest)
+        for (number, nearest), rows in found.items()
+    )
 
 
 def _dtype(column: Column) -> Any:

@@ -32,6 +32,7 @@ from sortal.journal import Journal
 from sortal.lock import alone
 from sortal.methods.method import Method
 from sortal.processes import launch, shards
+from sortal.run import MODEL
 from sortal.selection import Validation
 from sortal.step import Step
 from sortal.store import PixelStore
@@ -39,7 +40,6 @@ from sortal.tokens import Budget, Live, Plan, Source
 from sortal.trunk import Frozen
 
 VIEWS = 8  # what views="auto" takes where it fits
-MODEL = "model"  # the trained backbone's files in a run's folder
 CHECKPOINT_EVERY = 30.0  # seconds: what a kill can cost
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from sortal import near, pipeline, tokens, workers
 from sortal.check import check
 from sortal.config import AUTO, Training
-from sortal.errors import InputError, listing
 from sortal.estimate import estimate_k
 from sortal.features import extract
 from sortal.images import ImageSet
@@ -28,7 +27,7 @@ from sortal.job import Job
 from sortal.kmeans import SemiSupervisedKMeans
 from sortal.methods import Contrastive
 from sortal.network import Backbone
-from sortal.packing import Settings, pack
+from sortal.packing import Settings, pack, pack_readable
 from sortal.report import layout, page, thumbnails
 from sortal.step import WARM
 from sortal.store import PixelStore
@@ -139,15 +138,10 @@ def _reading(job: Job, backbone: Backbone, folder: Path) -> tuple[ImageSet, Pixe
     watch = _Watch()
     health = check(images, workers=job.workers, on_progress=watch)
     checking, watch = watch.pace(), _Watch()
-    store = _packed(job, images, backbone, folder, watch)
-    packing, unreadable = watch.pace(), tuple(bad.file for bad in store.quarantine)
-    if not store.present.any():
-        raise InputError(
-            f"None of {len(images):,} images that were tried can be read: {listing(unreadable)}. sortal check says why."
-        )
-    if unreadable:
-        images = images.select(store.present)
-        store = _packed(job, images, backbone, folder)
+    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    options: Any = {"settings": settings, "workers": job.workers, "on_progress": watch}
+    images, store, quarantine = pack_readable(images, folder, **options)
+    packing, unreadable = watch.pace(), tuple(bad.file for bad in quarantine)
     return (
         images,
         store,

@@ -21,7 +21,9 @@ FORMATS: dict[str, Format] = {
     "labelstudio": Format(write=labelstudio.write, folder=True, needs="files"),
 }
 
-__all__ = ["FORMATS", "Exported", "export"]
+ENDINGS = {"csv": ".csv", "parquet": ".parquet", "coco": ".json"}  # of formats that are one file
+
+__all__ = ["ENDINGS", "FORMATS", "Exported", "export"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from sortal.cells import table
 from sortal.export.images import place
 from sortal.export.job import Job, Row
 from sortal.export.names import Names
-from sortal.run import UNSURE, table
+from sortal.run import UNSURE
 from sortal.segments import write_atomically
 
 INDEX = "index.csv"

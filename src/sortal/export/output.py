@@ -57,7 +57,11 @@ def _take_the_place(new: Path, out: Path) -> None:
 def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, force: bool) -> None:
     """Refuse a place where an export would do harm."""
     if format_.holds_images:
-        _check_not_among_images(out, rows)
+        for number in sorted(set(run.assignments.folders.tolist())):
+            of_folder = zip(rows, run.assignments.folders.tolist(), strict=True)
+            _check_not_among_images(out, {os.path.dirname(row.path) for row, at in of_folder if at == number})
+    if not format_.folder and out.parent == Path(os.path.realpath(run.folder)):
+        raise InputError(f"The export must lie outside the run, got {str(out)!r}. Name another file.")
     if out.exists():
         if format_.folder:
             _check_folder(out, run, rows, name, force)
@@ -65,9 +69,8 @@ def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format,
             _check_file(out, run, rows, name, force)
 
 
-def _check_not_among_images(out: Path, rows: Sequence[Row]) -> None:
+def _check_not_among_images(out: Path, folders: set[str]) -> None:
     """By where the images are, not by the folder of the run, which is the current one where they were a list."""
-    folders = {os.path.dirname(row.path) for row in rows}
     try:
         folder = os.path.commonpath(folders)
     except ValueError:  # on several drives of Windows

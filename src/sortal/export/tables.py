@@ -4,10 +4,10 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from sortal.cells import table
 from sortal.errors import InputError
 from sortal.export.job import Job
 from sortal.export.names import plain
-from sortal.run import table
 from sortal.segments import write_atomically
 
 

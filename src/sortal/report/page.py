@@ -67,12 +67,14 @@ def make(
 ) -> bytes:
     """The report of a run, as an HTML file. `store` holds the pixels of the rows of its assignments.
 
-    In `folder` the map is kept, which takes longest and changes only with the features.
+    In `folder` the map is kept, which takes longest and changes only with the features and which images are on it.
     """
     a = run.assignments
     points = layout.sample(a.category, a.distance, layout.POINTS, seed=seed)
     on_progress(MAP, 0, len(points))
-    places = _map(run.features[points], seed, folder)
+    order = np.argsort(points)  # that of the images, which another k does not change
+    places = np.empty((len(points), 2), dtype=np.int64)
+    places[order] = _map(run.features[points[order]], seed, folder)
     on_progress(MAP, len(points), len(points))
     shares = [share for share in SHARES if len(run.categories) <= share.most]
     for share in shares:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.categories import members
 from sortal.report.words import number, plural, readable, seconds, setting
 from sortal.run import KNOWN, LABELLED, NEW, STATUSES, UNSURE, Candidate, Run
 
@@ -78,12 +79,11 @@ class Facts:
 
 
 def summary(run: Run) -> Summary:
-    status = run.assignments.status
     interval = run.k.get("interval")
     known = sum(category.kind == KNOWN for category in run.categories)
     return Summary(
         images=len(run.assignments),
-        statuses={name: int((status == name).sum()) for name in STATUSES},
+        statuses=run.counts(),
         categories=len(run.categories),
         known_categories=known,
         new_categories=len(run.categories) - known,
@@ -100,7 +100,7 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     """A card for each category, by id, with at most so many images of each sort."""
     a = run.assignments
     unlabelled = a.status != LABELLED
-    near = _per_category(np.arange(len(a)), a.category, a.distance, len(run.categories))
+    near = members(a, len(run.categories))
     doubts = _per_category(np.flatnonzero(unlabelled), a.category, a.confidence, len(run.categories))
     made = []
     for category in run.categories:
@@ -153,18 +153,20 @@ def wrong(run: Run) -> NDArray[np.bool_]:
 
 
 def groups(run: Run) -> list[Group]:
-    """The first of the candidates; a file is looked up among the images that came last, for those were added."""
-    wanted = run.candidates[:GROUPS]
-    rows = {file: row for row, file in enumerate(run.assignments.files)} if wanted else {}
+    """The first of the candidates."""
+    wanted, a = run.candidates[:GROUPS], run.assignments
+    places = zip(a.folders.tolist(), a.files, strict=True) if wanted else ()
+    rows = {place: row for row, place in enumerate(places)}
     return [_group(each, rows, run.names) for each in wanted]
 
 
-def _group(candidate: Candidate, rows: dict[str, int], names: Sequence[str]) -> Group:
+def _group(candidate: Candidate, rows: dict[tuple[int, str], int], names: Sequence[str]) -> Group:
+    places = list(zip(candidate.folders, candidate.files, strict=True))[:MEMBERS]
     return Group(
         id=candidate.id,
         size=len(candidate.files),
         nearest=readable(names[candidate.nearest]),
-        rows=[rows[file] for file in candidate.files[:MEMBERS] if file in rows],
+        rows=[rows[place] for place in places if place in rows],
     )
 
 

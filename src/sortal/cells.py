@@ -1,0 +1,46 @@
+"""Tables of a run as CSV: what a spreadsheet would take for a formula gets a ' in front, which reading takes away."""
+
+import csv
+import io
+from collections.abc import Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column: TypeAlias = NDArray[Any] | Sequence[Any]
+WIDE = "\uff1d\uff0b\uff0d\uff20"  # = + - @ of full width, which some spreadsheets take for the same
+FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # what spreadsheets take for a formula; ' is our own mark
+
+
+def safe_cell(value: Any) -> Any:
+    """A cell as it is written: text that looks like a formula is marked as text."""
+    if value is None:
+        return ""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return round(value, 6) if isfinite(value) else ""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def table(columns: Sequence[tuple[str, Column]]) -> bytes:
+    """Columns as CSV in UTF-8; bytes of names that are none stay as they are."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow([name for name, _ in columns])
+    writer.writerows([safe_cell(value) for value in row] for row in zip(*(c for _, c in columns), strict=True))
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def read(path: Path) -> dict[str, list[str]]:
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    limit = csv.field_size_limit(max(len(text), 1))  # else a cell of long names could be written but not read
+    try:
+        header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    finally:
+        csv.field_size_limit(limit)
+    cells = [[cell[1:] if cell.startswith("'") else cell for cell in row] for row in rows]
+    return {name: [row[at] for row in cells] for at, name in enumerate(header)}
