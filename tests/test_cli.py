@@ -1013,3 +1013,24 @@ def help_on_a_terminal(environment: dict[str, str]) -> str:
 def test_every_command_is_in_the_readme(name: str) -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     assert f"\nsortal {name} " in readme.split("## The command line")[1].split("\n## ")[0] + " "
+
+
+def test_an_export_is_named_after_the_run_unless_told(
+    real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for format, name in (("coco", "run-coco.json"), ("csv", "run-csv.csv"), ("folders", "run-folders")):
+        done = sortal_does("export", shutil.copytree(real.run, tmp_path / format / "run"), "--format", format)
+        assert done.code == 0
+        assert (tmp_path / name).exists()
+        assert done.out.endswith(f"{name}\n")
+
+
+def test_a_table_is_never_written_into_the_run(real: Real, further: Path) -> None:
+    for name in ("table.csv", "assignments.csv"):
+        done = sortal_does("predict", real.run, further, "--out", real.run / name, "--force")
+        assert done.code == 2
+        assert f"The table must lie outside the run, got '{real.run / name}'." in done.err
+        done = sortal_does("export", real.run, "--format", "csv", "--out", real.run / name, "--force")
+        assert done.code == 2
+        assert "The export must lie outside the run" in done.err

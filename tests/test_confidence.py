@@ -334,3 +334,96 @@ def test_json_gives_every_bit_back(
     assert again.usual.tolist() == usual.tolist()
     assert again.deviation.tolist() == deviation.tolist()
     assert saved["calibrated"] is again.calibrated is (held_out > 0)
+
+
+# Strangers
+
+
+def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
+    """Images of two known classes on a line, 300 held out and 600 unlabelled, and strangers halfway between them."""
+    draw = np.random.default_rng(seed)
+    own = np.arange(900) % 2
+    places = np.concatenate([own * 4 + draw.normal(0, 0.9, 900), draw.normal(2, 0.6, strangers)])
+    x = places[:, None].astype(np.float32)
+    truth = np.concatenate([own, np.full(strangers, -1)])
+    held_out = np.arange(len(x)) < 300
+    return {
+        "x": x,
+        "centres": array([[0], [4]], 1),
+        "category": (places > 2).astype(np.int64),
+        "held_out": held_out,
+        "truth": truth,
+        "unlabelled": ~held_out,
+    }
+
+
+def mean_confidence(case: dict[str, Any], n_known: int) -> tuple[Confidence, float, float]:
+    """Of the unlabelled images: what is said, and how many are right."""
+    found = calibrate(**{**case, "truth": np.maximum(case["truth"], 0)}, unsure_below=0.5, n_known=n_known)
+    said = found.of(place(case["x"], case["centres"], found.temperature, category=case["category"]))
+    hidden = case["unlabelled"]
+    return found, float(said[hidden].mean()), float((case["category"] == case["truth"])[hidden].mean())
+
+
+def test_strangers_in_known_categories_are_counted_against_confidence() -> None:
+    case = two_known_categories(600)
+    _, said, right = mean_confidence(case, n_known=0)  # as if these were new categories
+    assert said - right > 0.2
+    found, said, right = mean_confidence(case, n_known=2)
+    assert found.strangers > 0
+    assert abs(said - right) < 0.08
+
+
+def test_without_strangers_hardly_any_are_found() -> None:
+    for seed in range(10):
+        case = two_known_categories(0, seed)
+        _, said, _ = mean_confidence(case, n_known=0)
+        _, less, right = mean_confidence(case, n_known=2)
+        assert said >= less
+        assert abs(less - right) < 0.05
+
+
+def test_strangers_are_the_slope_of_a_logistic_regression_less_its_error() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    draw = np.random.default_rng(0)
+    held_out, unlabelled = draw.normal(3, 1, 200), draw.normal(2, 1.5, 500)
+    x = np.concatenate([held_out, unlabelled])
+    y = np.arange(700) < 200
+    weight = np.where(y, 1, 200 / 500)
+    model = LogisticRegression(C=1e6, tol=1e-10).fit(x[:, None], y, sample_weight=weight)
+    slopes = []
+    for _ in range(300):  # the error by drawing again
+        rows = np.concatenate([draw.integers(0, 200, 200), draw.integers(200, 700, 500)])
+        again = LogisticRegression(C=1e6).fit(x[rows, None], y[rows], sample_weight=weight[rows])
+        slopes.append(again.coef_[0, 0])
+    slope, surest = confidence._strangers(held_out, unlabelled)
+    assert slope == pytest.approx(model.coef_[0, 0] - np.std(slopes), abs=0.03)
+    assert surest == pytest.approx(np.quantile(held_out, 0.75))
+
+
+def test_too_few_images_tell_of_no_strangers() -> None:
+    assert confidence._strangers(np.full(ENOUGH - 1, 3.0), np.zeros(500)) == (0.0, 0.0)
+    assert confidence._strangers(np.full(500, 3.0), np.zeros(ENOUGH - 1)) == (0.0, 0.0)
+
+
+def test_strangers_stay_finite_where_only_held_out_images_are_sure() -> None:
+    slope, surest = confidence._strangers(np.full(100, 6.0), np.full(100, -6.0))
+    assert 0 < slope < 10
+    assert surest == 6.0
+
+
+def test_strangers_count_in_known_categories_alone_and_not_where_images_are_surest() -> None:
+    one = Confidence(
+        temperature=1.0,
+        held_out=100,
+        unsure_below=0.5,
+        usual=np.ones(2),
+        deviation=np.ones(2),
+        n_known=1,
+        strangers=0.5,
+        surest=math.log(9),  # of 0.9
+    )
+    placed = at([1, 1, 1, 1], [0.95, 0.9, 0.5, 0.5], [0, 0, 0, 1])
+    # At 0.5 the log-odds are 0, so that exp(0.5 · (0 − ln 9)) = 1/3 of it is left.
+    assert one.of(placed) == pytest.approx([0.95, 0.9, 0.5 / 3, 0.5])

@@ -164,8 +164,9 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
         assert job.source == str(photos)
         assert job.cache == Path("photos-run/cache")
     files = [str(path) for path in photos.rglob("*.jpg")]
-    job = asked(files, settings=Discovery(k=2))
-    assert (job.place, job.source) == (Path(f"{photos.parent.name}-run"), str(photos.parent))
+    job = asked(files, "elsewhere", settings=Discovery(k=2))
+    assert (job.place, job.source) == (Path("elsewhere"), str(photos.parent))
+    assert "out must be given for images that are no folder" in refusal(files, settings=Discovery(k=2))
     assert asked(photos, "elsewhere").place == Path("elsewhere")
     assert not Path("photos-run").exists()  # nothing is written yet
 
@@ -173,11 +174,14 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
 def test_rows_of_an_array_lie_nowhere(photos: Path) -> None:
     pixels = np.zeros((3, 4, 4, 3), dtype=np.uint8)
     images = image_set(["0", "1", "2"], pixels=pixels, labels=["a", None, None])
-    job = asked(images, settings=Discovery(k=2))
+    job = asked(images, "images-run", settings=Discovery(k=2))
     assert (job.source, job.place) == (None, Path("images-run"))
+    assert "out must be given for images that are no folder" in refusal(images, settings=Discovery(k=2))
+    said = refusal(images, "x", settings=Discovery(k=2), reading={"folders": "ignore"})
+    assert "An ImageSet has its labels" in said
     assert job.images is images
     finished(Path("images-run"), None)
-    assert asked(images, settings=Discovery(k=2)).place == Path("images-run")
+    assert asked(images, "images-run", settings=Discovery(k=2)).place == Path("images-run")
     assert "holds a run of other images, None." in refusal(photos, "images-run")
 
 
@@ -379,7 +383,7 @@ def test_every_setting_is_in_the_command(photos: Path) -> None:
         n_init=st.integers(1, 100),
         held_out=st.floats(0, 0.5),
         unsure_below=st.floats(0, 1),
-    )
+    ).filter(lambda one: one.backbone != "convnet" or not isinstance(one.views, int))
 )
 @hypothesis.settings(
     deadline=None, max_examples=40, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
@@ -427,5 +431,19 @@ def test_the_command_is_taken_for_the_same_paths(photos: Path, name: str) -> Non
 
 
 def test_a_list_has_no_command_of_its_own(photos: Path) -> None:
-    job = asked([str(path) for path in photos.rglob("*.jpg")], settings=Discovery(k=2))
+    job = asked([str(path) for path in photos.rglob("*.jpg")], "out", settings=Discovery(k=2))
     assert job.command == "sortal.discover(...) with the settings above"
+
+
+def test_the_small_network_keeps_no_views(photos: Path) -> None:
+    said = refusal(photos, settings=Discovery(k=2, backbone="convnet", views=4))
+    assert said == "views must be 'auto' or 'live' for convnet, of which nothing is kept, got 4."
+    assert asked(photos, settings=Discovery(k=2, backbone="convnet", views=None)).settings.views is None
+
+
+def test_a_folder_that_happens_to_have_a_cache_is_not_taken_for_a_run(photos: Path) -> None:
+    Path("work/cache").mkdir(parents=True)
+    assert asked(photos, "work").place == Path("work")  # as a run that was broken off leaves it
+    Path("work/metrics.json").write_text("mine")
+    assert "which holds 'metrics.json'" in refusal(photos, "work")
+    assert asked(photos, "work", force=True).place == Path("work")

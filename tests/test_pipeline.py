@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,20 @@ import tiny_folder as tiny
 from numpy.typing import NDArray
 from tiny_folder import EACH, LABELLED, NEW, OLD, SETTINGS, sort
 
-from sortal import cli, metrics, outcome, pipeline, run, whole
+from sortal import cli, metrics, outcome, pipeline, run, tokens, whole
 from sortal.backbone import load_backbone
+from sortal.config import Discovery, Training
 from sortal.errors import InputError
 from sortal.estimate import estimate_k
 from sortal.features import extract
 from sortal.images import ImageSet, image_set
+from sortal.job import READING, prepare
 from sortal.kmeans import SemiSupervisedKMeans
 from sortal.pipeline import discover
 from sortal.run import Run
 from sortal.segments import write_atomically
 from sortal.step import Step
+from sortal.tokens import Budget
 from sortal.train import train
 from sortal.trunk import Frozen
 from sortal.workers import Job
@@ -811,3 +816,44 @@ def test_new_classes_are_as_many_as_were_planted(base: Sorted) -> None:
     named = categories_of(base.run)
     for name in NEW:
         assert len({named[file] for file, true in base.truth.items() if true == name}) == 1
+
+
+def test_a_thousand_classes_leave_a_thousand_images_to_calibrate_on() -> None:
+    names = [f"class {number % 1200}" for number in range(12_000)]
+    images = image_set([f"{i}.png" for i in range(12_001)], paths=["x"] * 12_001, labels=[*names, None])
+    order = np.arange(len(images))
+    held = pipeline.held_out(images, order, Discovery(k=1300))
+    assert held.sum() == pipeline.HELD_OUT
+    assert images.labelled[held].all()
+    assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
+    assert pipeline.held_out(images, order, Discovery(k=1300, held_out=0.0)).sum() == 0
+
+
+def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = load_backbone("test_vit", weights="random")
+    job = prepare(
+        tiny.as_array(),
+        None,
+        tmp_path / "run",
+        Discovery(k=6, backbone="test_vit", weights="random"),
+        dict(READING),
+        device="cpu",
+        workers=1,
+        force=False,
+    )
+    needed = 120 * 4 * 2 * math.prod(tokens.token_shape(backbone))
+
+    def where(free: int) -> tuple[Budget, str | None]:
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+        budget, planned = pipeline.token_plan(job, backbone, Training(views=4), 120)
+        assert planned is not None
+        assert planned.bytes == needed
+        return budget, planned.where
+
+    assert where(100 * 2**30) == (Budget(memory=0, disk=50 * 2**30), "file")
+    budget, place = where(needed)  # of which half may be taken
+    assert (budget.memory, place) == (None, "memory")
+    assert pipeline.token_plan(job, backbone, Training(views=None), 120) == (Budget(), None)
+    assert pipeline.token_plan(job, load_backbone("convnet"), Training(), 120) == (Budget(), None)

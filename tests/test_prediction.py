@@ -18,7 +18,7 @@ import tiny_folder as tiny
 from numpy.typing import NDArray
 from tiny_folder import EACH, NEW, OLD, sort
 
-from sortal import cli, outcome, prediction, run
+from sortal import cli, kept, outcome, prediction, run
 from sortal.errors import InputError
 from sortal.prediction import COLUMNS, Prediction, predict
 from sortal.reading import read_images
@@ -355,7 +355,7 @@ def test_a_class_that_was_never_seen_is_a_candidate(copied: Sorted, tmp_path: Pa
     middle = again.features[N:][[file in oaks for file in again.assignments.files[N:]]].mean(axis=0)
     assert np.linalg.norm(again.centres - middle, axis=1).argmin() == candidate.nearest
     assert found.to_json()["candidates"] == [
-        {"id": 1, "files": candidate.files, "nearest": candidate.nearest},
+        {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest": candidate.nearest},
     ]
     sizes = {category.name: category.unsure for category in again.categories}
     assert sum(sizes.values()) >= 8
@@ -550,3 +550,21 @@ def test_the_report_shows_what_was_added(copied: Sorted, more: dict[str, str], m
     assert shown == []
     predict(copied.out, folder_of(more), update=True, **OPTIONS)
     assert shown == [(N + 18, N + 18)]
+
+
+def test_files_that_an_update_cannot_read_are_in_the_runs_quarantine(copied: Sorted, tmp_path: Path) -> None:
+    tiny.write(tmp_path / "more", {"elm.png": "elm 900", "broken.png": "elm 901"})
+    tiny.break_some(tmp_path / "more", ["broken.png"])
+    found = predict(copied.out, tmp_path / "more", update=True, **OPTIONS)
+    assert [bad.file for bad in found.quarantine] == ["broken.png"]
+    assert "broken.png" in [bad.file for bad in run.load(copied.out).quarantine]
+    tiny.write(tmp_path / "more", {"fir.png": "fir 900"})
+    predict(copied.out, tmp_path / "more", update=True, **OPTIONS)
+    assert [bad.file for bad in run.load(copied.out).quarantine].count("broken.png") == 1
+
+
+def test_an_update_hashes_what_is_there_now(copied: Sorted, updated: Prediction) -> None:
+    before, now = copied.run.about["hashes"], run.load(copied.out).about["hashes"]
+    assert now["model"] == before["model"]
+    assert now["features"] == kept.hashed(np.asarray(updated.run.features)) != before["features"]
+    assert now["images"] != before["images"]

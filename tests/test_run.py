@@ -165,8 +165,10 @@ def raw_cells(path: Path) -> list[list[str | float]]:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Files and what is in them, but for the lock."""
+    """Files and what is in them, but for the lock and what was broken off before all of it was there."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != LOCK]
+    if not whole.is_pending(folder):
+        files = [path for path in files if whole.NEXT not in path.parts]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -811,7 +813,8 @@ def test_the_result_in_short_is_json() -> None:
     assert short["status"] == found.counts()
     assert sum(short["status"].values()) == len(HOSTILE)
     assert [each["name"] for each in short["categories"]] == list(HOSTILE)
-    assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "nearest": 2}
+    folders = [1] * len(HOSTILE)
+    assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "folders": folders, "nearest": 2}
     assert short["quarantine"] == [asdict(bad) for bad in found.quarantine]
     assert (short["report"], short["notes"]) == (str(Path("x/report.html")), list(HOSTILE))
     assert found.names == HOSTILE
