@@ -183,11 +183,8 @@ def _checked(job: Job, stages: Stages, tell: Progress) -> bool:
         stamps: Any = kept.hashed(job.images.pixels)
     else:
         stamps = [stamp_of(path) for path in job.images.paths]
-    path = (
-        job.cache
-        / "check"
-        / f"{kept.key('check', job.images.files, job.images.labels.tolist(), job.images.classes, stamps)}.json"
-    )
+    key = kept.key("check", job.images.files, job.images.labels.tolist(), job.images.classes, stamps)
+    path = job.cache / "check" / f"{key}.json"
     found = kept.load(path)
     if found is None:
         health = check(job.images, workers=job.workers, on_progress=tell)
