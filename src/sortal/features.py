@@ -28,7 +28,7 @@ from sortal.packing import Settings, pack
 from sortal.processes import launch, shards
 from sortal.segments import write_atomically
 from sortal.store import PixelStore
-from sortal.trunk import Frozen
+from sortal.trunk import ON_CPU, Frozen
 from sortal.workers import Progress
 
 logger = logging.getLogger(__name__)
@@ -101,6 +101,8 @@ def _rows(
     computed = torch.zeros((len(missing), x.shape[1]))
     done, saved, committed = start, start, monotonic()
     size = whole.backbone.spec.image_size
+    if whole.backbone.device.type == "cpu":
+        batch_size = min(batch_size, ON_CPU)
     crops = views.middles(store, first[missing[start:end]], size=size, batch_size=batch_size)
     with deferred(cache is not None) as stopped:
         for rows in _lagging(whole.stream(store, crops), stopped):

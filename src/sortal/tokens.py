@@ -28,7 +28,7 @@ from sortal.segments import write_atomically
 from sortal.shards import Shards
 from sortal.space import for_people
 from sortal.store import PixelStore
-from sortal.trunk import Frozen, ahead
+from sortal.trunk import ON_CPU, Frozen, ahead
 from sortal.views import Crops
 from sortal.workers import Progress
 
@@ -279,8 +279,9 @@ def cache(
     room.done = max(room.done, first)
 
     def crops() -> Iterator[Crops]:
-        for start in range(room.done, end, PIECE):
-            at = np.arange(start, min(start + PIECE, end))
+        piece = min(PIECE, ON_CPU) if trunk.backbone.device.type == "cpu" else PIECE
+        for start in range(room.done, end, piece):
+            at = np.arange(start, min(start + piece, end))
             yield views.random(store, keys, rows[at // n_views], at % n_views, size=size, flip=flip, seed=seed, epoch=0)
 
     committed = monotonic()

@@ -33,7 +33,7 @@ from sortal.step import WARM
 from sortal.store import PixelStore
 from sortal.tokens import Budget
 from sortal.train import train
-from sortal.trunk import AHEAD
+from sortal.trunk import AHEAD, ON_CPU
 
 SAMPLE, PER_CORE, LARGEST = 64, 32, 512  # images that are tried: at least, for each core, and at most (and on a GPU)
 STEPS, STEPS_ON_GPU = 4, 12  # of learning that are tried
@@ -42,6 +42,7 @@ RESTARTS, RESTARTS_OF_K = 2, 10  # of k-means that are tried, and those of each 
 COMPARED, PLACED = 4096, 400  # rows that near-duplicates are looked for among, and that are put on a map
 PICTURED = 16  # images that thumbnails are made of
 PAGE = 200  # bytes of an image in the report, beside its thumbnail
+SUSTAINED = 1.2  # a processor that computes for long is that much slower than in a trial of seconds
 TRUNK = "Computing tokens"  # what train() tells of
 
 Events = dict[str, list[tuple[int, float]]]  # by what is done: how many were done, and when
@@ -170,26 +171,27 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _learning(job: Job, method: Contrastive, training: Training, images: ImageSet, folder: Path) -> dict[str, Any]:
-    """Features of the sample, or of half of it where there is no GPU, and a few steps of learning."""
-    if not job.on_gpu:
-        images = images.select(np.arange(len(images)) % 2 == 0)
+    """Features of the sample, and a few steps of learning."""
     backbone, base = method.backbone, _peak()
     store, first = (
         _packed(job, some, backbone, folder) for some in (images, images.select(np.arange(len(images)) < 2))
     )
     options: Any = {"normalise": True, "device": job.device, "precision": training.precision}
     started = _timed(lambda: extract(backbone, first, **options))
-    features = Pace(fixed=started, each=_timed(lambda: extract(backbone, store, **options)) / len(images))
+    longer = 1.0 if job.on_gpu else SUSTAINED
+    features = Pace(fixed=started, each=longer * _timed(lambda: extract(backbone, store, **options)) / len(images))
     peak, in_trunk, learned = _peak(), len(images), Learning()
     if training.epochs:
         watch = _Watch(choose_device(job.device, None))
         _steps(job, method, images, store, training, watch)
         watch.mark()
         learned = learning(watch.events, watch.last - watch.began, warm=WARM + 1 if job.on_gpu else 1)
+        learned = replace(learned, view=longer * learned.view, step=longer * learned.step)
         peak, in_trunk = watch.memory.get(TRUNK, peak), watch.events.get(TRUNK, [(in_trunk, 0.0)])[-1][0]
     # A run has more views in its trunk at once, and others that are being cut meanwhile.
-    cut = AHEAD * tokens.PIECE * 3 * backbone.spec.image_size**2
-    working = (peak - base) * max(1.0, tokens.PIECE / in_trunk) + _peak() - peak + cut
+    at_once = tokens.PIECE if job.on_gpu else ON_CPU
+    cut = AHEAD * at_once * 3 * backbone.spec.image_size**2
+    working = (peak - base) * max(1.0, at_once / in_trunk) + _peak() - peak + cut
     return {"features": features, "learning": learned, "base": base, "working": round(working)}
 
 

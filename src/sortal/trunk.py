@@ -23,6 +23,7 @@ from sortal.views import Crops
 logger = logging.getLogger(__name__)
 
 READERS = min(8, workers.count(None))  # threads that prepare batches
+ON_CPU = 64  # views at once where there is no GPU: of more than its caches hold, each takes longer
 AHEAD = READERS + 2  # batches that are prepared before they are asked for
 
 In = TypeVar("In")
