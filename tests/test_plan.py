@@ -106,7 +106,7 @@ def test_tokens_of_a_transformer_are_kept_or_not(tmp_path: Path) -> None:
     kept = plan(job_of(images, tmp_path / "run", TRANSFORMER))
     assert kept.views == 8
     assert kept.tokens is not None
-    assert kept.tokens.where == "memory"
+    assert kept.tokens.where == "file"  # which a kill leaves
     assert kept.tokens.bytes == 12 * 8 * 2 * 197 * 64  # images, views, bytes of a number, patches and class, width
     assert kept.k == 4
     assert kept.seconds["k"] == 0
@@ -160,7 +160,7 @@ def test_nothing_that_can_be_read_is_refused(tmp_path: Path) -> None:
     images = folder_of(tmp_path / "images", each=2)
     for path in images.rglob("*.png"):
         path.write_bytes(b"not an image")
-    with pytest.raises(InputError, match=r"None of 8 images .* can be read.*sortal check"):
+    with pytest.raises(InputError, match=r"an image that can be read, got 8 that cannot: .*sortal check"):
         plan(job_of(images, tmp_path / "run", SMALL))
     assert not (tmp_path / "run").exists()
 
@@ -216,7 +216,10 @@ def test_disk_by_hand() -> None:
     # 10 images of 3 features in 2 clusters: pixels with their plan and mark, features twice and once their content,
     # clusters, centres twice, the model, two checkpoints with weights and momentum, the report, tables.
     pixels, features, clusters = 10 * (300 + 48 + 1), 10 * (2 * 12 + 32), 10 * 8 + 2 * 24
-    assert disk(10, 3, 2, a_trial(), model=70, trained=5) == pixels + features + clusters + 70 + 20 + 1000 + 5120
+    needed = pixels + features + clusters + 70 + 20 + 1000 + 5120
+    assert disk(10, 3, 2, a_trial(), model=70, trained=5) == needed
+    assert disk(10, 3, 2, a_trial(), model=70, trained=5, kept=tokens.Plan(50, "file")) == needed + 50
+    assert disk(10, 3, 2, a_trial(), model=70, trained=5, kept=tokens.Plan(50, "memory")) == needed
 
 
 def test_memory_by_hand() -> None:
