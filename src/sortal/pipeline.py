@@ -208,8 +208,9 @@ def _findings(health: Health) -> list[str]:
         said.append(f"Names of classes differ only in case or spaces: {listing(health.alike_names[0])}.")
     again = sum(len(group.files) - 1 for group in health.duplicates)
     near = sum(len(group.files) - 1 for group in health.near_duplicates or ())
-    if again or near:
-        said.append(f"{again:,} images are copies of others, {near:,} nearly so; sortal check lists them.")
+    for count, words in ((again, "copies of others"), (near, "nearly the same as others")):
+        if count:
+            said.append(f"{count:,} images are {words}; sortal check lists them.")
     return said
 
 
