@@ -922,7 +922,6 @@ def test_progress_only_on_a_terminal(
         (["discover", "photos", "--method", "magic"], "--method"),
         (["predict", "run"], "--images"),
         (["export", "run", "--out", "x"], "--format"),
-        (["export", "run", "--format", "csv"], "--out"),
         (["export", "run", "--format", "zip", "--out", "x"], "--format"),
         (["export", "run", "--format", "csv", "--out", "x", "--how", "magic"], "--how"),
     ],

@@ -22,7 +22,7 @@ import tiny_folder as tiny
 
 from sortal import checkpoint, cli, run
 from sortal.prediction import predict
-from sortal.whole import NEXT
+from sortal.whole import NEXT, is_pending
 
 KILLS = 20
 SETTINGS: dict[str, Any] = {"epochs": 5, "k": "auto"}
@@ -210,7 +210,7 @@ def stage_of(what: str) -> int:
 
 def assert_tidy(folder: Path) -> None:
     """Nothing half done is left, neither in the run nor where training was."""
-    assert not (folder / NEXT).exists()
+    assert not is_pending(folder)
     assert not list(folder.glob("*.tmp"))
 
 

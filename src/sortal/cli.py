@@ -313,11 +313,10 @@ def export(
     from sortal import show
 
     with show.bar("Reading the run") as on_progress:
-        from sortal.export import ENDINGS, export
+        from sortal.export import export
         from sortal.run import load
 
-        place = out or Path(f"{run.resolve().name}-{format}{ENDINGS.get(format, '')}")
-        written = export(load(run), format, place, how=how, force=force, on_progress=on_progress)
+        written = export(load(run), format, out, how=how, force=force, on_progress=on_progress)
     for line in show.exported(written):
         print(line)
     return 3 if written.missing else 0

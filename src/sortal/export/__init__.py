@@ -23,7 +23,7 @@ FORMATS: dict[str, Format] = {
 
 ENDINGS = {"csv": ".csv", "parquet": ".parquet", "coco": ".json"}  # of formats that are one file
 
-__all__ = ["ENDINGS", "FORMATS", "Exported", "export"]
+__all__ = ["FORMATS", "Exported", "export"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Exported:
 def export(
     run: Run,
     format: str,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     *,
     how: How = "hardlink",
     force: bool = False,
@@ -47,6 +47,7 @@ def export(
 ) -> Exported:
     """Write a run in one of `FORMATS` to a file or folder that is not there yet.
 
+    Without `out` it is named after the run and the format, in the current folder.
     `how` says what becomes of images in formats that hold them; the originals are never moved or changed. `force`
     replaces a file, or a folder that an earlier export wrote.
     """
@@ -54,6 +55,8 @@ def export(
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
+    if out is None:
+        out = f"{run.folder.resolve().name}-{format}{ENDINGS.get(format, '')}"
     chosen, place = FORMATS[format], Path(os.path.realpath(out))
     if chosen.needs == "files":
         run.paths()  # which tells where there are none

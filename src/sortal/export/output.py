@@ -60,13 +60,13 @@ def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format,
         for number in sorted(set(run.assignments.folders.tolist())):
             of_folder = zip(rows, run.assignments.folders.tolist(), strict=True)
             _check_not_among_images(out, {os.path.dirname(row.path) for row, at in of_folder if at == number})
-    if not format_.folder and out.parent == Path(os.path.realpath(run.folder)):
+    if not format_.folder and _same(out.parent, run.folder):
         raise InputError(f"The export must lie outside the run, got {str(out)!r}. Name another file.")
     if out.exists():
         if format_.folder:
             _check_folder(out, run, rows, name, force)
         else:
-            _check_file(out, run, rows, name, force)
+            _check_file(out, rows, name, force)
 
 
 def _check_not_among_images(out: Path, folders: set[str]) -> None:
@@ -103,13 +103,13 @@ def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bo
         )
 
 
-def _check_file(out: Path, run: Run, rows: Sequence[Row], name: str, force: bool) -> None:
+def _check_file(out: Path, rows: Sequence[Row], name: str, force: bool) -> None:
     if out.is_dir():
         raise InputError(f"The format {name} is one file, got {str(out)!r}, which is a folder. Name a file in it.")
     if not force:
         raise InputError(f"The file {str(out)!r} is there already. Name another, or have it replaced (--force).")
-    if _same(out.parent, run.folder) or any(_same(out, Path(row.path)) for row in rows if row.path):
-        raise InputError(f"The file {str(out)!r} belongs to the run or its images and is not replaced. Name another.")
+    if any(_same(out, Path(row.path)) for row in rows if row.path):
+        raise InputError(f"The file {str(out)!r} belongs to the run's images and is not replaced. Name another.")
 
 
 def _within(inner: Path, outer: Path) -> bool:
