@@ -12,10 +12,10 @@ from sortal.advice import SMALLER, contrast_for, notes, training_for
 from sortal.config import AUTO, BACKBONE, CONVNET, TINY_CONTRAST, TINY_TRAINING, Contrast, Discovery, Training
 
 PAPER = "Learning for 200 epochs: as in the paper."
-NO_GPU = "Learning for 100 epochs: there is no GPU; --epochs 200 is the paper's."
+NO_GPU = "Learning for 100 epochs: no GPU is in use; --epochs 200 is the paper's."
 FEW_IMAGES = "Learning for 100 epochs: there are fewer than 2,000 images; --epochs 200 is the paper's."
 TINY = "Most images are tiny: --backbone convnet learns from them alone, which may be better."
-FASTER = f"There is no GPU: --backbone {SMALLER} is about four times as fast."
+FASTER = f"No GPU is in use: --backbone {SMALLER} is about four times as fast."
 BY_LOOKS = "No image is labelled: learning and clusters go by looks alone."
 
 untimed = hypothesis.settings(deadline=None)

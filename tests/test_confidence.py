@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal import confidence
-from sortal.confidence import ENOUGH, Confidence, Placed, calibrate, place
+from sortal.confidence import ENOUGH, UNCALIBRATED, Confidence, Placed, calibrate, place
 from sortal.errors import InputError
 
 untimed = settings(deadline=None)
@@ -191,7 +191,7 @@ def test_too_few_held_out_do_not_calibrate(held: int, centres: int, calibrated: 
     assert found.calibrated is calibrated
     assert found.held_out == (held if calibrated else 0)
     if not calibrated:
-        assert found.temperature == pytest.approx(float((placed.distance**2).mean()))
+        assert found.temperature == pytest.approx(UNCALIBRATED * float((placed.distance**2).mean()))
 
 
 def test_one_category_cannot_be_calibrated() -> None:

@@ -15,7 +15,7 @@ from stores import small_store
 
 from sortal import outcome
 from sortal.backbone import load_backbone
-from sortal.confidence import Confidence
+from sortal.confidence import UNCALIBRATED, Confidence
 from sortal.config import Discovery
 from sortal.images import ImageSet, image_set
 from sortal.job import Job
@@ -77,11 +77,11 @@ def test_distances_are_to_the_own_centre_and_to_the_nearest_other(tmp_path: Path
 
 
 def test_confidence_is_a_softmax_of_squared_distances(tmp_path: Path) -> None:
-    """With one image held out the temperature is the mean of the squared distances to the centres of the clusters."""
+    """With one image held out the temperature is a share of the mean squared distance to the centres of the clusters."""
     found = gathered(tmp_path)
     assert not found.confidence["calibrated"]
     assert found.confidence["held_out"] == 0
-    t = (0.1 + 0.04 + 0 + 0.1 + 0.36 + 0.36) / 6
+    t = UNCALIBRATED * (0.1 + 0.04 + 0 + 0.1 + 0.36 + 0.36) / 6
     assert found.confidence["temperature"] == pytest.approx(t, abs=1e-6)
     squared = np.array([[0.01 + 0.09, 0.64 + 0.16, 2.56 + 0.36], [2.89 + 0.81, 0.64 + 2.56, 0.36]])
     likely = np.exp(-squared / t)
@@ -94,8 +94,7 @@ def test_confidence_is_a_softmax_of_squared_distances(tmp_path: Path) -> None:
     ("unsure_below", "statuses"),
     [
         (0.0, ["labelled"] * 3 + ["known", "new", "new"]),
-        (0.95, ["labelled"] * 3 + ["known", "unsure", "new"]),
-        (1.0, ["labelled"] * 3 + ["unsure"] * 3),
+        (0.9999, ["labelled"] * 3 + ["known", "unsure", "new"]),
     ],
 )
 def test_statuses_follow_confidence(tmp_path: Path, unsure_below: float, statuses: list[str]) -> None:

@@ -496,7 +496,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
             message.replace("--extra_columns", "--extra-columns"), 2 if isinstance(error, InputError) else 1
         )
     except KeyboardInterrupt:
-        _say("sortal: interrupted")
+        is_discover = (sys.argv[1:] if tokens is None else tokens)[:1] == ["discover"]
+        _say(f"sortal: interrupted{'; what was done is kept, and the same command goes on' if is_discover else ''}")
         return 130
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:

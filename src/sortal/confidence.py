@@ -20,7 +20,7 @@ from scipy.special import expit, logsumexp
 from sortal.errors import InputError
 
 ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the mean squared distance
-UNCALIBRATED = 1.0  # that share: what calibration finds where training went well
+UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went well
 FAR = 2.5  # standard deviations beyond the usual distance at which an image begins to be unlike its category
 PRIOR = 10  # images' worth of the usual distance over all categories, for categories of few images
 SUREST = 0.75  # the quantile of held-out images from which on there are no strangers

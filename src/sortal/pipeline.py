@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from sortal import advice, estimate, kept, outcome, report, tokens
 from sortal.backbone import load_backbone
 from sortal.check import Health, check
+from sortal.confidence import ENOUGH
 from sortal.config import AUTO, BACKBONE, Auto, Discovery, MethodName, Training
 from sortal.errors import listing
 from sortal.estimate import Evaluation, estimate_k
@@ -166,7 +167,11 @@ def _all_stages(job: Job, backbone: Backbone, stages: Stages) -> Run:
     with stages.stage("report", "Drawing the report") as tell:
         found = outcome.gather(job, images, held, x, clusters, centres, k, store, quarantine)
         if not found.confidence["calibrated"]:
-            stages.note("Too few labelled images could be held out: confidence is not calibrated.")
+            stages.note(
+                "Confidence is not calibrated: "
+                + ("none" if not job.settings.held_out else f"fewer than {ENOUGH}")
+                + " of the labelled images were to be held out for that (--held-out)."
+            )
         about = outcome.about(job, backbone, trained, images, found.assignments, x, training.precision)
         found.about.update(about, notes=stages.notes, timings=stages.timings)
         page = report.make(found, store, seed=job.settings.seed, folder=job.cache / "map", on_progress=tell)
@@ -203,14 +208,14 @@ def _findings(health: Health) -> list[str]:
     ):
         groups = [group for group in health.duplicates if group.kind == kind]
         if groups:
-            said.append(f"{len(groups):,} images {words}: {listing([group.files[0] for group in groups])}.")
+            said.append(f"Of {len(groups):,} images copies {words}: {listing([' = '.join(g.files) for g in groups])}.")
     if health.alike_names:
         said.append(f"Names of classes differ only in case or spaces: {listing(health.alike_names[0])}.")
     again = sum(len(group.files) - 1 for group in health.duplicates)
     near = sum(len(group.files) - 1 for group in health.near_duplicates or ())
-    for count, words in ((again, "copies of others"), (near, "nearly the same as others")):
+    for count, words in ((again, "Copies of other images"), (near, "Images nearly the same as others")):
         if count:
-            said.append(f"{count:,} images are {words}; sortal check lists them.")
+            said.append(f"{words}: {count:,}; sortal check lists them.")
     return said
 
 
@@ -246,7 +251,8 @@ def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) ->
         rows = order[images.labels[order] == label]
         drawn.append(generator.choice(rows, size=int(settings.held_out * len(rows)), replace=False))
     held = np.zeros(len(images), dtype=bool)
-    held[generator.permutation(np.concatenate(drawn))[:HELD_OUT]] = True
+    rows = generator.permutation(np.concatenate(drawn))[:HELD_OUT]
+    held[rows if len(rows) >= ENOUGH else []] = True  # fewer are better learned from
     return held
 
 

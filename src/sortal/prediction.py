@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -122,6 +123,7 @@ def take_in(
         found,
         about={
             **found.about,
+            "command": f"{found.about['command']}\n{_command(found, source['folder'])}",
             "images": [*found.about["images"], source],
             "updates": [*found.about["updates"], update],
             "centre_sizes": sizes.tolist(),
@@ -159,6 +161,10 @@ def moved(found: Run, new: Assignments, x: NDArray[np.float32]) -> tuple[NDArray
         sizes[:, None] > 0, sums / np.maximum(sizes[:, None], 1), found.centres
     ).astype(np.float32)
     return centres, sizes
+
+
+def _command(found: Run, folder: str) -> str:
+    return shlex.join(["sortal", "predict", str(found.folder), folder, "--update"])
 
 
 def _n_known(found: Run) -> int:

@@ -123,8 +123,8 @@ class Run:
         sizes = [category.size for category in self.categories]
         if [category.id for category in self.categories] != [*range(len(self.centres))]:
             raise ValueError("every category must have a centre")
-        if np.bincount(self.assignments.category, minlength=len(sizes)).tolist() != sizes:
-            raise ValueError("the sizes of categories must be those of the assignments")
+        if sum(sizes) != len(self.assignments):
+            raise ValueError("the sizes of categories must sum to the images")
         if len(self.assignments) != len(self.features):
             raise ValueError("every image must have features")
 
@@ -208,7 +208,12 @@ class Run:
         written = {
             ASSIGNMENTS: cells.table(columns_of(self.assignments, self.names)),
             CATEGORIES: cells.table(_of_categories(self.categories)),
-            QUARANTINE: cells.table(_of_records(self.quarantine, ("file", "reason", "detail"))),
+            QUARANTINE: cells.table(
+                [
+                    ("file_name", [bad.file for bad in self.quarantine]),
+                    *_of_records(self.quarantine, ("reason", "detail")),
+                ]
+            ),
             K: _json(self.k),
             CONFIDENCE: _json(self.confidence),
             FEATURES: _npy(self.features),
@@ -378,7 +383,7 @@ def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]
 
 
 def _read_quarantine(table: Mapping[str, Sequence[Any]]) -> tuple[Quarantined, ...]:
-    return tuple(map(Quarantined, table["file"], table["reason"], table["detail"]))
+    return tuple(map(Quarantined, table["file_name"], table["reason"], table["detail"]))
 
 
 def _read_candidates(path: Path) -> tuple[Candidate, ...]:

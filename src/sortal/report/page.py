@@ -172,6 +172,7 @@ def _values(run: Run, shown: Shown) -> dict[str, Any]:
     unlabelled = run.assignments.confidence[run.assignments.status != LABELLED]
     return {
         "summary": records.summary(run),
+        "method": run.k.get("method"),
         "k_curve": charts.k_curve(run.k),
         "metrics": run.metrics,
         "curves": [
