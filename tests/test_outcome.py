@@ -77,7 +77,7 @@ def test_distances_are_to_the_own_centre_and_to_the_nearest_other(tmp_path: Path
 
 
 def test_confidence_is_a_softmax_of_squared_distances(tmp_path: Path) -> None:
-    """With one image held out the temperature is a share of the mean squared distance to the centres of the clusters."""
+    """With one image held out the temperature is a share of the mean squared distance to the centres."""
     found = gathered(tmp_path)
     assert not found.confidence["calibrated"]
     assert found.confidence["held_out"] == 0
