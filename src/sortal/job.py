@@ -79,8 +79,7 @@ def prepare(
         )
     choose_device(device, None)
     count(workers)
-    name = os.path.basename(folder) if folder else "images"
-    place = Path(out) if out is not None else Path(f"{name}-run")
+    place = Path(out) if out is not None else Path(f"{os.path.basename(folder or '')}-run")
     check_place(place, folder, isinstance(images, str | os.PathLike), force)
     command = _command(images, labels, place, settings, reading)
     return Job(
