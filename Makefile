@@ -4,13 +4,14 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test browser format clean
+.PHONY: help demo test docs browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
 	@echo "make test     check style, types, imports, and run the tests"
+	@echo "make docs     build the documentation into site/"
 	@echo "make format   format the code and apply safe fixes"
-	@echo "make clean    remove caches and built packages (.venv stays)"
+	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
 
 demo: $(INSTALLED)
 	$(BIN)/sortal demo
@@ -21,6 +22,11 @@ test: $(INSTALLED) browser
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+# Any warning fails it (mkdocs.yml).
+docs: $(INSTALLED)
+	$(BIN)/mkdocs build --quiet
+	@echo "Built: site/index.html"
 
 # The report is tested in Chromium. Where there is none and none can be installed, those tests skip and say so.
 browser:
@@ -36,7 +42,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 
 clean:
-	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 # Installed again when a requirement changes, and only then.

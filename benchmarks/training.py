@@ -85,12 +85,13 @@ def plain_step(backbone: Backbone, device: torch.device, *, all_blocks: bool) ->
     size = backbone.spec.image_size
     images = torch.randn(2 * BATCH, 3, size, size, device=device)
     ids = torch.arange(BATCH, device=device).repeat(2)
-    labels = torch.where(ids % 2 == 0, ids % 50, -1)
+    labels, start = torch.where(ids % 2 == 0, ids % 50, -1), torch.zeros((), device=device)
 
     def step() -> None:
         optimizer.zero_grad()
         features = backbone.net.forward_features(images)[:, 0]  # type: ignore[operator]
-        sum(method.losses(Batch(method.head(features), ids, labels)).values()).backward()  # type: ignore[union-attr]
+        batch = Batch(method.head(features), ids, labels, start)
+        sum(method.losses(batch).values()).backward()  # type: ignore[union-attr]
         optimizer.step()
 
     return step
@@ -98,8 +99,9 @@ def plain_step(backbone: Backbone, device: torch.device, *, all_blocks: bool) ->
 
 def our_steps(source: Source, step: Step, draws: Draws, labels: Tensor) -> Iterator[Tensor]:
     ids = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(labels.device)
+    start = torch.zeros((), device=labels.device)
     for inputs, rows in zip(source.stream(draws, 0), ids, strict=True):
-        yield step(inputs, rows, labels[rows])
+        yield step(inputs, rows, labels[rows], start)
 
 
 def steps(arguments: argparse.Namespace) -> None:

@@ -1,15 +1,29 @@
 """Advice: every default that is chosen and every suggestion; what the user set stays."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict
+from typing import Any, get_args
 
 import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sortal.advice import SMALLER, contrast_for, notes, training_for
-from sortal.config import AUTO, BACKBONE, CONVNET, TINY_CONTRAST, TINY_TRAINING, Contrast, Discovery, Training
+from sortal.advice import SMALLER, notes, recipe_for
+from sortal.config import (
+    AUTO,
+    BACKBONE,
+    CLASSIFIERS,
+    CONVNET,
+    TINY_CONTRAST,
+    TINY_DISTILLATION,
+    TRAININGS,
+    Contrast,
+    Discovery,
+    Distillation,
+    MethodName,
+    Ranks,
+    Swaps,
+)
 
 PAPER = "Learning for 200 epochs: as in the paper."
 NO_GPU = "Learning for 100 epochs: no GPU is in use; --epochs 200 is the paper's."
@@ -19,21 +33,27 @@ FASTER = f"No GPU is in use: --backbone {SMALLER} is about four times as fast."
 BY_LOOKS = "No image is labelled: learning and clusters go by looks alone."
 
 untimed = hypothesis.settings(deadline=None)
-discoveries = st.builds(
-    Discovery,
-    method=st.sampled_from(["gcd", "kmeans"]),
-    backbone=st.sampled_from([BACKBONE, CONVNET, SMALLER, "models/mine.json"]),
-    epochs=st.just(AUTO) | st.integers(0, 500),
-    views=st.sampled_from([AUTO, None, 2, 8]),
-    seed=st.integers(0, 2**31 - 1),
-)
+METHODS: tuple[MethodName, ...] = get_args(MethodName)
+
+
+@st.composite
+def discoveries(draw: st.DrawFn) -> Discovery:
+    method = draw(st.sampled_from(METHODS))
+    return Discovery(
+        method=method,
+        backbone=draw(st.sampled_from([BACKBONE, CONVNET, SMALLER, "models/mine.json"])),
+        epochs=draw(st.just(AUTO) | st.integers(1 if method in CLASSIFIERS else 0, 500)),
+        lr=draw(st.just(AUTO) | st.floats(1e-6, 10)),
+        views=draw(st.sampled_from([AUTO, None, 2, 8])),
+        seed=draw(st.integers(0, 2**31 - 1)),
+    )
 
 
 def said(
     settings: Discovery, n_images: int = 5000, *, on_gpu: bool = True, tiny: bool = False, labelled: int = 10
 ) -> list[str]:
-    training = training_for(settings, n_images, on_gpu=on_gpu)
-    return notes(settings, training, mostly_tiny=tiny, labelled=labelled, on_gpu=on_gpu)
+    recipe = recipe_for(settings, n_images, on_gpu=on_gpu)
+    return notes(settings, recipe, mostly_tiny=tiny, labelled=labelled, on_gpu=on_gpu)
 
 
 @pytest.mark.parametrize(
@@ -48,26 +68,62 @@ def said(
         (CONVNET, 10, False, 40),
     ],
 )
-def test_how_long_to_learn(backbone: str, n_images: int, on_gpu: bool, epochs: int) -> None:
-    assert training_for(Discovery(backbone=backbone), n_images, on_gpu=on_gpu).epochs == epochs
+@pytest.mark.parametrize("method", METHODS)
+def test_how_long_to_learn(backbone: str, n_images: int, on_gpu: bool, epochs: int, method: MethodName) -> None:
+    chosen = Discovery(backbone=backbone, method=method)
+    assert recipe_for(chosen, n_images, on_gpu=on_gpu).training.epochs == epochs
 
 
 @untimed
-@given(discoveries, st.integers(1, 10**6), st.booleans())
+@given(discoveries(), st.integers(1, 10**6), st.booleans())
 def test_what_the_user_set_stays(settings: Discovery, n_images: int, on_gpu: bool) -> None:
     before = asdict(settings)
-    training = training_for(settings, n_images, on_gpu=on_gpu)
+    recipe = recipe_for(settings, n_images, on_gpu=on_gpu)
+    training = recipe.training
     assert asdict(settings) == before
+    assert recipe.method == settings.method
     assert (training.views, training.seed) == (settings.views, settings.seed)
     if settings.epochs != AUTO:
         assert training.epochs == settings.epochs
-    start = TINY_TRAINING if settings.backbone == CONVNET else Training()
-    # All else suits the backbone.
-    assert training == replace(start, epochs=training.epochs, views=training.views, seed=training.seed)
+    if settings.lr != AUTO:
+        assert training.lr == settings.lr
+    # All else suits the method, but for what the small network learns tiny images with.
+    usual, own = asdict(TRAININGS[settings.method]), {"epochs", "views", "seed"}
+    if settings.lr != AUTO or settings.backbone == CONVNET:
+        own.add("lr")
+    if settings.backbone == CONVNET:
+        own |= {"flip", "precision"}
+        assert (training.flip, training.precision) == (False, "float32")
+        assert settings.lr != AUTO or training.lr == 0.05
+    assert {name for name, value in asdict(training).items() if value != usual[name]} <= own
+
+
+@pytest.mark.parametrize(
+    ("method", "losses", "tiny", "clustering", "estimate_on"),
+    [
+        ("gcd", Contrast(), TINY_CONTRAST, "semi-supervised", "learned"),
+        ("kmeans", None, None, "semi-supervised", "raw"),
+        ("rankstats", Ranks(), Ranks(), "head", "raw"),
+        ("simgcd", Distillation(), TINY_DISTILLATION, "head", "raw"),
+        ("uno", Swaps(), Swaps(), "head", "raw"),
+    ],
+)
+@pytest.mark.parametrize("backbone", [BACKBONE, CONVNET, SMALLER])
+def test_what_goes_with_a_method_and_a_backbone(
+    method: MethodName, losses: Any, tiny: Any, clustering: str, estimate_on: str, backbone: str
+) -> None:
+    recipe = recipe_for(Discovery(method=method, backbone=backbone), 5000, on_gpu=True)
+    assert recipe.losses == (tiny if backbone == CONVNET else losses)
+    assert (recipe.clustering, recipe.estimate_on, recipe.select) == (clustering, estimate_on, False)
+    assert recipe.learns is (method != "kmeans")
+
+
+def test_no_epochs_are_nothing_learned() -> None:
+    assert not recipe_for(Discovery(epochs=0), 5000, on_gpu=True).learns
 
 
 @untimed
-@given(discoveries, st.integers(1, 10**4), st.booleans(), st.booleans(), st.integers(0, 2))
+@given(discoveries(), st.integers(1, 10**4), st.booleans(), st.booleans(), st.integers(0, 2))
 def test_a_suggestion_is_never_what_is_done_already(
     settings: Discovery, n_images: int, on_gpu: bool, tiny: bool, labelled: int
 ) -> None:
@@ -75,7 +131,7 @@ def test_a_suggestion_is_never_what_is_done_already(
     assert len(told) == len(set(told))
     assert not [text for text in told if f"--backbone {settings.backbone} " in text]
     assert bool([text for text in told if text.startswith("Learning for ")]) == (
-        settings.epochs == AUTO and settings.method == "gcd" and settings.backbone != CONVNET
+        settings.epochs == AUTO and settings.method != "kmeans" and settings.backbone != CONVNET
     )
 
 
@@ -106,6 +162,10 @@ def test_what_is_said(chosen: dict[str, Any], options: dict[str, Any], expected:
     assert said(Discovery(**chosen), **options) == expected
 
 
-def test_losses_go_with_the_backbone() -> None:
-    assert contrast_for(Discovery()) == Contrast()
-    assert contrast_for(Discovery(backbone=CONVNET)) == TINY_CONTRAST != Contrast()
+@pytest.mark.parametrize("method", CLASSIFIERS)
+def test_of_classifiers_the_same_is_said_as_of_gcd(method: MethodName) -> None:
+    assert said(Discovery(method=method)) == [PAPER]
+    odd: dict[str, Any] = {"labelled": 0, "tiny": True, "on_gpu": False}
+    assert said(Discovery(method=method), **odd) == [NO_GPU, TINY, BY_LOOKS]
+    assert said(Discovery(method=method, epochs=7), on_gpu=False) == [FASTER]
+    assert said(Discovery(method=method, backbone=CONVNET), on_gpu=False, tiny=True) == []

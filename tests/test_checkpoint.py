@@ -26,6 +26,7 @@ def example(step: int = 3) -> Checkpoint:
         "weight.half": torch.randn(4, generator=generator).bfloat16(),
         "weight.number": torch.tensor(7.0),
         "weight.none": torch.zeros(0, 5),
+        "weight.filled": torch.tensor(2**40 + step),
     }
     progress = Progress(
         epoch=2,

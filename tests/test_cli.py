@@ -23,7 +23,9 @@ from PIL import Image
 from sample_run import HOSTILE, sample_run
 
 import sortal
-from sortal import check, cli, demo, export, job, pipeline, prediction, show
+from sortal import check, cli, demo, export, figures, job, pipeline, prediction, show
+from sortal.benchmark import presets, records, sweep, tables
+from sortal.benchmark.choice import choose
 from sortal.config import Discovery, MethodName
 from sortal.datasets import digits
 from sortal.demo import DemoResult
@@ -47,6 +49,13 @@ RESULT = DemoResult(
 )
 RUN = "import sys; from sortal.cli import main; sys.exit(main())"
 COMMANDS = sorted(name for name in cli.app if not name.startswith("-"))
+SUBCOMMANDS = ("benchmark presets", "benchmark table")
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(cli, name) for name in COMMANDS},
+    "benchmark": cli.run_benchmark,
+    "benchmark presets": cli.list_presets,
+    "benchmark table": cli.table,
+}
 QUICK = ("--backbone", "convnet", "--epochs", "1", "--k", "6", "--workers", "1")
 NASTY = '=1+1, "a"\n\x1b[31m.png'
 
@@ -102,6 +111,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["discover", "--help"], "sortal discover photos --labels labels.csv --out run"),
         (["predict", "--help"], "sortal predict photos-run new_photos --update"),
         (["export", "--help"], "sortal export photos-run --format folders --out sorted"),
+        (["figures", "--help"], "sortal figures photos-run --which attention --images oak/1.jpg --out pictures"),
+        (["benchmark", "--help"], "sortal benchmark --preset table3/cub/gcd --root data"),
+        (["benchmark", "table", "--help"], "sortal benchmark table benchmark --out tables"),
+        (["benchmark", "presets", "--help"], "sortal benchmark presets"),
         (["demo", "--help"], "sortal demo --k 10"),
         (["check", "--help"], "sortal check photos --labels labels.csv"),
         (["sample", "--help"], "sortal sample digits OUT"),
@@ -114,12 +127,12 @@ def test_help_has_examples(tokens: list[str], example: str, capsys: pytest.Captu
     assert example in out.split("Examples:")[1]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_help_tells_every_option_and_fits_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([name, "--help"]) == 0
+    assert cli.main([*name.split(), "--help"]) == 0
     out = capsys.readouterr().out
-    assert f"sortal {name} " in out.split("Examples:")[1]
-    for option in signature(getattr(cli, name)).parameters.values():
+    assert re.search(rf"^  sortal {name}\b", out.split("Examples:")[1], flags=re.MULTILINE)
+    for option in signature(FUNCTIONS[name]).parameters.values():
         shown = f"--{option.name.replace('_', '-')}" if option.kind is option.KEYWORD_ONLY else option.name.upper()
         assert re.search(rf"(?<![\w-]){shown}(?![\w-])", out), shown
     assert max(map(len, out.splitlines())) <= 80
@@ -128,8 +141,12 @@ def test_help_tells_every_option_and_fits_a_terminal(name: str, capsys: pytest.C
 def test_help_tells_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     listed = capsys.readouterr().out.split("Commands")[1]
-    assert COMMANDS == ["check", "demo", "discover", "export", "predict", "sample"]
+    assert COMMANDS == ["benchmark", "check", "demo", "discover", "export", "figures", "predict", "sample"]
     assert all(re.search(rf"^\W*{name} ", listed, flags=re.MULTILINE) for name in COMMANDS)
+    assert cli.main(["benchmark", "--help"]) == 0
+    listed = capsys.readouterr().out.split("Commands")[1]
+    assert {f"benchmark {name}" for name in cli.benchmark if not name.startswith("-")} == {*SUBCOMMANDS}
+    assert all(re.search(rf"^\W*{name.split()[1]} ", listed, flags=re.MULTILINE) for name in SUBCOMMANDS)
 
 
 def test_it_runs_as_a_module() -> None:
@@ -141,11 +158,12 @@ def test_help_and_version_load_nothing_heavy() -> None:
     code = (
         "import sys; from sortal.cli import app, main; assert 0 == main(['--version']) == main(['--help']); "
         "assert not any(main([name, '--help']) for name in app if not name.startswith('-')); "
+        "assert 0 == main(['benchmark', 'table', '--help']) == main(['benchmark', 'presets', '--help']); "
         "print(*{'PIL', 'numpy', 'scipy', 'sklearn', 'torch', 'timm', 'pandas'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.split() == []
-    assert done.stdout.count("Examples:") == 1 + len(COMMANDS)
+    assert done.stdout.count("Examples:") == 1 + len(FUNCTIONS)
 
 
 def test_demo_as_a_table(calls: list[dict[str, object]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,6 +263,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "backbone": ("convnet", "convnet"),
     "weights": ("w.pth", "w.pth"),
     "epochs": ("3", 3),
+    "lr": ("0.5", 0.5),
     "views": ("4", 4),
     "seed": ("5", 5),
     "k_max": ("60", 60),
@@ -289,7 +308,7 @@ def test_every_option_of_discover_is_tried_here() -> None:
 
 @pytest.mark.parametrize(("word", "views"), [("live", None), ("auto", "auto"), ("2", 2)])
 def test_live_views_are_new_ones_in_every_epoch(word: str, views: Any, called: Called) -> None:
-    assert cli.main(["discover", "photos", "--views", word, "--k", "auto", "--epochs", "auto"]) == 0
+    assert cli.main(["discover", "photos", "--views", word, "--k", "auto", "--epochs", "auto", "--lr", "auto"]) == 0
     assert called.prepared[0]["settings"] == replace(Discovery(), views=views)
 
 
@@ -624,6 +643,351 @@ def test_export_of_something_that_is_no_run(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == []
 
 
+# figures
+
+
+def test_figures_options_reach_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def draw(run: object, out: Path | None, *, on_progress: Any, on_note: Any, **options: Any) -> figures.Drawn:
+        on_progress("Drawing tsne", 1, 2)
+        on_note("A note.")
+        seen.append({"run": run, "out": out, **options})
+        return figures.Drawn(out=Path("o"), files=(Path("o/a.png"), Path("o/a.svg")), left_out={"legacy": "No truth."})
+
+    monkeypatch.setattr("sortal.run.load", lambda folder: f"the run in {folder}")
+    monkeypatch.setattr("sortal.figures.draw", draw)
+    said = "o/a.png\no/a.svg\nLeft out: legacy. No truth.\n"
+    assert sortal_does("figures", "r") == Done(0, said, "sortal: A note.\n")
+    words = "--out o --which tsne,legacy --images a.png b/c.png --seed 5 --device cpu --workers 1 --force"
+    assert sortal_does("figures", "r", *words.split()).code == 0
+    assert sortal_does("figures", "r", "--images", "a.png", "--images", "b.png").code == 0
+    usual = {"which": None, "images": None, "seed": 0, "device": "auto", "workers": None, "force": False}
+    start = {"run": "the run in r", "out": None, **usual}
+    assert seen == [
+        start,
+        {
+            "run": "the run in r",
+            "out": Path("o"),
+            "which": ["tsne", "legacy"],
+            "images": ["a.png", "b/c.png"],
+            "seed": 5,
+            "device": "cpu",
+            "workers": 1,
+            "force": True,
+        },
+        {**start, "images": ["a.png", "b.png"]},
+    ]
+
+
+def test_figures_for_real(real: Real, tmp_path: Path) -> None:
+    """A run of the small network, which was told k and does not know the truth, has material for one of them."""
+    out = tmp_path / "figures"
+    done = sortal_does("figures", real.run, "--out", out, "--workers", "1")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[:2] == [str(out / "tsne.png"), str(out / "tsne.svg")]
+    assert [line.split(".")[0] for line in lines[2:]] == [
+        f"Left out: {name}" for name in ("attention", "k-curve", "risk-coverage", "legacy")
+    ]
+    assert all(line.endswith(".") for line in lines[2:])
+    assert sorted(path.name for path in out.iterdir()) == ["tsne.png", "tsne.svg"]
+    with Image.open(out / "tsne.png") as image:
+        assert min(image.size) > 300
+    (out / "tsne.png").write_text("mine")
+    done = sortal_does("figures", real.run, "--out", out, "--which", "tsne")
+    assert (done.code, done.out, (out / "tsne.png").read_text()) == (2, "", "mine")
+    assert "is no figure of Sortal" in done.err
+    assert "--force" in done.err
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["nowhere"], "A run must be the folder that sortal discover wrote, got 'nowhere'"),
+        (["RUN", "--which", "tsne,map"], "which must be a list of some of tsne, attention, k-curve, risk-coverage"),
+        (["RUN", "--which", ""], "which must be a list of some of"),
+        (["RUN", "--images", "no.png"], "images must be file names of the run"),
+        (["RUN", "--out", "file"], "Figures go into a folder, got 'file', which is a file."),
+        (["RUN", "--device", "mps"], "device must be on this machine"),
+    ],
+)
+def test_figures_that_cannot_be_drawn_exit_2_and_nothing_is_written(
+    tokens: list[str], message: str, real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    before = sorted(real.run.rglob("*"))
+    done = sortal_does("figures", *(real.run if token == "RUN" else token for token in tokens))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("sortal: error: ")
+    assert done.err.count("\n") == 1
+    assert message in done.err
+    assert sorted(real.run.rglob("*")) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+# benchmark
+
+
+@dataclass(frozen=True)
+class Benchmarked:
+    """Two methods and two seeds on a folder of classes, by the command line."""
+
+    root: Path
+    out: Path
+    done: "Done"
+
+    def words(self, *further: object) -> tuple[object, ...]:
+        options = "--method kmeans,uno --backbone convnet --epochs 1 --seeds 0,1 --device cpu --workers 1"
+        return "benchmark", "folder", "--root", self.root, "--out", self.out, *options.split(), *further
+
+
+@pytest.fixture(scope="module")
+def benchmarked(tmp_path_factory: pytest.TempPathFactory) -> Benchmarked:
+    folder = tmp_path_factory.mktemp("benchmarked")
+    for name in tiny_folder.CLASSES:
+        for number in range(10):
+            tiny_folder.save(folder / "trees" / name / f"{number}.png", tiny_folder.picture(name, number))
+    asked = Benchmarked(folder / "trees", folder / "out", Done(0, "", ""))
+    with tiny_folder.quickly():
+        return replace(asked, done=sortal_does(*asked.words()))
+
+
+def test_benchmark_for_real(benchmarked: Benchmarked) -> None:
+    done, out = benchmarked.done, benchmarked.out
+    assert (done.code, done.err) == (0, "")
+    found = records.find([out])
+    assert sorted((record.name, record.seed) for record in found) == [
+        *(("trees/kmeans", seed) for seed in (0, 1)),
+        *(("trees/uno", seed) for seed in (0, 1)),
+    ]
+    figures_of = [f"{100 * record.transductive['accuracy']['all']:.1f}" for record in found]
+    assert all(figure in done.out for figure in figures_of)
+    assert done.out.count("trees/kmeans") >= 1
+    assert done.out.splitlines()[-1] == f"Runs are in {out / 'trees'}; sortal benchmark table makes tables of them."
+    assert max(map(len, done.out.splitlines()[:-1])) <= 80
+    again = sortal_does(*benchmarked.words())
+    assert (again.code, again.out) == (0, done.out)
+    assert again.err == "sortal: 4 of 4 runs were done before.\n"
+
+
+def test_benchmark_as_json_and_nothing_else(benchmarked: Benchmarked) -> None:
+    done = sortal_does(*benchmarked.words("--json"))
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert [(each["name"], each["seed"]) for each in found] == [
+        ("trees/kmeans", 0),
+        ("trees/kmeans", 1),
+        ("trees/uno", 0),
+        ("trees/uno", 1),
+    ]
+    files = [benchmarked.out / each["name"] / "k-true" / f"seed-{each['seed']}" / "benchmark.json" for each in found]
+    assert found == [json.loads(file.read_text()) for file in files]
+
+
+def test_a_run_that_fails_is_named_and_the_command_exits_1(benchmarked: Benchmarked, tmp_path: Path) -> None:
+    """The loss of one of two methods is no number any more."""
+    words = [*benchmarked.words("--lr", "1e30")]
+    words[words.index("--out") + 1], words[words.index("--epochs") + 1] = tmp_path / "out", 3
+    done = sortal_does(*words, "--json")
+    assert done.code == 1
+    assert [each["name"] for each in json.loads(done.out)] == ["trees/kmeans"] * 2
+    notes = done.err.splitlines()
+    assert [note.partition(" failed: ")[0] for note in notes] == [
+        f"sortal: trees/uno, k true, seed {seed}" for seed in (0, 1)
+    ]
+    done = sortal_does(*words)
+    assert done.code == 1
+    lines = [line for line in done.out.splitlines() if line.startswith("Failed: ")]
+    assert [line[:34] for line in lines] == [f"Failed: trees/uno, k true, seed {seed}:" for seed in (0, 1)]
+    assert all("Use a lower lr." in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (["benchmark"], "A data set or a preset must be named: sortal benchmark presets lists them."),
+        (["benchmark", "mnist"], "The data set must be one of cifar10, cifar100, imagenet100, cub,"),
+        (["benchmark", "cub"], "root must be the folder that holds CUB-200-2011, got 'data', which does not exist."),
+        (
+            ["benchmark", "cub", "--method", "gdc"],
+            "method must be one of gcd, kmeans, rankstats, simgcd, uno, got 'gdc'.",
+        ),
+        (["benchmark", "cub", "--method", "gcd,"], "got ''."),
+        (["benchmark", "cub", "--k", "many"], "k must be true, auto or a number of at least 1, got 'many'."),
+        (["benchmark", "cub", "--seeds", "a"], "seeds must be whole numbers with commas between, like 0,1,2, got 'a'."),
+        (["benchmark", "cub", "--seeds", "1,1"], "seeds must be at least one, each once, got [1, 1]."),
+        (["benchmark", "cub", "--epochs", "-1"], "epochs must be a whole number of at least 0, got -1."),
+        (["benchmark", "cub", "--lr", "0"], "lr must be a number above 0, got 0.0."),
+        (["benchmark", "cub", "--views", "1"], "views must be a whole number of at least 2 or 'auto' or None, got 1."),
+        (["benchmark", "cub", "--processes", "0"], "processes must be at least 1, got 0."),
+        (["benchmark", "cub", "--weights", "no.pth"], "The file of weights 'no.pth' is not there. Check the path."),
+        (["benchmark", "cub", "--device", "mps"], "device must be on this machine, got 'mps'"),
+        (["benchmark", "folder", "--root", "file"], "root must be a folder with a folder for each class, got 'file'"),
+        (["benchmark", "folder", "--root", "empty"], "There must be images of at least two classes"),
+        (["benchmark", "--preset", "table9"], "There is no preset 'table9'."),
+        (["benchmark", "--preset", "table5/cifar100/1"], "needs weights that no hub has: dino_resnet50_pretrain.pth"),
+        (["benchmark", "table"], "got none. Name at least one."),
+        (["benchmark", "table", "nowhere"], "got 'nowhere', which is not there."),
+        (["benchmark", "table", "empty"], "there is none in 'empty' or below. Run sortal benchmark first."),
+        (["benchmark", "table", "file"], "The benchmark run 'file' is damaged"),
+    ],
+)
+def test_benchmarks_that_cannot_be_run_exit_2_and_nothing_is_written(
+    tokens: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    assert cli.main(tokens) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("sortal: error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "file"]
+
+
+@pytest.fixture
+def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Replaces the sweep by one that notes what it is asked for."""
+    seen: list[dict[str, Any]] = []
+
+    def noted(chosen: Any, root: Path, *, command: str, on_progress: Any, on_note: Any, **options: Any) -> sweep.Swept:
+        on_progress("Run 1 of 3", 1, 2)
+        on_note("A note.")
+        assert command.startswith("sortal ")
+        seen.append({"presets": chosen, "root": root, **options})
+        return sweep.Swept(records=(), folders=(), failed=(), again=0)
+
+    monkeypatch.setattr("sortal.benchmark.sweep.sweep", noted)
+    return seen
+
+
+SWEEP: dict[str, Any] = {
+    "root": Path("data"),
+    "out": Path("benchmark"),
+    "seeds": (0, 1, 2),
+    "device": "auto",
+    "workers": None,
+    "processes": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "options"),
+    [
+        ("cub", {"dataset": "cub"}, {}),
+        ("cub --method uno,gcd", {"dataset": "cub", "methods": ["uno", "gcd"]}, {}),
+        ("--preset table3/cub/gcd", {"names": ["table3/cub/gcd"]}, {}),
+        ("--preset table3 --preset table2/cifar10", {"names": ["table3", "table2/cifar10"]}, {}),
+        ("cub --k auto", {"dataset": "cub", "k": "auto"}, {}),
+        ("cub --k 7", {"dataset": "cub", "k": "7"}, {}),
+        ("cub --backbone convnet", {"dataset": "cub", "backbone": "convnet"}, {}),
+        ("cub --weights w.pth", {"dataset": "cub", "weights": "w.pth"}, {}),
+        ("cub --epochs 3", {"dataset": "cub", "epochs": 3}, {}),
+        ("cub --lr 0.5", {"dataset": "cub", "lr": 0.5}, {}),
+        ("cub --views live", {"dataset": "cub", "views": "live"}, {}),
+        ("cub --views 4", {"dataset": "cub", "views": 4}, {}),
+        ("cub --views auto", {"dataset": "cub", "views": "auto"}, {}),
+        ("--preset table3/cub/gcd --fast", {"names": ["table3/cub/gcd"], "fast": True}, {}),
+        ("folder --root my/flowers", {"dataset": "folder", "root": "my/flowers"}, {"root": Path("my/flowers")}),
+        ("cub --seeds 5", {"dataset": "cub"}, {"seeds": (5,)}),
+        ("cub --out o", {"dataset": "cub"}, {"out": Path("o")}),
+        ("cub --processes 2", {"dataset": "cub"}, {"processes": 2}),
+        ("cub --device cpu", {"dataset": "cub"}, {"device": "cpu"}),
+        ("cub --workers 3", {"dataset": "cub"}, {"workers": 3}),
+    ],
+)
+def test_benchmark_options_reach_the_library(
+    words: str, asked: dict[str, Any], options: dict[str, Any], sweeps: list[dict[str, Any]]
+) -> None:
+    done = sortal_does("benchmark", *words.split())
+    assert (done.code, done.err) == (0, "sortal: A note.\n")
+    given = {"dataset": None, "root": "data", **asked}
+    chosen = choose(given.pop("dataset"), Path(given.pop("root")), **given)
+    assert sweeps == [{"presets": chosen, **SWEEP, **options}]
+
+
+def test_every_option_of_benchmark_is_tried_here() -> None:
+    (mark,) = test_benchmark_options_reach_the_library.pytestmark
+    tried = {word[2:] for case in mark.args[1] for word in case[0].split() if word.startswith("--")}
+    assert tried | {"dataset", "json"} == signature(cli.run_benchmark).parameters.keys()
+
+
+def test_tables_of_what_was_run(benchmarked: Benchmarked, tmp_path: Path) -> None:
+    made = tables.tables(records.find([benchmarked.out]))
+    done = sortal_does("benchmark", "table", benchmarked.out)
+    assert done == Done(0, tables.document(made), "")
+    assert done.out.startswith("# Benchmarks\n\n## trees: convnet, random weights, true k\n")
+    rows = [line for line in done.out.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| k-means", "| UNO+"]
+    half = [benchmarked.out / "trees/uno", benchmarked.out / "trees/kmeans/k-true/seed-0"]
+    assert "| k-means | " in sortal_does("benchmark", "table", *half).out
+
+    out = tmp_path / "tables"
+    tokens = ("benchmark", "table", benchmarked.out, "--out", out)
+    assert sortal_does(*tokens) == done
+    names = ["tables.md", "trees-convnet-k-true.csv"]
+    assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".")) == names
+    assert (out / "tables.md").read_text() == done.out
+    header, *body = csv.reader((out / names[1]).read_text().splitlines())
+    assert (header[0], len(body)) == ("Method", 2)
+    (out / "tables.md").write_text("mine")
+    refused = sortal_does(*tokens)
+    assert (refused.code, refused.out, (out / "tables.md").read_text()) == (2, "", "mine")
+    assert "--force" in refused.err
+    assert sortal_does(*tokens, "--force") == done
+    assert (out / "tables.md").read_text() == done.out
+
+
+def test_the_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["benchmark", "presets"]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 80
+    joined = "".join(out.split())
+    for name in ("table2/cifar10/gcd", "table4/cub", "table5/cifar100/6"):
+        assert name in joined
+    assert "CUB-200-2011, GCD" in out
+
+
+def test_the_presets_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["benchmark", "presets", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [*found] == [*presets.PRESETS]
+    one = found["table3/cub/gcd"]
+    assert (one["dataset"], one["k"], one["version"]) == ("cub", "true", 1)
+    assert one["recipe"]["training"]["epochs"] == 200
+    assert one["recipe"]["losses"]["output"] == "prototypes"
+
+
+def test_presets_tables_and_refusals_load_no_torch(benchmarked: Benchmarked) -> None:
+    """What takes no computing takes no time."""
+    code = (
+        "import sys; from sortal.cli import main; "
+        "assert main(['benchmark', 'presets']) == main(['benchmark', 'presets', '--json']) == 0; "
+        f"assert main(['benchmark', 'table', {str(benchmarked.out)!r}]) == 0; "
+        "assert main(['benchmark']) == main(['benchmark', 'mnist']) == main(['benchmark', '--preset', 'x']) == 2; "
+        "print(*{'torch', 'timm', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == ""
+    assert len([line for line in done.stderr.splitlines() if line.startswith("sortal: error: ")]) == 3
+
+
+def test_an_interrupted_benchmark_exits_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object, **__: object) -> sweep.Swept:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sortal.benchmark.sweep.sweep", stop)
+    assert cli.main(["benchmark", "cub"]) == 130
+    said = "sortal: interrupted; what was done is kept, and the same command goes on\n"
+    assert capsys.readouterr() == ("", said)
+
+
 # check
 
 
@@ -824,6 +1188,7 @@ def test_check_shows_the_largest_and_the_smallest_of_many_classes(
         (cli.discover, pipeline.discover, {"json", "dry_run"}),
         (cli.predict, prediction.predict, {"json", "out", "force"}),
         (cli.export, export.export, set()),
+        (cli.figures, figures.draw, set()),
         (cli.demo, demo.run, {"json"}),
         (cli.sample, digits.write, {"name"}),
     ],
@@ -834,6 +1199,7 @@ def test_the_options_are_those_of_the_library_with_the_same_defaults(
     shown, real = dict(signature(command).parameters), dict(signature(function).parameters)
     assert shown.keys() - beside == ({**real, "run": 0} if "folder" in real else real).keys() - {
         "folder",
+        "formats",
         "on_progress",
         "on_note",
     }
@@ -848,6 +1214,30 @@ def test_the_defaults_of_discover_are_those_of_the_settings() -> None:
     shown = signature(cli.discover).parameters
     assert {each.name: shown[each.name].default for each in fields(Discovery)} == vars(Discovery())
     assert {name: shown[name].default for name in job.READING} == job.READING
+
+
+def test_the_options_of_benchmark_are_those_of_choosing_and_sweeping_with_the_same_defaults() -> None:
+    shown = dict(signature(cli.run_benchmark).parameters)
+    real = {**signature(choose).parameters, **signature(sweep.sweep).parameters}
+    words = {"methods": "method", "names": "preset", "presets": "preset"}  # what some are called on the command line
+    assert shown.keys() - {"json"} == {words.get(name, name) for name in real} - {"on_progress", "on_note", "command"}
+    for name in ("k", "backbone", "weights", "epochs", "lr", "views", "fast", "device", "workers", "processes"):
+        assert shown[name].default == real[name].default, name
+    assert all(shown[name].default is None for name in ("dataset", "method", "preset"))
+    assert shown["out"].default == Path(sweep.OUT)
+    assert shown["seeds"].default == ",".join(map(str, sweep.SEEDS))
+    assert shown["json"].default is False
+
+
+def test_the_words_of_benchmark_are_those_of_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["benchmark", "--help"]) == 0
+    out = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert all(name in out for name in (*sortal.datasets.NAMES, sortal.datasets.FOLDER))
+    assert "gcd, kmeans, rankstats, simgcd or uno" in out
+    assert {*get_args(MethodName)} == {"gcd", "kmeans", "rankstats", "simgcd", "uno"}
+    assert cli.main(["figures", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{name} (" in " ".join(out.split()) for name in figures.FIGURES)
 
 
 def test_the_defaults_shown_are_those_of_the_library() -> None:
@@ -924,6 +1314,14 @@ def test_progress_only_on_a_terminal(
         (["export", "run", "--out", "x"], "--format"),
         (["export", "run", "--format", "zip", "--out", "x"], "--format"),
         (["export", "run", "--format", "csv", "--out", "x", "--how", "magic"], "--how"),
+        (["figures"], "--run"),
+        (["figures", "run", "--seed", "x"], "--seed"),
+        (["benchmark", "cub", "--views", "dead"], "--views"),
+        (["benchmark", "cub", "--epochs", "auto"], "--epochs"),
+        (["benchmark", "cub", "--device", "gpu"], "--device"),
+        (["benchmark", "cub", "stray"], "stray"),
+        (["benchmark", "presets", "stray"], "stray"),
+        (["benchmark", "table", "benchmark", "--zzz"], "--zzz"),
     ],
 )
 def test_bad_usage_exits_2(tokens: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -1008,7 +1406,7 @@ def help_on_a_terminal(environment: dict[str, str]) -> str:
     return out.decode()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_command_is_in_the_readme(name: str) -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     assert f"\nsortal {name} " in readme.split("## The command line")[1].split("\n## ")[0] + " "

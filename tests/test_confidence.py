@@ -16,6 +16,7 @@ from sortal.errors import InputError
 
 untimed = settings(deadline=None)
 Rows = list[list[float]]
+Floats = NDArray[np.float64]
 
 quarters = st.integers(-12, 12).map(lambda number: number / 4)  # whose squares and sums are exact
 
@@ -31,15 +32,18 @@ def array(rows: Rows, d: int) -> NDArray[np.float32]:
     return np.array(rows, dtype=np.float32).reshape(-1, d)
 
 
-def slow(x: Rows, centres: Rows, temperature: float, category: list[int] | None) -> list[list[float]]:
-    """Own category and distance, next one and distance, probability, of each row."""
+def slow(
+    x: Rows, centres: Rows, temperature: float, category: list[int] | None, head: Rows | None = None
+) -> list[list[float]]:
+    """Own category and distance, next one and distance, probability, of each row; a head's scores decide."""
     found = []
     for i, row in enumerate(x):
         squared = [sum((a - b) ** 2 for a, b in zip(row, centre, strict=True)) for centre in centres]
-        own = min(range(len(centres)), key=lambda j: squared[j]) if category is None else category[i]
+        costs = squared if head is None else [-sum(a * b for a, b in zip([*row, 1], h, strict=True)) for h in head]
+        own = min(range(len(centres)), key=lambda j: costs[j]) if category is None else category[i]
         others = [j for j in range(len(centres)) if j != own]
-        following = min(others, key=lambda j: squared[j]) if others else -1
-        weights = [math.exp((min(squared) - each) / temperature) for each in squared]
+        following = min(others, key=lambda j: costs[j]) if others else -1
+        weights = [math.exp((min(costs) - each) / temperature) for each in costs]
         found.append(
             [
                 own,
@@ -140,6 +144,93 @@ def test_a_temperature_near_nothing_is_still_a_probability() -> None:
     assert wrong.probability.tolist() == [0, 0]
 
 
+# By the scores of a head
+
+
+def of_distances(centres: NDArray[np.float32]) -> Floats:
+    """A head whose scores are |x|² − d², so that it says what distances say: 2c and −|c|²."""
+    c = centres.astype(np.float64)
+    return np.concatenate([2 * c, -(c**2).sum(axis=1, keepdims=True)], axis=1)
+
+
+@given(points_and_centres(), st.sampled_from([0.05, 1.0, 7.5]), st.data())
+@untimed
+def test_places_by_a_head_are_those_of_the_obvious_loop(
+    both: tuple[Rows, Rows], temperature: float, data: st.DataObject
+) -> None:
+    x, centres = both
+    n, k, d = len(x), len(centres), len(centres[0])
+    row = st.lists(quarters, min_size=d + 1, max_size=d + 1)
+    head = data.draw(st.lists(row, min_size=k, max_size=k))
+    for told in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
+        category = None if told is None else np.array(told, dtype=np.int64)
+        placed = place(array(x, d), array(centres, d), temperature, category=category, head=np.array(head))
+        assert_placed(placed, slow(x, centres, temperature, told, head))
+
+
+@given(points_and_centres(), st.sampled_from([0.05, 1.0, 7.5]), st.data())
+@untimed
+def test_a_head_that_scores_distances_says_what_distances_say(
+    both: tuple[Rows, Rows], temperature: float, data: st.DataObject
+) -> None:
+    d = len(both[1][0])
+    x, centres = (array(rows, d) for rows in both)
+    told = data.draw(st.lists(st.integers(0, len(centres) - 1), min_size=len(x), max_size=len(x)))
+    for category in (None, np.array(told, dtype=np.int64)):
+        wanted = place(x, centres, temperature, category=category)
+        found = place(x, centres, temperature, category=category, head=of_distances(centres))
+        for name, column in vars(wanted).items():
+            np.testing.assert_allclose(getattr(found, name), column, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_a_head_by_hand() -> None:
+    """It says the far one: distances are to the centres of what it says, probabilities are of its scores."""
+    x, centres = array([[0, 0], [3, 4]], 2), array([[0, 0], [3, 4], [0, 5]], 2)
+    head = np.array([[0.0, 0, 1], [0, 0, 2], [1, 0, 0]])  # scores 1, 2, 0 and 1, 2, 3
+    placed = place(x, centres, 0.5, head=head)
+    assert placed.category.tolist() == [1, 2]
+    np.testing.assert_allclose(placed.distance, [5, math.sqrt(10)])
+    assert placed.next_category.tolist() == [0, 1]
+    np.testing.assert_allclose(placed.next_distance, [0, 0])
+    e = math.exp
+    np.testing.assert_allclose(placed.probability, [e(4) / (e(2) + e(4) + e(0)), e(6) / (e(2) + e(4) + e(6))])
+    told = place(x, centres, 0.5, category=np.array([2, 0]), head=head)
+    assert told.category.tolist() == [2, 0]
+    assert told.next_category.tolist() == [1, 2]
+    np.testing.assert_allclose(told.distance, [5, 5])
+    np.testing.assert_allclose(told.probability, [e(0) / (e(2) + e(4) + e(0)), e(2) / (e(2) + e(4) + e(6))])
+
+
+def test_scores_as_large_as_they_get_are_still_probabilities() -> None:
+    head = np.array([[0.0, 1e5], [0, 0], [0, -1e5]])
+    placed = place(array([[0], [1]], 1), array([[0], [1], [2]], 1), 1e-3, head=head)
+    assert placed.category.tolist() == [0, 0]
+    assert placed.probability.tolist() == [1, 1]
+    wrong = place(array([[0]], 1), array([[0], [1], [2]], 1), 1e-3, category=np.array([2]), head=head)
+    assert wrong.probability.tolist() == [0]
+
+
+def test_one_category_of_a_head_is_certain_and_has_no_next() -> None:
+    placed = place(array([[0], [5]], 1), array([[1]], 1), 0.1, head=np.array([[-3.0, 2.0]]))
+    assert placed.distance.tolist() == [1, 4]
+    assert placed.next_category.tolist() == [-1, -1]
+    assert placed.probability.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("chunk", [1, 5, 14, 15, 10**6])
+def test_chunks_change_nothing_by_a_head(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    draw = np.random.default_rng(0)
+    x, centres = ((draw.integers(-8, 8, (n, 3)) / 4).astype(np.float32) for n in (7, 5))
+    head, told = draw.integers(-8, 8, (5, 4)) / 4, draw.integers(0, 5, 7)
+    whole = [place(x, centres, 0.5, category=each, head=head) for each in (None, told)]
+    monkeypatch.setattr(confidence, "CHUNK", chunk)
+    for before, category in zip(whole, (None, told), strict=True):
+        after = place(x, centres, 0.5, category=category, head=head)
+        for name, column in vars(before).items():
+            np.testing.assert_array_equal(getattr(after, name), column, err_msg=name)
+    assert (whole[0].category != place(x, centres, 0.5).category).any()
+
+
 # Calibration
 
 
@@ -165,6 +256,76 @@ def test_the_planted_temperature_is_found(temperature: float) -> None:
     assert found.temperature == pytest.approx(temperature, rel=0.1)
     assert found.held_out == 3000
     assert found.calibrated
+
+
+def scored(temperature: float, *, n: int = 6000, k: int = 5, d: int = 4, seed: int = 0) -> dict[str, Any]:
+    """Points of the categories that softmax(scores / T) of a head says; centres are anywhere."""
+    draw = np.random.default_rng(seed)
+    x, head = draw.normal(size=(n, d)).astype(np.float32), draw.normal(size=(k, d + 1))
+    scores = x @ head[:, :-1].T + head[:, -1] + temperature * draw.gumbel(size=(n, k))
+    centres = draw.normal(size=(k, d)).astype(np.float32)
+    return {"x": x, "centres": centres, "truth": scores.argmax(axis=1), "head": head}
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 4.0])
+def test_the_planted_temperature_of_a_head_is_found(temperature: float) -> None:
+    planted = scored(temperature)
+    category = place(planted["x"], planted["centres"], 1.0, head=planted["head"]).category
+    held_out = np.arange(len(category)) % 2 == 0
+    planted["truth"][~held_out] = 0  # of others the truth is not looked at
+    found = calibrate(**planted, category=category, held_out=held_out, unsure_below=0.5)
+    assert found.temperature == pytest.approx(temperature, rel=0.1)
+    assert found.calibrated
+    assert found.head is planted["head"]
+
+
+@pytest.mark.parametrize("factor", [1e-3, 30.0])
+def test_a_head_that_says_all_so_many_times_as_loud_is_calibrated_to_the_same(factor: float) -> None:
+    planted = scored(1.0, n=500)
+    everyone, louder = np.ones(500, dtype=bool), {**planted, "head": factor * planted["head"]}
+    category = place(planted["x"], planted["centres"], 1.0, head=planted["head"]).category
+    one, other = (
+        calibrate(**each, category=category, held_out=everyone, unsure_below=0.5) for each in (planted, louder)
+    )
+    assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-3)
+    same = [
+        found.of(place(each["x"], each["centres"], found.temperature, head=each["head"]))
+        for each, found in ((planted, one), (louder, other))
+    ]
+    np.testing.assert_allclose(same[0], same[1], rtol=1e-2)
+
+
+def test_a_shift_of_all_scores_is_nothing() -> None:
+    planted = scored(1.0, n=500)
+    everyone = np.ones(500, dtype=bool)
+    category = place(planted["x"], planted["centres"], 1.0, head=planted["head"]).category
+    shifted = {**planted, "head": planted["head"] + np.array([1.0, -2, 3, 0.5, 100])}
+    one, other = (
+        calibrate(**each, category=category, held_out=everyone, unsure_below=0.5) for each in (planted, shifted)
+    )
+    assert other.temperature == pytest.approx(one.temperature, rel=1e-6)
+
+
+@pytest.mark.parametrize(("held", "k"), [(0, 5), (ENOUGH - 1, 5), (100, 1)])
+def test_without_calibration_a_head_means_what_it_was_trained_to(held: int, k: int) -> None:
+    planted = scored(3.0, n=200, k=k)
+    placed = place(planted["x"], planted["centres"], 1.0, head=planted["head"])
+    found = calibrate(**planted, category=placed.category, held_out=np.arange(200) < held, unsure_below=0.5)
+    assert not found.calibrated
+    assert found.temperature == 1.0
+    assert found.strangers == 0.0
+
+
+def test_a_head_that_scores_distances_is_calibrated_as_they_are() -> None:
+    for strangers in (0, 600):
+        case = two_known_categories(strangers)
+        plain, _, _ = mean_confidence(case, n_known=2)
+        told, _, _ = mean_confidence({**case, "head": of_distances(case["centres"])}, n_known=2)
+        assert told.temperature == pytest.approx(plain.temperature, rel=1e-3)
+        assert told.strangers == pytest.approx(plain.strangers, abs=1e-3)
+        assert told.surest == pytest.approx(plain.surest, abs=1e-2)
+        np.testing.assert_array_equal(told.usual, plain.usual)
+        np.testing.assert_array_equal(told.deviation, plain.deviation)
 
 
 def test_a_mixture_of_round_clusters_has_twice_their_variance() -> None:
@@ -329,7 +490,10 @@ def test_json_gives_every_bit_back(
         temperature=temperature, held_out=held_out, unsure_below=unsure_below, usual=usual, deviation=deviation
     )
     saved = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    again = Confidence.from_json(saved)
+    head = np.array([[temperature, 1.0]])
+    assert Confidence.from_json(saved, head).head is head
+    again = Confidence.from_json(saved, None)
+    assert again.head is None
     assert (again.temperature, again.held_out, again.unsure_below) == (temperature, held_out, unsure_below)
     assert again.usual.tolist() == usual.tolist()
     assert again.deviation.tolist() == deviation.tolist()
@@ -360,7 +524,8 @@ def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
 def mean_confidence(case: dict[str, Any], n_known: int) -> tuple[Confidence, float, float]:
     """Of the unlabelled images: what is said, and how many are right."""
     found = calibrate(**{**case, "truth": np.maximum(case["truth"], 0)}, unsure_below=0.5, n_known=n_known)
-    said = found.of(place(case["x"], case["centres"], found.temperature, category=case["category"]))
+    placed = place(case["x"], case["centres"], found.temperature, category=case["category"], head=found.head)
+    said = found.of(placed)
     hidden = case["unlabelled"]
     return found, float(said[hidden].mean()), float((case["category"] == case["truth"])[hidden].mean())
 
@@ -372,6 +537,35 @@ def test_strangers_in_known_categories_are_counted_against_confidence() -> None:
     found, said, right = mean_confidence(case, n_known=2)
     assert found.strangers > 0
     assert abs(said - right) < 0.08
+
+
+def test_strangers_in_the_known_categories_of_a_head_are_counted_too() -> None:
+    """A head of another slope and bias than distances have, by which strangers halfway are unsure as well."""
+    case = {**two_known_categories(600), "head": np.array([[0.0, 0.0], [5.0, -10.0]])}
+    _, said, right = mean_confidence(case, n_known=0)
+    assert said - right > 0.2
+    found, less, right = mean_confidence(case, n_known=2)
+    assert found.strangers > 0
+    assert abs(less - right) < 0.08
+
+
+def test_what_is_far_is_unsure_however_sure_a_head_is() -> None:
+    draw = np.random.default_rng(0)
+    centres = array([[0, 0], [3, 0]], 2)
+    category = draw.integers(0, 2, 400)
+    x = (centres[category] + draw.normal(0, 0.3, (400, 2))).astype(np.float32)
+    head = np.array([[-4.0, 0, 6], [4, 0, -6]])
+    everyone = np.ones(400, dtype=bool)
+    found = calibrate(x, centres, category, held_out=everyone, truth=category, unsure_below=0.5, head=head)
+    placed = place(array([[-0.2 * step, 0] for step in range(30)], 2), centres, found.temperature, head=head)
+    sure = found.of(placed)
+    assert (np.diff(placed.probability) >= 0).all()
+    assert sure[0] == placed.probability[0] > 0.99
+    far = found.usual[0] + confidence.FAR * found.deviation[0]
+    beyond = placed.distance > far
+    assert (sure[~beyond] == placed.probability[~beyond]).all()
+    assert (np.diff(sure[beyond]) < 0).all()
+    assert sure[-1] < 1e-6
 
 
 def test_without_strangers_hardly_any_are_found() -> None:

@@ -14,18 +14,22 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_folder as tiny
 
-from sortal import checkpoint, cli, run
+from sortal import checkpoint, cli, run, sorting
+from sortal.config import TRAININGS
 from sortal.prediction import predict
+from sortal.train import train
 from sortal.whole import NEXT, is_pending
 
 KILLS = 20
 SETTINGS: dict[str, Any] = {"epochs": 5, "k": "auto"}
+CLASSIFIED = ("head.npy", "initial.safetensors", "centres.npy", "model.safetensors")
 WRITTEN = ("assignments.csv", "categories.csv", "quarantine.csv", "k.json", "confidence.json", "features.npy")
 
 
@@ -37,7 +41,10 @@ class Task:
     out: str
     update: bool = False  # predict --update, else discover
     k: int | None = None
+    method: str = "gcd"
+    small: bool = False  # whether batches are small, of one epoch, with a checkpoint after each
     at: int = 0  # the number of the sign of progress at which it dies
+    of: str = ""  # of those signs that have this in them
     after: float = 0.0  # seconds later
     fatal: int = 0  # the number of the file operation it dies before
     saving: bool = False  # only operations of the last stage count
@@ -81,9 +88,9 @@ def _child(task: Task, say: Callable[..., None]) -> None:
 
     def on_progress(what: str, done: int, total: int) -> None:
         nonlocal told
-        told += 1
+        told += task.of in what
         say("at", what)
-        if told == task.at:
+        if told == task.at and task.of in what:
             if not task.after:
                 _die()
             threading.Timer(task.after, _die).start()
@@ -93,7 +100,11 @@ def _child(task: Task, say: Callable[..., None]) -> None:
         if task.update:
             predict(task.out, task.images, update=True, device="cpu", workers=1, on_progress=on_progress)
         else:
-            changes = SETTINGS if task.k is None else {**SETTINGS, "k": task.k}
+            changes = {**SETTINGS, "method": task.method, **({} if task.k is None else {"k": task.k})}
+            if task.small:
+                setattr(sorting, "train", partial(train, checkpoint_every=0.0))  # noqa: B010
+                TRAININGS[task.method] = replace(TRAININGS[task.method], batch_size=4)
+                changes["epochs"] = 1
             tiny.sort(task.images, Path(task.out), on_progress=on_progress, **changes)
     say("operations", operations())
 
@@ -253,6 +264,36 @@ def test_a_killed_run_goes_on_where_it_was(server: Server, whole: Whole, tmp_pat
     assert sum("Learning" in what for what in told) == 1  # that it has come to that stage, but not one step
     assert sum("images" in what.lower() for what in told) == 1
     assert result(tmp_path / "run") == result(whole.out)
+
+
+def test_a_classifier_killed_while_it_is_trained_goes_on_and_ends_as_one_that_was_not(
+    server: Server, whole: Whole, tmp_path: Path
+) -> None:
+    """Where batches have fewer images than there are categories, UNO remembers recent ones: these are kept as well.
+
+    k, which is found before, is not looked for again.
+    """
+    task = Task(str(whole.images), str(tmp_path / "whole"), method="uno", small=True)
+    unharmed = server.run(task)
+    assert unharmed.code == 0
+    wanted = {name: (tmp_path / "whole" / name).read_bytes() for name in (*WRITTEN, *CLASSIFIED)}
+    assert steps_in(unharmed) == 119 // 4
+    folder = tmp_path / "killed"
+    mine = replace(task, out=str(folder), of="Learning")
+    ends = [server.run(replace(mine, at=at)) for at in (1, 8, 8)]  # before any step, then in the 7th, and in the 13th
+    assert [ended.code for ended in ends] == [-signal.SIGKILL] * 3
+    tried = [any("scores" in what for what in ended.said) for ended in ends]  # any k
+    assert tried == [True, False, False]
+    last = server.run(mine)
+    assert last.code == 0
+    assert steps_in(last) == steps_in(unharmed) - 12
+    assert {name: (folder / name).read_bytes() for name in (*WRITTEN, *CLASSIFIED)} == wanted
+    assert_tidy(folder)
+
+
+def steps_in(ended: Ended) -> int:
+    """Signs of learning, the first of which is that it has come to that stage."""
+    return sum("Learning" in what for what in ended.said) - 1
 
 
 def test_a_run_killed_while_it_is_saved_is_the_old_or_the_new_one(server: Server, whole: Whole, tmp_path: Path) -> None:

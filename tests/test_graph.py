@@ -2,23 +2,32 @@
 
 import pytest
 import torch
+from tiny_methods import small
 from torch import Tensor
 
 from sortal import step
 from sortal.backbone import load_backbone
 from sortal.compute import Compute
-from sortal.config import Contrast
-from sortal.methods import Contrastive
+from sortal.config import Contrast, Distillation, Losses, Ranks, Swaps
 from sortal.processes import launch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
+LOSSES: dict[str, tuple[str, Losses]] = {
+    "bottleneck": ("gcd", Contrast(hidden=64, output="bottleneck")),
+    "prototypes": ("gcd", Contrast(hidden=64, output="prototypes", prototypes=512)),
+    "rankstats": ("rankstats", Ranks()),
+    "simgcd": ("simgcd", Distillation(hidden=64)),
+    "uno": ("uno", Swaps(queue=64)),  # which is filled, and then forgets
+}
 
-def ends(*, chunks: int, output: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], Tensor]:
+
+def ends(*, chunks: int, kind: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], Tensor]:
     """Losses of twelve steps, with another learning rate from the seventh on, and the weights after them."""
     monkeypatch.setattr(step, "WARM", 3 if recorded else 1000)
     backbone = load_backbone("test_vit", weights="random", image_size=64)
-    method = Contrastive(backbone, Contrast(hidden=64, output=output, prototypes=512)).cuda()  # type: ignore[arg-type]
+    name, losses_of = LOSSES[kind]
+    method = small(name, backbone, k=6, known=(0, 1, 2), losses=losses_of).cuda()
     trained = [value for value in method.parameters() if value.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=torch.tensor(0.1, device="cuda"), momentum=0.9, fused=True)
     one = step.Step(launch("cuda"), method, Compute(torch.device("cuda")), optimizer, chunks)
@@ -30,16 +39,17 @@ def ends(*, chunks: int, output: str, recorded: bool, monkeypatch: pytest.Monkey
         inputs = torch.randn(32, 17, 64, device="cuda", generator=generator)
         images = torch.arange(16, device="cuda").repeat(2)
         labels = torch.where(images % 2 == i % 2, images % 3, -1)
-        losses.append(one(inputs, images, labels))
+        losses.append(one(inputs, images, labels, torch.tensor(i / 12, device="cuda")))
     assert (one._graph is not None) == recorded
     return losses, torch.cat([value.detach().flatten() for value in trained])
 
 
-@pytest.mark.parametrize("output", ["bottleneck", "prototypes"])
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("chunks", [1, 2])
-def test_recorded_steps_are_the_plain_steps(chunks: int, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded = ends(chunks=chunks, output=output, recorded=True, monkeypatch=monkeypatch)
-    plain = ends(chunks=chunks, output=output, recorded=False, monkeypatch=monkeypatch)
+def test_recorded_steps_are_the_plain_steps(chunks: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far training has come, which some losses go by, is another number in every step."""
+    recorded = ends(chunks=chunks, kind=kind, recorded=True, monkeypatch=monkeypatch)
+    plain = ends(chunks=chunks, kind=kind, recorded=False, monkeypatch=monkeypatch)
     for one, other in zip(recorded[0], plain[0], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
     assert len({tuple(loss.tolist()) for loss in recorded[0]}) == 12  # each step is a step

@@ -1,4 +1,4 @@
-"""The projection head: its layers by the paper, its start from a seed alone, and what its output can tell."""
+"""Heads: the projection's layers by the paper, their start from a seed alone, and what their outputs can tell."""
 
 import copy
 
@@ -9,7 +9,7 @@ import torch.nn.functional as nnf
 from scipy import stats
 from torch import Tensor, nn
 
-from sortal.head import ProjectionHead
+from sortal.head import Classifier, ProjectionHead, outputs_of
 from sortal.losses import contrastive
 
 
@@ -197,3 +197,90 @@ def test_many_random_prototypes_are_next_to_none() -> None:
     similar = [x @ x.T for x in (many(features()), none(features()))]
     torch.testing.assert_close(similar[0], similar[1], rtol=0, atol=0.05)
     assert (similar[1] - torch.eye(10)).abs().max() > 0.3  # which is not so because all are the same
+
+
+# Classifiers
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("cosine", [False, True])
+def test_scores_are_linear_in_features_of_length_1(bias: bool, cosine: bool) -> None:
+    head, x = Classifier(12, 5, bias=bias), 100 * features()
+    weight = head.weight.double()
+    if cosine:
+        weight = weight / weight.norm(dim=1, keepdim=True)
+    expected = (x.double() / x.double().norm(dim=1, keepdim=True)) @ weight.T
+    if head.bias is not None:
+        expected = expected + head.bias.double()
+    assert (head.bias is not None) == bias
+    torch.testing.assert_close(head(x, cosine=cosine).double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(head(x / 1000, cosine=cosine), head(x, cosine=cosine))  # whatever their length
+
+
+def test_cosines_do_not_depend_on_the_length_of_weights() -> None:
+    head = Classifier(12, 5, bias=False)
+    cosines = head(features(), cosine=True)
+    assert cosines.abs().max() <= 1 + 1e-6
+    torch.testing.assert_close(cosines, nnf.cosine_similarity(features()[:, None], head.weight[None], dim=2))
+    head.weight.data *= torch.linspace(0.1, 9, 5)[:, None]
+    torch.testing.assert_close(head(features(), cosine=True), cosines)
+    assert not torch.allclose(head(features()), cosines, atol=1e-2)
+
+
+def test_scores_are_in_float32_also_where_precision_is_lower() -> None:
+    head = Classifier(12, 5, bias=True)
+    expected = head(features())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(head(features()), expected)
+        assert head(features().bfloat16()).dtype == torch.float32
+        assert head(features(), cosine=True).dtype == torch.float32
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_table_has_weights_and_biases_side_by_side(bias: bool) -> None:
+    head = Classifier(12, 5, bias=bias)
+    table = head.table()
+    assert table.shape == (5, 13)
+    assert not table.requires_grad
+    assert torch.equal(table[:, :-1], head.weight)
+    assert torch.equal(table[:, -1], torch.zeros(5) if head.bias is None else head.bias)
+
+
+def test_classifiers_start_as_torch_starts_a_linear_layer() -> None:
+    head = Classifier(64, 2000, bias=True)
+    assert head.bias is not None
+    for start in (head.weight, head.bias):
+        drawn = start.detach().numpy().ravel()
+        assert np.abs(drawn).max() <= 1 / 8
+        assert stats.kstest(drawn, stats.uniform(-1 / 8, 1 / 4).cdf).pvalue > 0.001
+
+
+def test_the_start_of_a_classifier_is_its_seed_s() -> None:
+    before = torch.get_rng_state()
+    one, again, other = (Classifier(12, 5, bias=True, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same(one, again)
+    assert not torch.isclose(one.weight, other.weight).any()
+    assert not same(Classifier(12, 5, bias=True, seed=2**63 - 1), Classifier(12, 5, bias=True, seed=0))
+    first = small(seed=3).mlp[0]  # the projection of the same seed draws other numbers
+    assert isinstance(first, nn.Linear)
+    both = torch.stack([first.weight.flatten()[:60], one.weight.flatten()])
+    assert torch.corrcoef(both)[0, 1].abs() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("known", "labels", "outputs"),
+    [
+        ([0, 1, 2], [2, 0, -1, 1], [2, 0, -1, 1]),
+        ([0, 2, 5], [5, -1, 0, 2, 5], [2, -1, 0, 1, 2]),
+        ([7], [7, -1, 7], [0, -1, 0]),
+        ([], [-1, -1], [-1, -1]),
+        ([0, 3], [], []),
+        ([1, 2**40], [2**40, 1, -1], [1, 0, -1]),
+    ],
+)
+def test_a_class_has_the_output_of_its_place_among_the_known(
+    known: list[int], labels: list[int], outputs: list[int]
+) -> None:
+    numbers = [torch.tensor(each, dtype=torch.int64) for each in (labels, known)]
+    assert outputs_of(*numbers).tolist() == outputs

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from sortal import checkpoint, tokens
 from sortal.backbone import load_backbone
+from sortal.batches import Batch
 from sortal.features import extract
 from sortal.interrupt import deferred
 from sortal.run import LOG
@@ -264,7 +265,7 @@ def test_the_step_that_a_signal_finds_is_done_first(
     """Halfway through a step the weights are no weights of any."""
     steps, compute = 0, Step._gradients
 
-    def gradients(self: Step, *values: Tensor) -> Tensor:
+    def gradients(self: Step, *values: Tensor) -> tuple[Tensor, Batch]:
         nonlocal steps
         steps += 1
         if steps == 6:

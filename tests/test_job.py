@@ -6,9 +6,9 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis
 import numpy as np
@@ -17,13 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sortal import kept, run
+from sortal.advice import recipe_for
 from sortal.cli import app
-from sortal.config import Discovery
+from sortal.config import Discovery, MethodName
 from sortal.errors import InputError
 from sortal.images import ImageSet, image_set
 from sortal.job import READING, Job, Source, check_sortable, prepare
 from sortal.lock import alone
 
+METHODS: tuple[MethodName, ...] = get_args(MethodName)
 OPTIONS: dict[str, Any] = {"device": "cpu", "workers": None, "force": False}
 
 
@@ -193,6 +195,14 @@ def test_the_job_has_what_was_asked_for(photos: Path) -> None:
     assert int(job.images.unlabelled.sum()) == 3
 
 
+def test_a_job_is_done_as_suits_its_settings_and_keeps_things_in_its_place_unless_told(photos: Path) -> None:
+    job = asked(photos, "out")
+    assert (job.recipe, job.shared, job.cache) == (None, None, Path("out/cache"))
+    shared = replace(job, shared=Path("elsewhere"), recipe=recipe_for(job.settings, 6, on_gpu=False))
+    assert shared.cache == Path("elsewhere")
+    assert shared.place == Path("out")
+
+
 def test_a_file_is_no_place(photos: Path) -> None:
     Path("file").write_text("mine")
     for force in (False, True):
@@ -351,6 +361,7 @@ def test_every_setting_is_in_the_command(photos: Path) -> None:
         backbone="my model.json",
         weights="a file",
         epochs=7,
+        lr=0.01,
         views=None,
         seed=5,
         k_max=9,
@@ -373,10 +384,11 @@ def test_every_setting_is_in_the_command(photos: Path) -> None:
     st.builds(
         Discovery,
         k=st.just("auto") | st.integers(2, 5),
-        method=st.sampled_from(["gcd", "kmeans"]),
+        method=st.sampled_from(METHODS),
         backbone=st.sampled_from(["convnet", "-x", "a 'quoted' \"one\"", "$HOME"]),
         weights=st.none() | st.sampled_from(["w.safetensors", "-w", "--k", "x=y"]),
-        epochs=st.just("auto") | st.integers(0, 500),
+        epochs=st.just("auto") | st.integers(1, 500),
+        lr=st.just("auto") | st.floats(1e-9, 1e3),
         views=st.sampled_from(["auto", None, 2, 8]),
         seed=st.integers(0, 2**31 - 1),
         k_max=st.integers(2, 10**6),

@@ -16,7 +16,7 @@ from stores import small_store
 from sortal import outcome
 from sortal.backbone import load_backbone
 from sortal.confidence import UNCALIBRATED, Confidence
-from sortal.config import Discovery
+from sortal.config import Contrast, Discovery, Ranks, Recipe, Training
 from sortal.images import ImageSet, image_set
 from sortal.job import Job
 from sortal.pixels import Quarantined
@@ -31,6 +31,13 @@ X = np.array([[1, 0], [-1, 0], [0, 1], [0.8, 0.6], [-0.8, 0.6], [-0.8, -0.6]], d
 CENTRES = np.array([[0.9, 0.3], [0, 1], [-0.8, 0]], dtype=np.float32)
 CLUSTERS = np.array([0, 2, 1, 0, 2, 2])
 HELD = np.array([False, True, False, False, False, False])
+RECIPE = Recipe(
+    method="gcd",
+    training=Training(precision="float32"),
+    losses=Contrast(),
+    clustering="semi-supervised",
+    estimate_on="learned",
+)
 K: dict[str, Any] = {"k": 3, "estimated": False, "known": 2, "interval": None, "method": None, "curve": []}
 
 
@@ -50,11 +57,18 @@ def a_job(images: ImageSet, place: Path, **settings: Any) -> Job:
     )
 
 
-def gathered(place: Path, images: ImageSet | None = None, store: PixelStore | None = None, **settings: Any) -> Run:
+def gathered(
+    place: Path,
+    images: ImageSet | None = None,
+    store: PixelStore | None = None,
+    head: NDArray[np.float32] | None = None,
+    **settings: Any,
+) -> Run:
     images = images or some_images()
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
     store = store or small_store(6, 8)
-    return outcome.gather(a_job(images, place, **settings), images, HELD, X, CLUSTERS, CENTRES, K, store, bad)
+    job = a_job(images, place, **settings)
+    return outcome.gather(job, images, HELD, X, CLUSTERS, CENTRES, K, store, bad, head)
 
 
 def test_a_labelled_image_is_in_its_class_and_any_other_where_it_was_clustered(tmp_path: Path) -> None:
@@ -131,8 +145,61 @@ def test_a_class_without_a_labelled_image_is_not_known(tmp_path: Path) -> None:
     assert found.assignments.category.tolist() == [0, 0, 1, 0, 2, 2]
     assert found.assignments.labels == LABELS
     backbone = load_backbone("convnet")
-    about = outcome.about(a_job(left, tmp_path), backbone, None, left, found.assignments, X, "float32")
+    about = outcome.about(a_job(left, tmp_path), backbone, None, left, found.assignments, X, RECIPE)
     assert about["classes"] == ["right", "up"]
+
+
+# By a head
+
+HEAD = np.array([[2, 1, 0], [0, 1, 0.5], [-2, 0, 1.25]], dtype=np.float32)  # scores 2x + y, y + 0.5, 1.25 − 2x
+
+
+def test_the_scores_of_a_head_are_confidence_and_tell_what_is_next(tmp_path: Path) -> None:
+    """Not calibrated, they mean what they were trained to; distances are to the centres still."""
+    found, plain = gathered(tmp_path, head=HEAD), gathered(tmp_path)
+    a = found.assignments
+    assert a.category.tolist() == plain.assignments.category.tolist() == [0, 0, 1, 0, 2, 2]
+    assert found.confidence["temperature"] == 1.0
+    scores = np.array([[2.2, 1.1, -0.35], [-1.0, 1.1, 2.85], [-2.2, -0.1, 2.85]])  # of the last three images
+    likely = np.exp(scores)
+    wanted = likely[[0, 1, 2], [0, 2, 2]] / likely.sum(axis=1)
+    np.testing.assert_allclose(a.confidence[3:], wanted, rtol=1e-6)
+    assert a.confidence[:3].tolist() == [1, 1, 1]
+    assert a.next_category.tolist() == [1, 2, 2, 1, 1, 1]
+    assert plain.assignments.next_category.tolist() == [1, 2, 0, 1, 1, 1]  # by distance
+    np.testing.assert_array_equal(a.distance, plain.assignments.distance)
+    np.testing.assert_array_equal(found.head, HEAD)
+    assert plain.head is None
+    assert found.about["centre_sizes"] == [2, 1, 3]  # of the clusters, one of which is not its image's class
+
+
+def test_a_new_image_is_what_a_head_says_and_keeps_it_when_centres_move() -> None:
+    head = HEAD.astype(np.float64)
+    x = np.array([[0.1, 0.9], [-0.7, 0.0], [0.2, 0.2]], dtype=np.float32)
+    a, plain = new_ones(x, head=head), new_ones(x)
+    scores = x.astype(np.float64) @ head[:, :-1].T + head[:, -1]
+    assert a.category.tolist() == scores.argmax(axis=1).tolist() == [1, 2, 2]
+    assert plain.category.tolist() == [1, 2, 0]  # by the nearest centre
+    after = outcome.placed(a, x, CENTRES[::-1].copy(), 2, confidence(head=head))
+    np.testing.assert_array_equal(after.category, a.category)
+    np.testing.assert_array_equal(after.next_category, a.next_category)
+    anew = outcome.placed(a, x, CENTRES[::-1].copy(), 2, confidence(head=head), anew=True)
+    np.testing.assert_array_equal(anew.category, a.category)  # whatever centres are
+
+
+def test_what_is_said_of_a_recipe_is_json_for_every_kind_of_losses(tmp_path: Path) -> None:
+    images, backbone = some_images(), load_backbone("convnet")
+    rows = gathered(tmp_path, images).assignments
+    ranks = Recipe(method="rankstats", training=Training(), losses=Ranks(), clustering="head", estimate_on="raw")
+    said = outcome.about(a_job(images, tmp_path), backbone, None, images, rows, X, ranks)
+    assert json.loads(json.dumps(said, allow_nan=False))["recipe"] == {
+        "method": "rankstats",
+        "training": vars(Training()),
+        "losses": vars(Ranks()),
+        "clustering": "head",
+        "estimate_on": "raw",
+        "select": False,
+    }
 
 
 # Images never seen before
@@ -193,10 +260,13 @@ def test_what_is_said_of_a_run_is_json_and_does_not_depend_on_the_order(tmp_path
     trained = Trained(
         epochs=2, selected=1, validation=None, losses={"a": 1.0}, views=None, seconds=3.0, images_per_second=4.0
     )
-    said = outcome.about(a_job(images, tmp_path, k=3), backbone, trained, images, rows, X, "float32")
+    said = outcome.about(a_job(images, tmp_path, k=3), backbone, trained, images, rows, X, RECIPE)
     assert json.loads(json.dumps(said, allow_nan=False))["settings"]["k"] == 3
     assert said["images"] == [{"folder": "/photos", "images": 6, "paths": {}}]
     assert said["training"]["losses"] == {"a": 1.0}
+    assert said["precision"] == "float32"
+    assert said["recipe"]["training"]["epochs"] == 200
+    assert said["recipe"]["losses"]["supervised_weight"] == 0.35
     assert said["weights"] == backbone.source
     assert said["updates"] == []
     order = np.array([5, 3, 1, 0, 2, 4])
@@ -204,13 +274,13 @@ def test_what_is_said_of_a_run_is_json_and_does_not_depend_on_the_order(tmp_path
         [FILES[i] for i in order], paths=[f"/photos/{FILES[i]}" for i in order], labels=[LABELS[i] for i in order]
     )
     mixed = replace(rows, contents=tuple(rows.contents[i] for i in order), labels=tuple(rows.labels[i] for i in order))
-    again = outcome.about(a_job(shuffled, tmp_path), backbone, None, shuffled, mixed, X, "float32")
+    again = outcome.about(a_job(shuffled, tmp_path), backbone, None, shuffled, mixed, X, RECIPE)
     assert again["hashes"]["images"] == said["hashes"]["images"]
     assert again["training"] is None
     relabelled_names = (*LABELS[:3], "up", None, None)
     relabelled = image_set(FILES, paths=FILES, labels=relabelled_names)
     others = replace(rows, labels=relabelled_names)
-    other = outcome.about(a_job(relabelled, tmp_path), backbone, None, relabelled, others, X, "float32")
+    other = outcome.about(a_job(relabelled, tmp_path), backbone, None, relabelled, others, X, RECIPE)
     assert other["hashes"]["images"] != said["hashes"]["images"]
 
 

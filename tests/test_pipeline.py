@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,20 +17,17 @@ import tiny_folder as tiny
 from numpy.typing import NDArray
 from tiny_folder import EACH, LABELLED, NEW, OLD, SETTINGS, sort
 
-from sortal import cli, metrics, outcome, pipeline, run, tokens, whole
+from sortal import cli, metrics, outcome, run, sorting, whole
 from sortal.backbone import load_backbone
-from sortal.config import Discovery, Training
 from sortal.errors import InputError
 from sortal.estimate import estimate_k
 from sortal.features import extract
 from sortal.images import ImageSet, image_set
-from sortal.job import READING, prepare
 from sortal.kmeans import SemiSupervisedKMeans
 from sortal.pipeline import discover
 from sortal.run import Run
 from sortal.segments import write_atomically
 from sortal.step import Step
-from sortal.tokens import Budget
 from sortal.train import train
 from sortal.trunk import Frozen
 from sortal.workers import Job
@@ -184,8 +179,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         calls.found = gather(job, images, held, x, clusters, *values)
         return calls.found
 
-    monkeypatch.setattr(pipeline, "train", trained)
-    monkeypatch.setattr(pipeline, "estimate_k", estimated)
+    monkeypatch.setattr(sorting, "train", trained)
+    monkeypatch.setattr(sorting, "estimate_k", estimated)
     monkeypatch.setattr(SemiSupervisedKMeans, "fit", fitted)
     monkeypatch.setattr(outcome, "gather", gathered)
     return calls
@@ -340,6 +335,17 @@ def test_other_epochs_train_anew_and_the_first_ones_are_kept(copied: Sorted, mon
     assert (copied.out / "model.safetensors").read_bytes() == model
 
 
+def test_another_learning_rate_is_another_training(copied: Sorted, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = count(monkeypatch, Step, "__call__")
+    usual = copied.run.about["recipe"]["training"]["lr"]
+    found = sort(copied.images, copied.out, lr=usual / 5)
+    assert len(steps) == 2
+    assert found.about["recipe"]["training"]["lr"] == usual / 5
+    assert found.about["hashes"]["model"] != copied.run.about["hashes"]["model"]
+    assert sort(copied.images, copied.out, lr=usual).about["hashes"] == copied.run.about["hashes"]
+    assert len(steps) == 2  # which is what it was before
+
+
 def test_another_seed_is_another_run(copied: Sorted, monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
     sort(copied.images, copied.out)
     held = calls.held
@@ -482,7 +488,7 @@ def test_the_truth_changes_nothing_but_the_metrics(copied: Sorted, tmp_path: Pat
 
 def test_kmeans_takes_the_features_as_they_are(copied: Sorted, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (copied.out / "log.jsonl").exists()
-    monkeypatch.setattr(pipeline, "train", never)
+    monkeypatch.setattr(sorting, "train", never)
     found = sort(copied.images, copied.out, method="kmeans")
     assert found.about["training"] is None
     assert not (copied.out / "log.jsonl").exists()  # that of the run before
@@ -495,7 +501,7 @@ def test_kmeans_takes_the_features_as_they_are(copied: Sorted, monkeypatch: pyte
 
 
 def test_no_epochs_are_no_training(copied: Sorted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "train", never)
+    monkeypatch.setattr(sorting, "train", never)
     assert sort(copied.images, copied.out, epochs=0).about["training"] is None
 
 
@@ -507,7 +513,8 @@ def test_no_epochs_are_no_training(copied: Sorted, monkeypatch: pytest.MonkeyPat
         ({"k": "auto", "k_max": 2}, r"k_max must be at least 3 \(the labelled classes\), got 2\."),
         ({"epochs": -1}, "epochs must be"),
         ({"held_out": 0.6}, "held_out must be"),
-        ({"method": "uno"}, "method must be"),
+        ({"method": "k-means"}, "method must be"),
+        ({"method": "uno", "epochs": 0}, "epochs must be at least 1 for uno, whose classifier must be trained, got 0"),
         ({"unsure_below": 1.1}, "unsure_below must be"),
         ({"unlabelled": "none"}, "The folder of unlabelled images, 'none', must lie in"),
     ],
@@ -644,7 +651,7 @@ def test_the_run_says_how_it_came_about(base: Sorted) -> None:
     said = tiny.strict_json(base.out / "run.json")
     assert said["format"] == "sortal run 1"
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
-    wanted |= {"method": "gcd", "weights": None, "views": "auto", "seed": 0, "unsure_below": 0.5}
+    wanted |= {"method": "gcd", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
     assert said["settings"] == wanted
     assert said["classes"] == list(OLD)
     assert said["images"] == [{"folder": str(base.images), "images": N, "paths": {}}]
@@ -655,7 +662,7 @@ def test_the_run_says_how_it_came_about(base: Sorted) -> None:
     assert said["versions"].keys() >= {"sortal", "python", "torch", "numpy"}
     assert said["hashes"].keys() == {"images", "features", "model"}
     assert all(int(text, 16) for text in said["hashes"].values())
-    assert said["timings"].keys() == set(pipeline.STAGES)
+    assert tuple(said["timings"]) == ("check", "pixels", "learn", "features", "k", "clusters", "report")
     assert all(seconds >= 0 for seconds in said["timings"].values())
     assert said["updates"] == []
     assert said["finished"].startswith("20")
@@ -817,44 +824,3 @@ def test_new_classes_are_as_many_as_were_planted(base: Sorted) -> None:
     named = categories_of(base.run)
     for name in NEW:
         assert len({named[file] for file, true in base.truth.items() if true == name}) == 1
-
-
-def test_a_thousand_classes_leave_a_thousand_images_to_calibrate_on() -> None:
-    names = [f"class {number % 1200}" for number in range(12_000)]
-    images = image_set([f"{i}.png" for i in range(12_001)], paths=["x"] * 12_001, labels=[*names, None])
-    order = np.arange(len(images))
-    held = pipeline.held_out(images, order, Discovery(k=1300))
-    assert held.sum() == pipeline.HELD_OUT
-    assert images.labelled[held].all()
-    assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
-    assert pipeline.held_out(images, order, Discovery(k=1300, held_out=0.0)).sum() == 0
-
-
-def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    backbone = load_backbone("test_vit", weights="random")
-    job = prepare(
-        tiny.as_array(),
-        None,
-        tmp_path / "run",
-        Discovery(k=6, backbone="test_vit", weights="random"),
-        dict(READING),
-        device="cpu",
-        workers=1,
-        force=False,
-    )
-    needed = 120 * 4 * 2 * math.prod(tokens.token_shape(backbone))
-
-    def where(free: int) -> tuple[Budget, str | None]:
-        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-        budget, planned = pipeline.token_plan(job, backbone, Training(views=4), 120)
-        assert planned is not None
-        assert planned.bytes == needed
-        return budget, planned.where
-
-    assert where(100 * 2**30) == (Budget(memory=0, disk=50 * 2**30), "file")
-    budget, place = where(needed)  # of which half may be taken
-    assert (budget.memory, place) == (None, "memory")
-    assert pipeline.token_plan(job, backbone, Training(views=None), 120) == (Budget(), None)
-    assert pipeline.token_plan(job, load_backbone("convnet"), Training(), 120) == (Budget(), None)

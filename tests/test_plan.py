@@ -12,12 +12,15 @@ import pytest
 from PIL import Image
 from test_trial import a_trial
 
-from sortal import near, tokens
-from sortal.config import Discovery
+from sortal import advice, near, tokens
+from sortal import plan as plan_module
+from sortal.backbone import load_backbone
+from sortal.config import Auto, Discovery, MethodName
 from sortal.errors import InputError
 from sortal.images import ImageSet, image_set
 from sortal.job import READING, Job, prepare
-from sortal.pipeline import STAGES
+from sortal.methods import make
+from sortal.pipeline import stages_of
 from sortal.plan import Plan, disk, memory, plan
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
@@ -67,7 +70,7 @@ def test_counts_are_those_of_the_job(small: tuple[Plan, Path, Any]) -> None:
 
 def test_every_stage_has_its_time(small: tuple[Plan, Path, Any]) -> None:
     found, _, _ = small
-    assert tuple(found.seconds) == STAGES
+    assert found.seconds.keys() == {"check", "pixels", "learn", "features", "k", "clusters", "report"}
     assert all(seconds > 0 for seconds in found.seconds.values())
 
 
@@ -137,6 +140,56 @@ def test_without_learning_there_is_nothing_to_learn(tmp_path: Path) -> None:
     assert found.seconds["learn"] == 0
     assert found.seconds["features"] > 0
     assert found.seconds["k"] == 0
+
+
+@pytest.mark.parametrize(("method", "k"), [("rankstats", "auto"), ("simgcd", "auto"), ("uno", 3)])
+def test_a_classifier_is_planned_as_it_is_run(tmp_path: Path, method: MethodName, k: int | Auto) -> None:
+    """It learns, and its head sorts in no time."""
+    settings = replace(SMALL, method=method, k=k)
+    found = plan(job_of(folder_of(tmp_path / "images"), tmp_path / "run", settings))
+    assert (found.method, found.epochs, found.k) == (method, 3, k)
+    stages = stages_of(settings, advice.recipe_for(settings, 40, on_gpu=False))
+    assert tuple(found.seconds) == stages
+    assert found.seconds["learn"] > 0
+    assert found.seconds["features"] > 0
+    assert found.seconds["clusters"] == 0
+    assert (found.seconds["k"] > 0) == (k == "auto")
+    assert not (tmp_path / "run").exists()
+
+
+def test_where_k_comes_first_features_are_computed_twice() -> None:
+    each = {"check": 1.0, "pixels": 2.0, "learn": 3.0, "features": 4.0, "k": 5.0, "clusters": 6.0, "report": 7.0}
+    last = ("check", "pixels", "learn", "features", "k", "clusters", "report")
+    first = ("check", "pixels", "k", "learn", "features", "clusters", "report")
+    assert [*plan_module._seconds(last, each).items()] == [(stage, each[stage]) for stage in last]
+    assert [*plan_module._seconds(first, each).values()] == [1, 2, 9, 3, 4, 6, 7]
+
+
+def test_the_recipe_of_a_job_is_planned(tmp_path: Path) -> None:
+    job = job_of(folder_of(tmp_path / "images"), tmp_path / "run", replace(SMALL, k=3))
+    recipe = advice.recipe_for(replace(SMALL, epochs=9), 40, on_gpu=False)
+    assert plan(replace(job, recipe=recipe)).epochs == 9
+
+
+def test_a_classifier_of_a_transformer_keeps_tokens_too(tmp_path: Path) -> None:
+    images = folder_of(tmp_path / "images", each=3, side=230)
+    found = plan(job_of(images, tmp_path / "run", replace(TRANSFORMER, method="simgcd")))
+    assert found.views == 8
+    assert found.tokens is not None
+    assert found.tokens.bytes == 12 * 8 * 2 * 197 * 64
+    assert found.seconds["learn"] > 0
+
+
+def test_what_a_method_trains_counts_beside_the_model() -> None:
+    """RankStats trains the small network and 3 outputs by 512 features and a bias, UNO the same without biases."""
+    backbone = load_backbone("convnet")
+    model = sum(4 * value.numel() for value in backbone.net.state_dict().values())
+    assert plan_module._bytes(backbone, None) == (model, 0)
+    by_method: dict[MethodName, int] = {"rankstats": 513, "uno": 512}
+    for name, outputs in by_method.items():
+        recipe = advice.recipe_for(replace(SMALL, method=name), 40, on_gpu=False)
+        method = make(recipe, backbone, k=3, known=[0, 1])
+        assert plan_module._bytes(backbone, method) == (model, model + 4 * 3 * outputs)
 
 
 def test_rows_of_an_array_without_labels(tmp_path: Path) -> None:

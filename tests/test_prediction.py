@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from tiny_folder import EACH, NEW, OLD, sort
 
 from sortal import cli, kept, outcome, prediction, run
+from sortal.config import CLASSIFIERS
 from sortal.errors import InputError
 from sortal.prediction import COLUMNS, Prediction, predict
 from sortal.reading import read_images
-from sortal.run import UNSURE, Run
+from sortal.run import HEAD, INITIAL, LOG, UNSURE, Run
 from sortal.store import PixelStore
 
 N = 6 * EACH
@@ -568,3 +569,81 @@ def test_an_update_hashes_what_is_there_now(copied: Sorted, updated: Prediction)
     assert now["model"] == before["model"]
     assert now["features"] == kept.hashed(np.asarray(updated.run.features)) != before["features"]
     assert now["images"] != before["images"]
+
+
+# By the head of a classifier
+
+
+@pytest.fixture(scope="module", params=CLASSIFIERS)
+def classified(
+    request: pytest.FixtureRequest, base: Sorted, tmp_path_factory: pytest.TempPathFactory, _quickly: None
+) -> Sorted:
+    out = tmp_path_factory.mktemp(request.param) / "run"
+    return replace(base, run=sort(base.images, out, method=request.param, epochs=3))
+
+
+@pytest.fixture
+def with_head(classified: Sorted, tmp_path: Path) -> Sorted:
+    shutil.copytree(classified.out, tmp_path / "run")
+    return replace(classified, run=run.load(tmp_path / "run"))
+
+
+def scores(found: Run) -> FLOATS:
+    """(n, k), by hand."""
+    assert found.head is not None
+    head = found.head.astype(np.float64)
+    return np.asarray(found.features, dtype=np.float64) @ head[:, :-1].T + head[:, -1]
+
+
+def test_images_of_the_run_are_predicted_to_be_where_they_are(classified: Sorted) -> None:
+    found, a = predict(classified.out, classified.images, **OPTIONS).assignments, classified.run.assignments
+    free = a.status != "labelled"
+    assert found.files == a.files
+    np.testing.assert_array_equal(found.category[free], a.category[free])
+    np.testing.assert_array_equal(found.status[free], a.status[free])
+    np.testing.assert_allclose(found.confidence[free], a.confidence[free], atol=1e-5)
+    np.testing.assert_array_equal(found.next_category[free], a.next_category[free])
+    np.testing.assert_array_equal(found.category, scores(classified.run).argmax(axis=1))
+
+
+def test_the_head_predicts_and_not_the_nearest_centre(with_head: Sorted) -> None:
+    """Also by a head whose first and last category change their names, which no centre knows of."""
+    found = with_head.run
+    assert found.head is not None
+    swapped = found.head[[*range(1, len(found.head)), 0]]
+    replace(found, head=swapped).save({}, keep={LOG, INITIAL})
+    again = predict(with_head.out, with_head.images, **OPTIONS).assignments
+    wanted = (scores(found).argmax(axis=1) - 1) % len(found.head)
+    np.testing.assert_array_equal(again.category, wanted)
+    assert (again.category != distances(found.features, found.centres).argmin(axis=1)).any()
+
+
+def test_an_update_keeps_ids_head_and_what_was_before_training(with_head: Sorted, tmp_path: Path) -> None:
+    more = {f"{name} {number}.png": f"{name} {500 + number}" for name in tiny.CLASSES for number in range(2)}
+    tiny.write(tmp_path / "more", more)
+    kept_files = (HEAD, INITIAL, LOG, "model.safetensors", "confidence.json", "k.json")
+    before = {name: (with_head.out / name).read_bytes() for name in kept_files}
+    told = predict(with_head.out, tmp_path / "more", **OPTIONS).assignments
+    updated = predict(with_head.out, tmp_path / "more", update=True, **OPTIONS)
+    assert updated.added == 12
+    assert {name: (with_head.out / name).read_bytes() for name in kept_files} == before
+    found, old = run.load(with_head.out), with_head.run
+    assert found.names == old.names
+    np.testing.assert_array_equal(found.assignments.category[:N], old.assignments.category)
+    np.testing.assert_array_equal(found.assignments.category[N:], told.category)
+    np.testing.assert_array_equal(scores(found)[N:].argmax(axis=1), told.category)
+    assert sum(category.size for category in found.categories) == N + 12
+    sure = told.status != UNSURE
+    sizes = np.array(old.about["centre_sizes"])
+    for j, centre in enumerate(found.centres):
+        rows = sure & (told.category == j)
+        total = sizes[j] * old.centres[j].astype(np.float64) + found.features[N:][rows].sum(axis=0)
+        wanted = total / (sizes[j] + rows.sum()) if sizes[j] + rows.sum() else old.centres[j]
+        np.testing.assert_allclose(centre, wanted, atol=1e-6)
+
+
+def test_a_damaged_head_is_said(with_head: Sorted) -> None:
+    for content in (b"", b"{}", (with_head.out / HEAD).read_bytes()[:-1]):
+        (with_head.out / HEAD).write_bytes(content)
+        with pytest.raises(InputError, match=r"is damaged: .* --force"):
+            predict(with_head.out, with_head.images, **OPTIONS)

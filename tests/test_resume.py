@@ -7,6 +7,8 @@ import os
 import random
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from stores import small_store
+from tiny_methods import NAMES, small
 from tiny_run import (
     HELD_OUT,
     IN_A_FILE,
@@ -36,8 +39,9 @@ from tiny_run import (
 
 from sortal import checkpoint, tokens
 from sortal.backbone import load_backbone
+from sortal.config import Swaps
 from sortal.errors import InputError
-from sortal.methods import Contrastive
+from sortal.methods import Contrastive, Method
 from sortal.step import Step
 from sortal.tokens import Budget
 from sortal.train import Trained, train
@@ -250,7 +254,7 @@ def stop_at(step: int, error: BaseException) -> Callable[[str, int, int], None]:
     return on_progress
 
 
-def go_on(folder: Path, method: Contrastive | None = None, **options: Any) -> Trained:
+def go_on(folder: Path, method: Method | None = None, **options: Any) -> Trained:
     """The tiny run in this process; `options` are settings, or what train is given beside them."""
     beside = {name: options.pop(name) for name in ("on_progress", "budget", "on_note") if name in options}
     method = method or a_convnet()
@@ -431,6 +435,157 @@ def test_chunks_that_memory_asked_for_are_remembered(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Step, "__call__", spied)
     go_on(tmp_path)
     assert set(seen) == {4}
+
+
+# Every method, with what it keeps beside its weights
+
+
+def of_kind(name: str) -> Any:
+    """A method for the tiny set; UNO has two heads and a queue, which overflows in the second epoch."""
+    losses = Swaps(heads=2) if name == "uno" else None
+    return small(name, a_convnet().backbone, k=4, known=[0, 1], batch_size=4, losses=losses)
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, Any], Path]]:
+    """The weights and buffers of a run of each method that nothing happened to, and its folder."""
+    found = {}
+    for name in NAMES:
+        method, folder = of_kind(name), tmp_path_factory.mktemp(name)
+        go_on(folder, method, every=30.0)
+        found[name] = weights(method), folder
+    assert found["uno"][0]["filled"] == 16
+    assert found["uno"][0]["mean_losses"].all()
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("at", [1, STEPS - 1, STEPS, STEPS + 1, 2 * STEPS + 1, 3 * STEPS])
+def test_every_method_goes_on_to_the_same_weights_and_buffers(
+    tmp_path: Path, ends: dict[str, tuple[dict[str, Any], Path]], name: str, at: int
+) -> None:
+    wanted, folder = ends[name]
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path, at, method=of_kind(name))
+    method = of_kind(name)
+    go_on(tmp_path, method)
+    assert same(weights(method), wanted)
+    assert model(tmp_path) == model(folder)
+    assert log(tmp_path) == log(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_goes_on_again_and_again(
+    tmp_path: Path, ends: dict[str, tuple[dict[str, Any], Path]], name: str
+) -> None:
+    """Interrupted before every step but the first, with the same method in one process."""
+    method = of_kind(name)
+    for at in range(1, 3 * STEPS):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(tmp_path, at + 1, method=method)
+        assert same(weights(method), weights(of_kind(name)))
+    go_on(tmp_path, method)
+    assert same(weights(method), ends[name][0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_finished_run_gives_a_new_method_its_weights_and_buffers(
+    ends: dict[str, tuple[dict[str, Any], Path]], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """So that the classifier of a run that was done before is the one that was trained."""
+    wanted, folder = ends[name]
+    monkeypatch.setattr(Step, "__call__", None)
+    method = of_kind(name)
+    for _ in range(2):  # the second time it already is what came of it
+        go_on(folder, method, every=30.0)
+        assert same(weights(method), wanted)
+
+
+def test_a_finished_run_tells_another_queue_from_its_own(ends: dict[str, tuple[dict[str, Any], Path]]) -> None:
+    method = of_kind("uno")
+    go_on(ends["uno"][1], method, every=30.0)
+    method.queue[3, 2] += 1
+    with pytest.raises(InputError, match="holds one with other weights"):
+        go_on(ends["uno"][1], method, every=30.0)
+
+
+def test_checkpoints_hold_the_buffers_of_the_method_and_not_those_of_the_backbone(tmp_path: Path) -> None:
+    method = of_kind("uno")
+    method.backbone.register_buffer("constant", torch.arange(3.0))
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path, STEPS + 2, method=method)
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    trained = [name for name, value in method.named_parameters() if value.requires_grad]
+    buffers = ["known", "queue", "filled", "mean_losses"]
+    assert set(found.tensors) == {
+        *(f"weight.{name}" for name in [*trained, *buffers]),
+        *(f"best.{name}" for name in [*trained, *buffers]),
+        *(f"momentum.{name}" for name in trained),
+    }
+    assert found.tensors["weight.queue"].shape == (16, 8)
+    assert found.tensors["weight.filled"].dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "what"),
+    [
+        ("uno", {"losses": Swaps(heads=2, epsilon=0.1)}, "settings (epsilon was 0.05, is 0.1)"),
+        ("uno", {"losses": Swaps(heads=2, queue=16)}, "settings (queue was 'auto', is 16)"),
+        ("uno", {"losses": Swaps(heads=2), "k": 5}, "weights"),
+        ("uno", {"losses": Swaps(heads=2), "known": [0, 2]}, "weights"),
+        ("simgcd", {"known": [0, 1, 2]}, "weights"),
+    ],
+)
+def test_another_method_in_the_folder_is_refused(
+    ends: dict[str, tuple[dict[str, Any], Path]], name: str, change: dict[str, Any], what: str
+) -> None:
+    other = small(name, a_convnet().backbone, **{"k": 4, "known": [0, 1], "batch_size": 4, **change})
+    with pytest.raises(InputError, match=re.escape(f"holds one with other {what}")):
+        go_on(ends[name][1], other, every=30.0)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import timm, torch, torch.utils.tensorboard  # once for all
+import test_resume as t
+
+os.fsync = lambda fd: None
+folder = Path(sys.argv[1])
+for name in t.NAMES:
+    for kill_at in (2, 7, 11, None):  # each goes on from what the one before had saved
+        if not (child := os.fork()):
+            method = t.of_kind(name)
+            def die(what, done, total):
+                if done == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            t.go_on(folder / name, method, on_progress=die)
+            torch.save(t.weights(method), folder / f"{name}.pt")
+            os._exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code == (0 if kill_at is None else -signal.SIGKILL), (name, kill_at, code)
+"""
+
+
+def test_every_method_that_was_killed_ends_with_the_same_weights_and_buffers(
+    tmp_path: Path, ends: dict[str, tuple[dict[str, Any], Path]]
+) -> None:
+    """In processes that are killed from one moment to the next, three times on the way."""
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.returncode == 0, done.stderr
+    for name, (wanted, folder) in ends.items():
+        assert same(torch.load(tmp_path / f"{name}.pt", weights_only=True), wanted), name
+        assert model(tmp_path / name) == model(folder), name
+        assert log(tmp_path / name) == log(folder), name
 
 
 # Damage

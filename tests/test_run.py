@@ -92,6 +92,7 @@ def a_run(
     quarantine: Sequence[Quarantined] = (),
     candidates: Sequence[Candidate] = (),
     about: dict[str, Any] | None = None,
+    head: bool = False,
     seed: int = 0,
 ) -> Run:
     """A run with numbers of six digits after the point, which is as many as are written."""
@@ -138,6 +139,7 @@ def a_run(
         centres=draw.normal(size=(k, 3)).astype(np.float32),
         quarantine=tuple(quarantine),
         candidates=tuple(candidates),
+        head=draw.normal(size=(k, 4)).astype(np.float32) if head else None,
     )
 
 
@@ -154,6 +156,10 @@ def assert_same(one: Run, other: Run) -> None:
     for name in ("features", "centres"):
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
         assert getattr(other, name).dtype == np.float32
+    assert (other.head is None) == (one.head is None)
+    if one.head is not None and other.head is not None:
+        np.testing.assert_array_equal(other.head, one.head)
+        assert other.head.dtype == np.float32
     assert other.folder == one.folder
 
 
@@ -189,6 +195,7 @@ def hostile_run(folder: Path) -> Run:
             Candidate(id=2, files=HOSTILE[:1], folders=(2,), nearest=0),
         ],
         about={"notes": list(HOSTILE), "classes": list(HOSTILE)},
+        head=True,
     )
 
 
@@ -309,8 +316,9 @@ def test_json_files_are_the_ones_people_know(tmp_path: Path) -> None:
 
 
 def test_sizes_must_sum_to_the_images_and_ids_be_rows() -> None:
-    sound = a_run(Path("x"), ["a", "b", "c"])
+    sound = a_run(Path("x"), ["a", "b", "c"], head=True)
     first, second = sound.categories
+    assert sound.head is not None
     for broken in (
         {"categories": (replace(first, size=first.size + 1), second)},
         {"categories": (second, first)},
@@ -318,6 +326,10 @@ def test_sizes_must_sum_to_the_images_and_ids_be_rows() -> None:
         {"features": sound.features[:2]},
         {"centres": sound.centres[:1]},
         {"assignments": sound.assignments.select(np.array([True, True, False]))},
+        {"head": sound.head[:1]},
+        {"head": sound.head[:, :-1]},
+        {"head": sound.head.ravel()},
+        {"head": np.zeros((), np.float32)},
     ):
         with pytest.raises(ValueError, match="must"):
             replace(sound, **broken)
@@ -392,7 +404,7 @@ def two_runs(tmp_path: Path) -> tuple[Run, Run, dict[str, bytes | Path], dict[st
         (models / name).write_bytes(name.encode())
     place = tmp_path / "run"
     candidate = Candidate(id=1, files=("a",), folders=(1,), nearest=0)
-    old = a_run(place, list("abc"), metrics={"nmi": 0.5}, candidates=[candidate])
+    old = a_run(place, list("abc"), metrics={"nmi": 0.5}, candidates=[candidate], head=True)
     new = a_run(
         place,
         list("uvwxyz"),
@@ -406,7 +418,7 @@ def two_runs(tmp_path: Path) -> tuple[Run, Run, dict[str, bytes | Path], dict[st
     return (
         old,
         new,
-        {"report.html": b"old", "model.safetensors": models / "old", "log.jsonl": b"{}"},
+        {"report.html": b"old", "model.safetensors": models / "old", "log.jsonl": b"{}", run.INITIAL: b"before"},
         {"report.html": b"new", "model.safetensors": models / "new"},
     )
 
@@ -428,7 +440,7 @@ def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(
     was = snapshot(place)
     changes = changes_of(lambda: new.save(new_files))
     becomes = snapshot(place)
-    assert {name for name in was if name not in becomes} == {run.METRICS, run.CANDIDATES, run.LOG}
+    assert {name for name in was if name not in becomes} == run.OPTIONAL
     assert all(becomes[name] != was[name] for name in becomes)
     outcomes = []
     for number in range(len(changes)):
@@ -599,19 +611,21 @@ def test_files_are_linked_or_else_copied_and_stay_where_they_were(
 
 def test_files_of_an_earlier_run_vanish_unless_they_are_kept(tmp_path: Path) -> None:
     candidate = Candidate(id=1, files=("a",), folders=(1,), nearest=0)
-    optional = {run.METRICS, run.CANDIDATES, run.LOG}
-    full = a_run(tmp_path, ["a", "b"], metrics={}, candidates=[candidate])
+    optional = {run.METRICS, run.CANDIDATES, run.LOG, run.HEAD, run.INITIAL}
+    assert optional == run.OPTIONAL
+    full = a_run(tmp_path, ["a", "b"], metrics={}, candidates=[candidate], head=True)
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
 
     def there() -> set[str]:
         return {path.name for path in tmp_path.iterdir()} & (optional | {"notes.txt", "report.html", whole.NEXT})
 
-    for keep in (set(), {run.LOG}, optional):
-        full.save({run.LOG: b"{}", run.REPORT: b"<p>"})
+    for keep in (set(), {run.LOG}, {run.LOG, run.INITIAL}, optional):
+        full.save({run.LOG: b"{}", run.INITIAL: b"before", run.REPORT: b"<p>"})
         assert there() == {*optional, "notes.txt", "report.html"}
         bare.save({}, keep=keep)
         assert there() == {*keep, "notes.txt", "report.html"}
+    assert (tmp_path / run.INITIAL).read_bytes() == b"before"
     full.save({run.LOG: b"{}"}, keep={run.METRICS})
     assert json.loads((tmp_path / run.METRICS).read_text()) == {}
 
@@ -663,7 +677,7 @@ def test_peek_says_what_run_json_says(tmp_path: Path) -> None:
 
 
 WHOLE = (run.K, run.CONFIDENCE, run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.FEATURES, run.CENTRES)
-OPTIONAL = (run.METRICS, run.CANDIDATES)
+OPTIONAL = (run.METRICS, run.CANDIDATES, run.HEAD)
 
 
 def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
@@ -673,6 +687,7 @@ def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
         metrics={"nmi": 0.5},
         quarantine=[Quarantined("bad", "truncated", "torn")],
         candidates=[Candidate(id=1, files=("a",), folders=(1,), nearest=0)],
+        head=True,
     ).save({})
     if content is None:
         (folder / name).unlink()
@@ -705,6 +720,7 @@ def test_a_file_that_was_cut_off_anywhere_is_damage(tmp_path: Path, name: str) -
         metrics={"nmi": 0.5},
         quarantine=[Quarantined("bad", "truncated", "torn")],
         candidates=[Candidate(id=1, files=("a",), folders=(1,), nearest=0)],
+        head=True,
     ).save({})
     wrote, whole = load(tmp_path), (tmp_path / name).read_bytes()
     for size in range(0, len(whole) - 1, max(1, len(whole) // 40)):
@@ -746,10 +762,46 @@ def test_cells_that_make_no_sense_are_damage(tmp_path: Path, name: str, old: byt
 def test_pickles_are_not_loaded(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
-    for name, why in ((run.FEATURES, "Python objects in dtype"), (run.CENTRES, "allow_pickle=False")):
+    kinds = ((run.FEATURES, "Python objects in dtype"), (run.CENTRES, "allow_pickle=False"))
+    for name, why in (*kinds, (run.HEAD, "allow_pickle=False")):
         said = said_of_damage(tmp_path, name, buffer.getvalue())
         assert why in said
         assert ".." not in said.removeprefix(f"The run in {str(tmp_path)!r}")
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 4), (2, 3), (2, 5), (8,), (2, 4, 1), ()])
+def test_a_head_of_another_shape_is_damage(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Two categories by three features: weights and biases of (2, 4)."""
+    said = said_of_damage(tmp_path, run.HEAD, as_npy(np.zeros(shape, dtype=np.float32)))
+    assert "a classifier must tell all categories by features" in said
+
+
+def as_npy(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def test_a_head_that_is_gone_is_damage(tmp_path: Path) -> None:
+    """Without it images would go to the nearest centre, and nobody would know."""
+    a_run(tmp_path, ["a", "b"], head=True, about={"recipe": {"clustering": "head"}}).save({})
+    assert load(tmp_path).head is not None
+    (tmp_path / run.HEAD).unlink()
+    with pytest.raises(InputError, match=r"is damaged: .*head\.npy"):
+        load(tmp_path)
+
+
+def test_a_run_without_a_head_has_none(tmp_path: Path) -> None:
+    with_one = a_run(tmp_path, ["a", "b"], head=True)
+    with_one.save({run.INITIAL: b"before"})
+    assert_same(with_one, load(tmp_path))
+    assert with_one.head is not None
+    np.testing.assert_array_equal(np.load(tmp_path / "head.npy"), with_one.head)
+    assert (tmp_path / "initial.safetensors").read_bytes() == b"before"
+    a_run(tmp_path, ["a", "b"]).save({})
+    assert load(tmp_path).head is None
+    assert not (tmp_path / "head.npy").exists()
+    assert not (tmp_path / "initial.safetensors").exists()
 
 
 # To look at

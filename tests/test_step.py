@@ -1,4 +1,4 @@
-"""A step: the gradients of the whole batch, however it is cut, and the update that torch would make of them."""
+"""A step: the gradients of the whole batch, however it is cut; the update that torch makes of them; what settles."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from lightning_fabric import Fabric
+from tiny_methods import NAMES, convnet, small
 from tiny_run import a_convnet, weights
 from torch import Tensor, nn
 
 from sortal.batches import Batch
 from sortal.compute import Compute
+from sortal.config import Swaps
 from sortal.errors import SortalError
 from sortal.methods import Method
 from sortal.network import Backbone, Spec
@@ -77,33 +79,37 @@ def fabric() -> Fabric:
     return launch("cpu")
 
 
-def a_batch(n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
+HALF_WAY = torch.tensor(0.5)
+
+
+def a_batch(n: int, seed: int = 0) -> Inputs:
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(n, 5, generator=generator, dtype=torch.float64)
-    return inputs, torch.arange(n) % max(n // 2, 1), torch.arange(n) % 3 - 1
+    return inputs, torch.arange(n) % (n // 2), torch.arange(n) % 3 - 1, HALF_WAY
 
 
 def sgd(method: nn.Module, **options: Any) -> torch.optim.SGD:
     return torch.optim.SGD([value for value in method.parameters() if value.requires_grad], **options)
 
 
-def taken(fabric: Fabric, method: Method, chunks: int, batch: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
+def taken(fabric: Fabric, method: Method, chunks: int, batch: Inputs) -> dict[str, Tensor]:
     """The gradients of a step, seen in its update with a learning rate of 1, and its losses."""
     before = weights(method)
     terms = Step(fabric, method, CPU, sgd(method, lr=1.0), chunks)(*batch)
     return {"terms": terms, **{name: before[name] - value for name, value in method.state_dict().items()}}
 
 
-def by_autograd(method: Method, batch: tuple[Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
-    inputs, images, labels = batch
-    losses = method.losses(Batch(method(inputs), images, labels))
+def by_autograd(method: Method, batch: Inputs) -> dict[str, Tensor]:
+    inputs, *beside = batch
+    losses = method.losses(Batch(method(inputs), *beside))
     terms = torch.stack(list(losses.values()))
     names, values = zip(*method.named_parameters(), strict=True)
     gradients = torch.autograd.grad(terms.sum(), values)
     return {"terms": terms.detach(), **dict(zip(names, gradients, strict=True))}
 
 
-@pytest.mark.parametrize("n", [2, 6, 7, 12])
+@pytest.mark.parametrize("n", [2, 6, 14, 12])
 @pytest.mark.parametrize("chunks", [1, 2, 3, 5, "n", "more"])
 def test_any_number_of_chunks_gives_the_gradients_of_the_whole(fabric: Fabric, n: int, chunks: int | str) -> None:
     number = {"n": n, "more": 2 * n + 1}.get(str(chunks), chunks)
@@ -118,7 +124,7 @@ def test_any_number_of_chunks_gives_the_gradients_of_the_whole(fabric: Fabric, n
 
 def test_the_networks_of_a_real_method_are_cut_alike(fabric: Fabric) -> None:
     generator = torch.Generator().manual_seed(0)
-    batch = torch.randn(12, 3, 8, 8, generator=generator), torch.arange(12) % 6, torch.arange(12) % 3 - 1
+    batch = torch.randn(12, 3, 8, 8, generator=generator), torch.arange(12) % 6, torch.arange(12) % 3 - 1, HALF_WAY
     whole = taken(fabric, a_convnet(), 1, batch)
     assert whole["terms"].shape == (2,)
     for chunks in (2, 3, 12):
@@ -133,9 +139,9 @@ def test_steps_are_those_of_plain_pytorch(fabric: Fabric, chunks: int) -> None:
     method, other = Apart(), Apart()
     step, optimizer = Step(fabric, method, CPU, sgd(method, **options), chunks), sgd(other, **options)
     for number in range(6):
-        inputs, images, labels = a_batch(8, seed=number)
-        terms = step(inputs, images, labels)
-        losses = other.losses(Batch(other(inputs), images, labels))
+        inputs, *beside = a_batch(8, seed=number)
+        terms = step(inputs, *beside)
+        losses = other.losses(Batch(other(inputs), *beside))
         sum(losses.values(), torch.zeros(())).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -156,14 +162,14 @@ def test_one_update_by_hand(fabric: Fabric) -> None:
     w = {name: value.detach().clone() for name, value in method.named_parameters()}
     v = {name: torch.zeros_like(value) for name, value in w.items()}
     for number in range(3):
-        inputs, images, labels = a_batch(4, seed=number)
+        inputs, *beside = a_batch(4, seed=number)
         out = torch.tanh(inputs @ w["backbone.net.weight"].T + w["backbone.net.bias"])
         slope = 2 * out * (1 - out.square())
         g = {"backbone.net.weight": slope.T @ inputs, "backbone.net.bias": slope.sum(0)}
         for name in w:
             v[name] = 0.5 * v[name] + g[name] + 0.1 * w[name]
             w[name] = w[name] - 0.25 * v[name]
-        assert float(step(inputs, images, labels)) == pytest.approx(float(out.square().sum()), rel=1e-12)
+        assert float(step(inputs, *beside)) == pytest.approx(float(out.square().sum()), rel=1e-12)
         torch.testing.assert_close(weights(method), w, rtol=1e-11, atol=1e-12)
 
 
@@ -266,7 +272,7 @@ def test_memory_of_the_machine_that_runs_out_is_noticed_too(fabric: Fabric) -> N
     assert {size for size, _ in method.sizes} == {2}
 
 
-@pytest.mark.parametrize("n", [1, 2, 6, 7])
+@pytest.mark.parametrize("n", [2, 6, 10])
 def test_where_one_row_does_not_fit_that_is_said(fabric: Fabric, n: int) -> None:
     method = Apart(room=0)
     before = weights(method)
@@ -304,10 +310,133 @@ def test_precision_is_lower_only_where_it_was_chosen(fabric: Fabric) -> None:
     for bf16 in (False, True):
         method = Watched()
         method.float()
-        inputs, images, labels = a_batch(4)
+        inputs, *beside = a_batch(4)
         step = Step(fabric, method, Compute(torch.device("cpu"), bf16), sgd(method, lr=0.1), 2)
-        step(inputs.float(), images, labels)
+        step(inputs.float(), *beside)
         assert all(value.dtype == torch.float32 for value in method.parameters())
     float_step, half_step = seen[:5], seen[5:]
     assert float_step == [False, False, (torch.float32, False), False, False]
     assert half_step == [True, True, (torch.bfloat16, False), True, True]
+
+
+# What settles after a step
+
+
+class Told(Apart):
+    """Writes down when it is asked for losses and when it is to settle, with what weights and batch."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.seen: list[tuple[str, Tensor, Batch, bool]] = []
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        self._write("losses", batch)
+        return super().losses(batch)
+
+    def settle(self, batch: Batch) -> None:
+        self._write("settle", batch)
+
+    def _write(self, what: str, batch: Batch) -> None:
+        net = self.backbone.net
+        assert isinstance(net, nn.Linear)
+        self.seen.append((what, net.weight.detach().clone(), batch, torch.is_grad_enabled()))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_method_settles_once_after_each_update_with_the_batch_of_its_losses(fabric: Fabric, chunks: int) -> None:
+    method = Told()
+    step = Step(fabric, method, CPU, sgd(method, lr=0.1), chunks)
+    for number in range(2):
+        inputs, images, labels, _ = a_batch(6, seed=number)
+        before = method.backbone.tail(inputs).detach()
+        step(inputs, images, labels, torch.tensor(number / 2))
+        (asked, old, batch, _), (settled, new, again, grad) = method.seen[-2:]
+        assert (asked, settled, len(method.seen)) == ("losses", "settle", 2 * number + 2)
+        assert again is batch
+        assert not grad
+        assert not torch.equal(old, new)
+        assert torch.equal(new, weights(method)["backbone.net.weight"])
+        torch.testing.assert_close(batch.outputs.detach(), before)  # of the weights before the update
+        assert torch.equal(batch.images, images)
+        assert torch.equal(batch.labels, labels)
+        assert batch.progress == number / 2
+
+
+def test_where_memory_runs_out_losses_are_asked_for_again_and_nothing_settles_twice(fabric: Fabric) -> None:
+    """Memory that is too small for gradients is noticed after the losses were computed."""
+    method = Told(graded=2)
+    Step(fabric, method, CPU, sgd(method, lr=0.1), 2)(*a_batch(8))
+    assert [what for what, *_ in method.seen] == ["losses", "losses", "settle"]
+
+
+def test_a_step_that_fails_settles_nothing(fabric: Fabric) -> None:
+    method = Told(room=0)
+    with pytest.raises(SortalError):
+        Step(fabric, method, CPU, sgd(method, lr=0.1), 1)(*a_batch(4))
+    assert method.seen == []
+
+
+# Every method
+
+
+def real_batch(number: int) -> Inputs:
+    images = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(number))
+    labels = torch.tensor([0, -1, -1, 1, -1, -1]).roll(number)
+    return images, torch.arange(6).repeat(2), labels.repeat(2), torch.tensor(number / 4)
+
+
+def stepped(fabric: Fabric, name: str, *, chunks: int = 1, room: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    """The losses of four steps, and the weights and buffers after them; no more than `room` rows fit at once."""
+    method = small(name, convnet(trained=3), losses=Swaps(heads=2, queue=9) if name == "uno" else None)
+
+    def check(_: nn.Module, values: tuple[Tensor]) -> None:
+        if room is not None and len(values[0]) > room and torch.is_grad_enabled():
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    method.register_forward_pre_hook(check)
+    step = Step(fabric, method, CPU, sgd(method, lr=0.01, momentum=0.9), chunks)
+    terms = torch.stack([step(*real_batch(number)) for number in range(4)])
+    return terms, weights(method)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("chunks", "room"), [(2, None), (4, None), (5, None), (12, None), (1, 6), (1, 1)])
+def test_every_method_has_the_same_weights_and_buffers_in_any_number_of_chunks(
+    fabric: Fabric, caplog: pytest.LogCaptureFixture, name: str, chunks: int, room: int | None
+) -> None:
+    """Also where they were halved because memory ran out: then nothing is put into a queue twice."""
+    terms, whole = stepped(fabric, name)
+    got, cut = stepped(fabric, name, chunks=chunks, room=room)
+    assert bool(caplog.messages) == (room is not None)
+    torch.testing.assert_close(got, terms, rtol=1e-4, atol=1e-5)
+    start = weights(small(name, convnet(trained=3), losses=Swaps(heads=2, queue=9) if name == "uno" else None))
+    for key, value in whole.items():
+        went = (value - start[key]).double().norm()
+        assert (cut[key] - value).double().norm() <= 1e-3 * went, key
+    if name == "uno":
+        assert whole["filled"] == cut["filled"] == 9
+        assert not torch.equal(whole["queue"], start["queue"])
+
+
+def test_the_queue_has_the_views_of_each_step_once(fabric: Fabric) -> None:
+    """Those of four steps, of which the first two ran out of memory: 8 unlabelled views each, the newest first."""
+    method = small("uno", losses=Swaps(queue=100))
+    failures = [True, False, True, False]
+
+    def check(*_: Any) -> None:
+        if torch.is_grad_enabled() and failures and failures.pop(0):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    method.register_forward_pre_hook(check)
+    step = Step(fabric, method, CPU, sgd(method, lr=0.0), 1)
+    expected: list[Tensor] = []
+    for number in range(4):
+        inputs, images, labels, progress = real_batch(number)
+        with torch.no_grad():
+            outputs = method.backbone(inputs)
+            outputs = torch.cat([head(outputs) for head in method.heads], dim=1)
+        step(method.backbone.trunk(inputs), images, labels, progress)
+        expected = [outputs[labels < 0], *expected]
+        assert int(method.filled) == 8 * (number + 1)
+        torch.testing.assert_close(method.queue[: 8 * (number + 1)], torch.cat(expected), rtol=1e-4, atol=1e-5)
+    assert step.chunks == 4

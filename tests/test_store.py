@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
@@ -151,6 +153,59 @@ def test_a_pickled_store_is_small_and_maps_its_pixels_again(tmp_path: Path) -> N
     again = pickle.loads(pickled)
     np.testing.assert_array_equal(again.image(0), content[:270_000].reshape(300, 300, 3))
     np.testing.assert_array_equal(again.crops([0], [1], [2], 3)[0], store.image(0)[1:4, 2:5])
+
+
+def with_digests(store: PixelStore, made: str) -> PixelStore:
+    """The same store, whose rows have contents of their own."""
+    digests = np.array([b"%032d" % row if there else b"" for row, there in enumerate(store.present)], dtype="S32")
+    columns = (store._segment, store._offset, store.heights, store.widths)
+    return PixelStore(store._maps, *columns, store.quarantine, digests, made)
+
+
+@given(st.lists(st.booleans(), min_size=4, max_size=4))
+def test_selected_rows_are_the_images_in_their_order(mask: list[bool]) -> None:
+    everything, images = build()
+    store, rows = with_digests(everything, "so"), np.flatnonzero(mask)
+    some = store.select(np.array(mask))
+    assert len(some) == len(rows)
+    assert some.heights.tolist() == [SIZES[row][0] for row in rows]
+    assert some.widths.tolist() == [SIZES[row][1] for row in rows]
+    assert some.digests.tolist() == [store.digests[row] for row in rows]
+    assert (some.made, some.quarantine) == ("so", store.quarantine)
+    for at, row in enumerate(rows.tolist()):
+        if not store.present[row]:
+            with pytest.raises(InputError, match=f"Row {at} has no pixels"):
+                some.image(at)
+            continue
+        np.testing.assert_array_equal(some.image(at), images[row])
+        np.testing.assert_array_equal(some.crops([at], [1], [2], 3)[0], images[row][1:4, 2:5])
+    with pytest.raises(InputError, match="row must be from 0 to"):
+        some.image(len(rows))
+    assert len(store) == 4  # as it was
+
+
+def test_a_selection_of_a_selection() -> None:
+    store, images = build()
+    one = store.select(np.array([True, True, False, True])).select(np.array([False, True, True]))
+    assert len(one) == 2
+    np.testing.assert_array_equal(one.image(0), images[1])
+    np.testing.assert_array_equal(one.image(1), images[3])
+
+
+def test_a_pickled_selection_maps_its_pixels_again(tmp_path: Path) -> None:
+    content = np.random.default_rng(0).integers(0, 256, 300_000, dtype=np.uint8)
+    content.tofile(tmp_path / "pixels")
+    flat = np.memmap(tmp_path / "pixels", dtype=np.uint8, mode="r")
+    sizes, first = np.full(10, 100, dtype=np.int64), np.zeros(10, dtype=np.int64)
+    digests = np.array([b"%032d" % row for row in range(10)], dtype="S32")
+    store = PixelStore([flat], first, 30_000 * np.arange(10), sizes, sizes, (), digests, "so")
+    pickled = pickle.dumps(store.select(np.arange(10) % 4 == 3))
+    assert len(pickled) < 3000
+    again = pickle.loads(pickled)
+    assert (len(again), again.digests.tolist(), again.made) == (2, [b"%032d" % 3, b"%032d" % 7], "so")
+    for at, row in enumerate((3, 7)):
+        wanted = content[30_000 * row : 30_000 * (row + 1)].reshape(100, 100, 3)
+        np.testing.assert_array_equal(again.image(at), wanted)
 
 
 def test_out_must_fit() -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 import torch
 from processes import run_two
 from stores import noise, small_store, store_of
+from tiny_methods import NAMES, small
 from tiny_run import (
     HELD_OUT,
     IN_A_FILE,
@@ -33,13 +34,14 @@ from tiny_run import (
     weights,
 )
 from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, SequentialLR
 
 import sortal
 from sortal import views
 from sortal.backbone import load_backbone
-from sortal.batches import draw
+from sortal.batches import Batch, draw
 from sortal.compute import Compute
-from sortal.config import Training
+from sortal.config import TRAININGS, Swaps, Training
 from sortal.errors import InputError, SortalError
 from sortal.images import ImageSet
 from sortal.methods import Contrastive, Method
@@ -48,7 +50,7 @@ from sortal.processes import launch
 from sortal.selection import Validation
 from sortal.step import Step
 from sortal.store import PixelStore
-from sortal.tokens import Budget
+from sortal.tokens import Budget, Live
 from sortal.train import Trained, schedule, train
 
 PLENTY = Budget(memory=10**9)
@@ -90,9 +92,32 @@ def view(store: PixelStore, crops: views.Crops, backbone: Any) -> Tensor:
     return (torch.stack(cut) - mean) / std
 
 
-def by_hand(method: Contrastive, data: tuple[ImageSet, PixelStore], config: Training) -> list[float]:
+def costs_of(method: Method, batch: Batch) -> Tensor:
+    """Of GCD by the paper's formula; of other methods by their own losses, which have loops as oracles elsewhere."""
+    if not isinstance(method, Contrastive):
+        return torch.stack([*method.losses(batch).values()]).sum()
+    c = method.config
+    unsupervised = contrast(batch.outputs, batch.images.tolist(), c.temperature)
+    supervised = contrast(batch.outputs, batch.labels.tolist(), c.supervised_temperature)
+    return (1 - c.supervised_weight) * unsupervised + c.supervised_weight * supervised
+
+
+def rates_of(optimizer: torch.optim.Optimizer, config: Training) -> LRScheduler:
+    """Torch's own schedules."""
+    before = round(config.warmup * config.epochs)
+    if config.schedule == "step":
+        at = math.ceil(config.drop_at * config.epochs) - before
+        then: LRScheduler = MultiStepLR(optimizer, [at], gamma=config.final_lr)
+    else:
+        then = CosineAnnealingLR(optimizer, config.epochs - before, config.lr * config.final_lr)
+    if not before:
+        return then
+    return SequentialLR(optimizer, [LinearLR(optimizer, config.final_lr, total_iters=before), then], [before])
+
+
+def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training) -> list[float]:
     """Train in plain PyTorch; the mean loss of each epoch."""
-    (images, store), c, backbone = data, method.config, method.backbone
+    (images, store), backbone = data, method.backbone
     learned = np.array(
         sorted(np.flatnonzero(~images.validation).tolist(), key=lambda row: (store.digests[row], images.labels[row]))
     )
@@ -104,7 +129,7 @@ def by_hand(method: Contrastive, data: tuple[ImageSet, PixelStore], config: Trai
         momentum=config.momentum,
         weight_decay=config.weight_decay,
     )
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.epochs, config.lr * config.final_lr)
+    rates = rates_of(optimizer, config)
     means = []
     for epoch in range(config.epochs):
         drawn = draw(
@@ -134,14 +159,16 @@ def by_hand(method: Contrastive, data: tuple[ImageSet, PixelStore], config: Trai
                 inputs = inputs.bfloat16()
             outputs = method(inputs)
             ids, labels = [contents[digest] for digest in store.digests[rows]] * 2, images.labels[rows].tolist() * 2
-            unsupervised = contrast(outputs, ids, c.temperature)
-            supervised = contrast(outputs, labels, c.supervised_temperature)
-            loss = (1 - c.supervised_weight) * unsupervised + c.supervised_weight * supervised
+            progress = torch.tensor(epoch / config.epochs)
+            batch = Batch(outputs, torch.tensor(ids), torch.tensor(labels), progress)
+            loss = costs_of(method, batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
+            with torch.no_grad():
+                method.settle(batch)
             costs.append(float(loss.detach()))
-        cosine.step()
+        rates.step()
         means.append(sum(costs) / len(costs))
     return means
 
@@ -150,7 +177,7 @@ def distance(one: dict[str, Tensor], other: dict[str, Tensor], start: dict[str, 
     """How far apart two runs ended, as a part of how far they went; the worst of all weights."""
     assert one.keys() == other.keys() == start.keys()
     parts = [
-        float((one[name] - value).norm() / (value - start[name]).norm())
+        float((one[name] - value).double().norm() / (value - start[name]).double().norm())
         for name, value in other.items()
         if not torch.equal(value, start[name])
     ]
@@ -206,6 +233,8 @@ def test_ten_plain_lines_give_the_same_weights(tmp_path: Path, which: str, make:
         {"seed": 2**32 - 1},
         {"chunks": 3},
         {"epochs": 1},
+        {"epochs": 4, "schedule": "step", "drop_at": 0.5, "final_lr": 0.1},
+        {"epochs": 4, "warmup": 0.5, "final_lr": 0.1},
     ],
 )
 def test_every_setting_is_what_it_says(change: dict[str, Any]) -> None:
@@ -229,6 +258,116 @@ def test_one_image_twice_is_one_image() -> None:
     fit(method, data, config)
     by_hand(other, data, config)
     assert_alike(method, other, a_convnet())
+
+
+# Every method
+
+OF_METHODS = {"live": (a_convnet, None), "kept": (a_transformer, 3)}
+
+
+def of_kind(name: str, where: str = "live", labels: Sequence[str | None] = LABELS, **options: Any) -> Any:
+    """A method for images with these labels, of whose classes two are new; batches of 4 are too small for UNO."""
+    known = range(len({label for label in labels if label is not None}))
+    return small(name, OF_METHODS[where][0]().backbone, k=len(known) + 2, known=known, batch_size=4, **options)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("where", OF_METHODS)
+@pytest.mark.parametrize("which", ["some labelled", "no labelled image", "all labelled", "one image"])
+def test_ten_plain_lines_give_the_same_weights_and_buffers_of_every_method(name: str, where: str, which: str) -> None:
+    """With new views, and with kept ones."""
+    labels = SETS[which][0]
+    methods = [of_kind(name, where, labels) for _ in range(3)]
+    data = named(labels), small_store(len(labels), methods[0].backbone.spec.image_size)
+    config = settings(views=OF_METHODS[where][1], epochs=3, lr=0.02, weight_decay=0.01, seed=5)
+    result = fit(methods[0], data, config)
+    losses = by_hand(methods[1], data, config)
+    assert_alike(*methods)
+    assert sum(result.losses.values()) == pytest.approx(losses[-1], rel=1e-4, abs=1e-6)
+    assert result.views == config.views
+    if name == "uno":
+        assert methods[0].queue.shape == (4 * methods[0].sizes[0], methods[0].sizes[0])
+        assert (int(methods[0].filled) > 0) == (which != "all labelled")
+        torch.testing.assert_close(methods[0].heads[0].weight.norm(dim=1), torch.ones(methods[0].sizes[0]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_same_views_live_or_kept_are_the_same_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let kept views be drawn in the order of live ones, and live ones be rounded as kept ones are."""
+    stream = Live.stream
+
+    def rounded(self: Live, *values: Any) -> Iterator[Tensor]:
+        return (inputs.bfloat16() for inputs in stream(self, *values))
+
+    def in_order(_: Any, times: Any, **__: Any) -> Any:
+        assert times.max() < 8
+        return np.stack([2 * times, 2 * times + 1])
+
+    monkeypatch.setattr(Live, "stream", rounded)
+    monkeypatch.setattr(views, "pair", in_order)
+    live, kept, start = (of_kind(name, "kept") for _ in range(3))
+    data = named(LABELS), a_set(LARGE)[1]
+    for method, n_views in ((live, None), (kept, 16)):
+        assert fit(method, data, settings(epochs=1, lr=0.02, views=n_views)).views == n_views
+    assert_alike(kept, live, start)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_every_method_learns_the_same_in_chunks(name: str, chunks: int) -> None:
+    one, other = of_kind(name), of_kind(name)
+    for method, number in ((one, 1), (other, chunks)):
+        fit(method, (named(LABELS), a_set()[1]), settings(epochs=3, lr=0.02, chunks=number))
+    assert_alike(other, one, of_kind(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("at", [1, 6, 12])
+def test_after_an_error_weights_and_buffers_are_as_they_were(name: str, at: int) -> None:
+    method, seen = of_kind(name), []
+
+    def stop(_: str, done: int, __: int) -> None:
+        if done == at:
+            seen.append(weights(method))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fit(method, a_set(), settings(epochs=3), on_progress=stop)
+    start = weights(of_kind(name))
+    assert same(weights(method), start)
+    changed = {key for key, value in seen[0].items() if not torch.equal(value, start[key])}
+    assert ({"queue", "filled"} <= changed) == (name == "uno")
+
+
+def test_the_selected_epoch_has_its_own_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, seen = of_kind("uno", losses=Swaps(heads=2)), []
+
+    def accuracy(_: Validation) -> float:
+        seen.append(weights(method))
+        return [0.1, 0.9, 0.2][len(seen) - 1]
+
+    monkeypatch.setattr(Validation, "accuracy", accuracy)
+    assert fit(method, a_set(), settings(epochs=3)).selected == 1
+    assert [same(weights(method), each) for each in seen] == [False, True, False]
+    assert not torch.equal(seen[1]["queue"], seen[2]["queue"])
+    assert not torch.equal(seen[1]["mean_losses"], seen[2]["mean_losses"])
+
+
+def test_steps_are_told_how_much_of_training_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And first views come first: the two halves of a batch are of the same images."""
+    seen: list[float] = []
+    call = Step.__call__
+
+    def spied(self: Step, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
+        seen.append(float(progress))
+        assert progress.shape == ()
+        for values in (images, labels):
+            assert torch.equal(*values.chunk(2))
+        return call(self, inputs, images, labels, progress)
+
+    monkeypatch.setattr(Step, "__call__", spied)
+    fit(a_convnet(), a_set(), settings(epochs=5))
+    assert seen == pytest.approx([epoch / 5 for epoch in range(5) for _ in range(4)])
 
 
 # The schedule
@@ -255,6 +394,78 @@ def test_the_end_of_the_schedule_can_be_chosen() -> None:
     assert [schedule(Training(epochs=3, lr=0.1, final_lr=1), epoch) for epoch in range(3)] == pytest.approx([0.1] * 3)
     assert schedule(Training(epochs=2, lr=0.1, final_lr=0), 1) == pytest.approx(0.05)
     assert schedule(Training(epochs=0), 0) == 0.1
+
+
+def rates(**options: Any) -> list[float]:
+    config = Training(lr=0.1, **options)
+    return [schedule(config, epoch) for epoch in range(config.epochs)]
+
+
+def test_a_step_leaves_a_share_of_lr_from_its_epoch_on() -> None:
+    """RankStats: a tenth from epoch 170 of 200 on."""
+    assert rates(epochs=200, schedule="step", final_lr=0.1, drop_at=0.85) == pytest.approx([0.1] * 170 + [0.01] * 30)
+    assert TRAININGS["rankstats"].drop_at == 0.85
+    assert rates(epochs=4, schedule="step", final_lr=0.5, drop_at=0.5) == [0.1, 0.1, 0.05, 0.05]
+    assert rates(epochs=4, schedule="step", final_lr=0.5, drop_at=0.51) == [0.1, 0.1, 0.1, 0.05]
+    assert rates(epochs=3, schedule="step", final_lr=0.5, drop_at=0.0) == [0.05] * 3
+    assert rates(epochs=3, schedule="step", final_lr=0.5, drop_at=1.0) == [0.1] * 3
+    assert rates(epochs=1, schedule="step", final_lr=0.5, drop_at=0.85) == [0.1]
+
+
+@pytest.mark.parametrize("epochs", [25, 50, 100, 200, 300])
+def test_a_step_is_at_its_epoch_whatever_rounding_says(epochs: int) -> None:
+    """0.55 · 100 is a little more than 55 in floating point, and 0.29 · 100 a little less than 29."""
+    for percent in range(1, 100):
+        if percent * epochs % 100 == 0:
+            at = percent * epochs // 100
+            got = rates(epochs=epochs, schedule="step", final_lr=0.1, drop_at=percent / 100)
+            assert got == pytest.approx([0.1] * at + [0.01] * (epochs - at)), percent
+
+
+def test_a_warm_up_rises_in_a_line_and_is_followed_by_the_schedule() -> None:
+    """From a tenth of lr over 4 of 12 epochs, by 0.0225 each; then half a wave over 8."""
+    got = rates(epochs=12, warmup=1 / 3, final_lr=0.1)
+    assert got[:5] == pytest.approx([0.01, 0.0325, 0.055, 0.0775, 0.1])
+    assert got[8] == pytest.approx((0.1 + 0.01) / 2)
+    assert got[4:] == pytest.approx([schedule(Training(lr=0.1, epochs=8, final_lr=0.1), epoch) for epoch in range(8)])
+    step = rates(epochs=12, warmup=1 / 3, final_lr=0.1, schedule="step", drop_at=0.75)
+    assert step == pytest.approx([0.01, 0.0325, 0.055, 0.0775, 0.1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
+
+
+def test_the_warm_up_of_uno_is_ten_epochs_of_two_hundred() -> None:
+    got = rates(epochs=200, warmup=TRAININGS["uno"].warmup, final_lr=TRAININGS["uno"].final_lr)
+    assert got[0] == pytest.approx(0.1 * 2.5e-3)
+    assert got[5] == pytest.approx((0.1 + 0.1 * 2.5e-3) / 2)
+    assert got[10] == max(got) == pytest.approx(0.1)
+    assert got[9] < got[10] > got[11]
+    assert got[105] == pytest.approx((0.1 + 0.1 * 2.5e-3) / 2)
+    assert 0.1 * 2.5e-3 < got[199] < 0.0003
+
+
+def test_all_may_be_warm_up() -> None:
+    assert rates(epochs=4, warmup=1.0, final_lr=0.0) == pytest.approx([0.0, 0.025, 0.05, 0.075])
+    assert rates(epochs=1, warmup=0.5, final_lr=0.1) == pytest.approx([0.01])
+
+
+@pytest.mark.parametrize("change", [{}, {"schedule": "step", "drop_at": 0.5}, {"warmup": 0.5}])
+def test_epochs_are_trained_at_the_rate_of_the_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    seen: list[float] = []
+    call = Step.__call__
+
+    def spied(self: Step, *values: Any) -> Tensor:
+        seen.extend(group["lr"] for group in self.optimizer.param_groups)
+        return call(self, *values)
+
+    monkeypatch.setattr(Step, "__call__", spied)
+    config = settings(epochs=4, final_lr=0.1, **change)
+    fit(a_convnet(), a_set(), config, folder=tmp_path)
+    wanted = [schedule(config, epoch) for epoch in range(4)]
+    assert seen == [rate for rate in wanted for _ in range(4)]
+    told = [json.loads(line)["lr"] for line in (tmp_path / "log.jsonl").read_text().splitlines()[1:]]
+    assert told == wanted
+    assert len(set(wanted)) > 1
 
 
 # Selection
@@ -375,11 +586,11 @@ def test_validation_images_are_not_drawn(monkeypatch: pytest.MonkeyPatch, n_view
     data = a_set(LARGE)
     row_of = np.argsort(data[1].digests)  # images are numbered by content
 
-    def spied(self: Step, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def spied(self: Step, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
         rows = row_of[images.numpy()]
         seen.update(rows.tolist())
         assert labels.tolist() == data[0].labels[rows].tolist()
-        return call(self, inputs, images, labels)
+        return call(self, inputs, images, labels, progress)
 
     monkeypatch.setattr(Step, "__call__", spied)
     fit(a_transformer(), data, settings(epochs=6, views=n_views))
@@ -740,7 +951,8 @@ def one_step(fabric: Any, chunks: int, part: slice, kind: type[Contrastive] = Co
     method.__class__ = kind
     inputs, images, labels = step_batch()
     step = Step(fabric, method, Compute(torch.device("cpu")), torch.optim.SGD(method.parameters(), lr=1.0), chunks)
-    terms = step(inputs[:, part].flatten(0, 1), images[part].repeat(2), labels[part].repeat(2))
+    beside = images[part].repeat(2), labels[part].repeat(2), torch.tensor(0.0)
+    terms = step(inputs[:, part].flatten(0, 1), *beside)
     start = weights(a_convnet())
     found = {"terms": terms, **{name: start[name] - value for name, value in weights(method).items()}}
     return {"chunks": step.chunks, "gradients": found}
@@ -762,6 +974,13 @@ def together(name: str, folder: Path | None, **options: Any) -> tuple[Trained, d
     return result, weights(method)
 
 
+def learned(name: str, **options: Any) -> tuple[Trained, dict[str, Tensor]]:
+    """A method, trained without validation images; the queue of UNO overflows."""
+    method = of_kind(name, losses=Swaps(heads=2) if name == "uno" else None)
+    result = fit(method, (named(LABELS), a_set()[1]), settings(epochs=3, lr=0.02), **options)
+    return result, weights(method)
+
+
 def work(rank: int, folder: Path) -> None:
     """One of two processes; writes what it found."""
     in_this_place(rank)
@@ -773,6 +992,8 @@ def work(rank: int, folder: Path) -> None:
     found["step in one that is tight"] = one_step(fabric, 1, half, TightInOne)
     for name in TOGETHER:
         found[name] = together(name, folder / name, fabric=fabric)
+    for name in NAMES:
+        found[f"method {name}"] = learned(name, fabric=fabric)
     found["again"] = together("live", folder / "live", fabric=fabric)
     found["resumed"] = together("live", folder / "broken", fabric=fabric)
     found["alone"] = together("live", None, fabric=fabric)
@@ -838,6 +1059,19 @@ def test_two_processes_learn_what_one_learns(both: Both, name: str) -> None:
     assert [line["epoch"] for line in log[1:]] == list(range(TOGETHER[name]["config"]["epochs"]))
     saved = weights(load_backbone(str(both[0] / name / "model.json")))
     assert same({f"backbone.{key}": value for key, value in saved.items()}, {key: ours[key] for key in _of_net(ours)})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_processes_learn_what_one_learns_by_every_method(both: Both, name: str) -> None:
+    """Weights and buffers: the views of both are in UNO's queue, in the same order."""
+    result, wanted = learned(name)
+    (first, ours), (_, theirs) = (found[f"method {name}"] for found in both[1])
+    assert same(ours, theirs)
+    start = weights(of_kind(name, losses=Swaps(heads=2) if name == "uno" else None))
+    assert distance(ours, wanted, start) < CLOSE
+    assert first.losses == pytest.approx(result.losses, rel=1e-4)
+    if name == "uno":
+        assert ours["filled"] == len(ours["queue"]) == 16
 
 
 def _of_net(state: dict[str, Tensor]) -> list[str]:

@@ -11,11 +11,15 @@ SALT = 0x5A4D  # keeps these draws apart from other uses of the same seed
 
 @dataclass(frozen=True)
 class Batch:
-    """What a method's losses are made of: one row for each view of the whole batch, over all processes."""
+    """What a method's losses are made of: one row for each view of the whole batch, over all processes.
+
+    The first views of all images come first, then the second ones in the same order.
+    """
 
     outputs: Tensor  # (views, ...), what the method's forward gave
     images: Tensor  # (views,), which image each is a view of
     labels: Tensor  # (views,), class numbers; −1 is unlabelled
+    progress: Tensor  # (), the share of all epochs that is done; a tensor, so that a recorded step reads it anew
 
 
 @dataclass(frozen=True)

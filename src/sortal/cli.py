@@ -28,6 +28,8 @@ Examples:
   sortal discover photos       sort a folder of images, and show the result
   sortal predict RUN new       sort further images like that
   sortal export RUN --format folders --out sorted
+  sortal figures RUN           pictures of a run, for print
+  sortal benchmark presets     the rows of the paper's tables, each one command
   sortal check photos          what is in a folder of images, and what is wrong
   sortal demo                  find ten digits, five of them never named
 """
@@ -48,6 +50,20 @@ EXPORT_EXAMPLES = """\
 Examples:
   sortal export photos-run --format folders --out sorted
   sortal export photos-run --format coco --out photos.json
+"""
+BENCHMARK_EXAMPLES = """\
+Examples:
+  sortal benchmark cub --root data --method gcd
+  sortal benchmark --preset table3/cub/gcd --root data
+  sortal benchmark --preset table2 --root data        all rows of a table
+  sortal benchmark folder --root flowers --method gcd,uno --k auto
+  sortal benchmark presets
+  sortal benchmark table benchmark --out tables
+"""
+FIGURES_EXAMPLES = """\
+Examples:
+  sortal figures photos-run
+  sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
 CHECK_EXAMPLES = """\
 Examples:
@@ -94,10 +110,11 @@ def discover(
     labels: Path | None = None,
     out: Path | None = None,
     k: Count = "auto",
-    method: Literal["gcd", "kmeans"] = "gcd",
+    method: Literal["gcd", "kmeans", "rankstats", "simgcd", "uno"] = "gcd",
     backbone: str = "vit_base_patch16_224.dino",
     weights: Path | None = None,
     epochs: Count = "auto",
+    lr: Annotated[float | Literal["auto"], Parameter(metavar="FLOAT|auto", show_choices=False)] = "auto",
     views: Annotated[int | Literal["auto", "live"], Parameter(metavar="INT|auto|live", show_choices=False)] = "auto",
     k_max: int = 1000,
     n_init: int = 20,
@@ -141,13 +158,15 @@ def discover(
     k
         Number of classes, known ones included; auto estimates it.
     method
-        gcd learns from the images; kmeans takes the features of the backbone as they are.
+        gcd, rankstats, simgcd and uno learn from the images; kmeans takes the features of the backbone as they are.
     backbone
         A vision transformer or ResNet of timm; convnet, a small network for tiny images; or a saved model.json.
     weights
         File of the backbone's weights; from the hub unless given.
     epochs
         How long to learn; auto suits the images and the machine.
+    lr
+        Learning rate; auto is the method's own. Lower it where the loss is no number any more.
     views
         Views of each image that are kept, or live for new ones in every epoch, which is slower.
     k_max
@@ -191,6 +210,7 @@ def discover(
             backbone=backbone,
             weights=None if weights is None else str(weights),
             epochs=epochs,
+            lr=lr,
             views=None if views == "live" else views,
             seed=seed,
             k_max=k_max,
@@ -320,6 +340,222 @@ def export(
     for line in show.exported(written):
         print(line)
     return 3 if written.missing else 0
+
+
+@app.command(help_epilogue=FIGURES_EXAMPLES)
+def figures(
+    run: Path,
+    *,
+    out: Path | None = None,
+    which: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
+    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    seed: int = 0,
+    device: Device = "auto",
+    workers: int | None = None,
+    force: Flag = False,
+) -> None:
+    """Draw a run for print, each figure as PNG and SVG.
+
+    The figures are tsne (features before and after learning), attention (what
+    each head of the last block looks at, before and after), k-curve (accuracy
+    on labelled images against k), risk-coverage (accuracy on the surest images)
+    and legacy (how two matches instead of one inflate). What a run does not have
+    the material for is left out, and why is said.
+
+    Parameters
+    ----------
+    run
+        Folder of a run.
+    out
+        Folder to write into; RUN/figures unless given.
+    which
+        Figures to draw, with commas between; all unless given.
+    images
+        Files to show the attention on; some of old and some of new classes unless given.
+    seed
+        Seed of what is sampled and of the map.
+    device
+        Where to compute.
+    workers
+        Processes that read images; as many as cores unless given.
+    force
+        Write over files that are no figures of an earlier drawing.
+    """
+    from sortal import show
+
+    with show.bar("Reading the run") as on_progress:
+        from sortal.figures import draw
+        from sortal.run import load
+
+        drawn = draw(
+            load(run),
+            out,
+            which=None if which is None else which.split(","),
+            images=images,
+            seed=seed,
+            device=device,
+            workers=workers,
+            force=force,
+            on_progress=on_progress,
+            on_note=_note,
+        )
+    for line in show.drawn(drawn):
+        print(line)
+
+
+benchmark = App(name="benchmark", help_format="plaintext", help_epilogue=BENCHMARK_EXAMPLES)
+app.command(benchmark)
+
+
+@benchmark.default
+def run_benchmark(
+    dataset: str | None = None,
+    *,
+    root: Path = Path("data"),
+    method: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
+    preset: Annotated[list[str] | None, Parameter(negative="")] = None,
+    seeds: Annotated[str, Parameter(metavar="INT,…")] = "0,1,2",
+    k: Annotated[str | None, Parameter(metavar="true|auto|INT")] = None,
+    backbone: str | None = None,
+    weights: Path | None = None,
+    epochs: int | None = None,
+    lr: float | None = None,
+    views: Annotated[
+        int | Literal["auto", "live"] | None, Parameter(metavar="INT|auto|live", show_choices=False)
+    ] = None,
+    fast: Flag = False,
+    out: Path = Path("benchmark"),
+    processes: int | None = None,
+    device: Device = "auto",
+    workers: int | None = None,
+    json: Flag = False,
+) -> int:
+    """Run a benchmark: split, learn, sort, evaluate; one record for each seed.
+
+    DATASET is cifar10, cifar100, imagenet100, cub, stanford_cars, fgvc_aircraft
+    or herbarium19, as its publisher packs it, or folder: a folder for each
+    class, of which the first half are old. A preset is the recipe of a row of
+    the paper; with a DATASET beside it, it is run on that one instead.
+
+    The same command goes on where an interrupted one was, and does not repeat
+    what is recorded.
+
+    Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
+
+    Parameters
+    ----------
+    dataset
+        The data set; not needed with a preset.
+    root
+        The folder that holds it.
+    method
+        gcd, kmeans, rankstats, simgcd or uno, or several with commas between; gcd unless given.
+    preset
+        Name of a preset, or the beginning of several: table3/cub/gcd, table3/cub, table3. May be given again.
+    seeds
+        Seeds, with commas between; each is a run.
+    k
+        Number of classes: true, auto (estimated first, on the features as they come) or a number.
+    backbone
+        As in sortal discover; the paper's, or the preset's, unless given.
+    weights
+        File of the backbone's weights; from the hub unless given. Beside presets that need a file, it is for these.
+    epochs
+        How long to learn; 200, or what the preset says, unless given.
+    lr
+        Learning rate; what the method or the preset says unless given.
+    views
+        Views of each image that are kept, or live; auto, or what the preset says, unless given.
+    fast
+        Presets as Sortal learns by itself: views are kept, and losses are taken on the bottleneck.
+    out
+        Folder of runs and records.
+    processes
+        Runs at the same time; as many as there are GPUs unless given.
+    device
+        Where to compute.
+    workers
+        Processes that read images; as many as cores unless given.
+    json
+        Write the records as JSON.
+    """
+    from sortal import show
+    from sortal.benchmark.choice import choose, numbers
+
+    chosen = choose(
+        dataset,
+        root,
+        methods=() if method is None else method.split(","),
+        names=preset or (),
+        k=k,
+        backbone=backbone,
+        weights=None if weights is None else str(weights),
+        epochs=epochs,
+        lr=lr,
+        views=views,
+        fast=fast,
+    )
+    with show.bar("Starting") as on_progress:
+        from sortal.benchmark.sweep import sweep
+
+        swept = sweep(
+            chosen,
+            root,
+            out=out,
+            seeds=numbers(seeds),
+            device=device,
+            workers=workers,
+            processes=processes,
+            command=shlex.join(["sortal", *sys.argv[1:]]),
+            on_progress=on_progress,
+            on_note=_note,
+        )
+    if json:
+        print(jsonlib.dumps([record.to_json() for record in swept.records], indent=2))
+    else:
+        show.swept(swept)
+    return 1 if swept.failed else 0
+
+
+@benchmark.command
+def table(*runs: Path, out: Path | None = None, force: Flag = False) -> None:
+    """Make the paper's tables of recorded runs, with the published figures.
+
+    Prints Markdown; with --out also writes it, and each table as CSV.
+
+    Parameters
+    ----------
+    runs
+        Folders of runs, or any folders with runs in them.
+    out
+        Folder for tables.md and the CSV files.
+    force
+        Write over files.
+    """
+    from sortal.benchmark import records, tables
+
+    made = tables.tables(records.find(runs))
+    if out is not None:
+        tables.write(made, out, force=force)
+    print(tables.document(made), end="")
+
+
+@benchmark.command(name="presets")
+def list_presets(*, json: Flag = False) -> None:
+    """List the presets: the recipe of every row of the paper's tables.
+
+    Parameters
+    ----------
+    json
+        Write all of every recipe as JSON.
+    """
+    from sortal import show
+    from sortal.benchmark.presets import PRESETS, listing
+
+    if json:
+        print(jsonlib.dumps({name: asdict(preset) for name, preset in PRESETS.items()}, indent=2))
+    else:
+        show.presets(listing())
 
 
 @app.command(help_epilogue=DEMO_EXAMPLES)
@@ -496,8 +732,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
             message.replace("--extra_columns", "--extra-columns"), 2 if isinstance(error, InputError) else 1
         )
     except KeyboardInterrupt:
-        is_discover = (sys.argv[1:] if tokens is None else tokens)[:1] == ["discover"]
-        _say(f"sortal: interrupted{'; what was done is kept, and the same command goes on' if is_discover else ''}")
+        goes_on = (sys.argv[1:] if tokens is None else tokens)[:1] in (["discover"], ["benchmark"])
+        _say(f"sortal: interrupted{'; what was done is kept, and the same command goes on' if goes_on else ''}")
         return 130
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:

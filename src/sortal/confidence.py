@@ -1,7 +1,8 @@
 """How sure a category is: calibrated on labelled images that were held out, from distances to the centres.
 
 An image of squared distances d² to the centres belongs to category j with probability softmax(−d² / T)_j, as in a
-mixture of equally wide, round clusters. T is the one that makes held-out labels most likely.
+mixture of equally wide, round clusters. T is the one that makes held-out labels most likely. Where a method has trained
+a classifier, its scores stand in the place of −d².
 
 Held-out images are of known classes; among the unlabelled images in known categories there are others too, strangers.
 They show in that unlabelled images are less sure than held-out ones, and how much so tells how many there are at each
@@ -54,6 +55,7 @@ class Confidence:
     n_known: int = 0  # categories that strangers were looked for in: the first so many
     strangers: float = 0.0  # how fast they grow in number as log-odds fall
     surest: float = 0.0  # log-odds from which on there are none
+    head: Floats | None = None  # (k, d + 1) weights and biases of a classifier that tells categories; None: the nearest
 
     @property
     def calibrated(self) -> bool:
@@ -81,7 +83,8 @@ class Confidence:
         }
 
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Self:
+    def from_json(cls, saved: dict[str, Any], head: Floats | None) -> Self:
+        """What was saved; the head is kept in a file of its own."""
         return cls(
             temperature=saved["temperature"],
             held_out=saved["held_out"],
@@ -91,6 +94,7 @@ class Confidence:
             n_known=saved["known"],
             strangers=saved["strangers"],
             surest=saved["surest"],
+            head=head,
         )
 
 
@@ -104,23 +108,27 @@ def calibrate(
     unsure_below: float,
     unlabelled: NDArray[np.bool_] | None = None,
     n_known: int = 0,
+    head: Floats | None = None,
 ) -> Confidence:
     """Fit to features (n, d) in categories (n,); `truth` (n,) is the true category of the images `held_out` (n,).
 
-    Strangers are looked for among the `unlabelled` (n,) in the first `n_known` categories.
+    Strangers are looked for among the `unlabelled` (n,) in the first `n_known` categories. A `head` (k, d + 1) tells
+    categories by its scores instead of distances; not calibrated, its probabilities are as they were trained.
     """
     if not 0 <= unsure_below <= 1:
         raise InputError(f"unsure_below must be from 0 to 1, got {unsure_below}.")
     distance = place(x, centres, 1.0, category=category).distance
     enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1
     if enough:
-        temperature = _most_likely(_squared(x[held_out], centres), truth[held_out])
+        temperature = _most_likely(_costs(x[held_out], centres, head), truth[held_out])
+    elif head is not None:
+        temperature = 1.0
     else:
         temperature = max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
     usual, deviation = _spread(distance, category, len(centres))
     strangers = surest = 0.0
     if enough and unlabelled is not None:
-        odds = _log_odds(place(x, centres, temperature, category=category).probability)
+        odds = _log_odds(place(x, centres, temperature, category=category, head=head).probability)
         known = category < n_known
         strangers, surest = _strangers(odds[held_out & known], odds[unlabelled & known])
     return Confidence(
@@ -132,13 +140,19 @@ def calibrate(
         n_known=n_known,
         strangers=strangers,
         surest=surest,
+        head=head,
     )
 
 
 def place(
-    x: NDArray[np.float32], centres: NDArray[np.float32], temperature: float, *, category: Ints | None = None
+    x: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    temperature: float,
+    *,
+    category: Ints | None = None,
+    head: Floats | None = None,
 ) -> Placed:
-    """Features (n, d) among centres (k, d): in the nearest, or in the given, category."""
+    """Features (n, d) among centres (k, d): in the nearest, or that of a head, or in the given category."""
     n, k = len(x), len(centres)
     own = np.zeros(n, dtype=np.int64) if category is None else category.astype(np.int64)
     other, chance = np.full(n, -1), np.ones(n)
@@ -146,16 +160,16 @@ def place(
     step = max(1, CHUNK // max(k, 1))
     for start in range(0, n, step):
         part = slice(start, start + step)
-        squared = _squared(x[part], centres)
-        rows = np.arange(len(squared))
+        costs = _costs(x[part], centres, head)
+        squared = costs if head is None else _squared(x[part], centres)
+        rows = np.arange(len(costs))
         if category is None:
-            own[part] = squared.argmin(axis=1)
-        nearest = squared[rows, own[part]].copy()
-        chance[part] = np.exp(-nearest / temperature - logsumexp(-squared / temperature, axis=1))
-        distances[0, part] = np.sqrt(nearest)
+            own[part] = costs.argmin(axis=1)
+        chance[part] = np.exp(-costs[rows, own[part]] / temperature - logsumexp(-costs / temperature, axis=1))
+        distances[0, part] = np.sqrt(squared[rows, own[part]])
         if k > 1:
-            squared[rows, own[part]] = np.inf
-            other[part] = squared.argmin(axis=1)
+            costs[rows, own[part]] = np.inf
+            other[part] = costs.argmin(axis=1)
             distances[1, part] = np.sqrt(squared[rows, other[part]])
     return Placed(
         category=own,
@@ -166,6 +180,15 @@ def place(
     )
 
 
+def _costs(x: NDArray[np.float32], centres: NDArray[np.float32], head: Floats | None) -> Floats:
+    """(n, k) what speaks against each category: squared distances, or how far its score is below the best."""
+    if head is None:
+        return _squared(x, centres)
+    scores = x.astype(np.float64) @ head[:, :-1].T + head[:, -1]
+    costs: Floats = scores.max(axis=1, keepdims=True) - scores
+    return costs
+
+
 def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
     """(n, k) squared distances, in double precision: those of equal points are 0 but for its rounding."""
     a, b = x.astype(np.float64), centres.astype(np.float64)
@@ -173,23 +196,23 @@ def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
     return np.maximum(squared, 0.0)
 
 
-def _most_likely(squared: Floats, truth: Ints) -> float:
+def _most_likely(costs: Floats, truth: Ints) -> float:
     """The temperature under which the true categories are most likely.
 
     As if one image more had been of the category next to its own: that none is wrong among a few does not make sure
     of all others.
     """
-    rows = np.arange(len(squared))
-    others = squared.copy()
+    rows = np.arange(len(costs))
+    others = costs.copy()
     others[rows, truth] = np.inf
-    wrong = 1 / (len(squared) + 2)
-    of_truth = (1 - wrong) * squared[rows, truth] + wrong * others.min(axis=1)
+    wrong = 1 / (len(costs) + 2)
+    of_truth = (1 - wrong) * costs[rows, truth] + wrong * others.min(axis=1)
 
     def loss(log_t: float) -> float:
         t = np.exp(log_t)
-        return float(np.mean(of_truth / t + logsumexp(-squared / t, axis=1)))
+        return float(np.mean(of_truth / t + logsumexp(-costs / t, axis=1)))
 
-    scale = np.log(max(float(squared.mean()), 1e-12))
+    scale = np.log(max(float(costs.mean()), 1e-12))
     return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sortal import run
-from sortal.config import AUTO, CONVNET, Discovery
+from sortal.config import AUTO, CONVNET, Discovery, Recipe
 from sortal.errors import InputError, listing
 from sortal.images import ImageSet
 from sortal.inputs import choose_device
@@ -40,10 +40,12 @@ class Job:
     device: str
     workers: int | None
     command: str  # what gives the same again
+    recipe: Recipe | None = None  # how it is done; None is what suits the settings
+    shared: Path | None = None  # where stages keep what they made for other jobs too; None is in the place
 
     @property
     def cache(self) -> Path:
-        return self.place / CACHE
+        return self.shared or self.place / CACHE
 
     @property
     def on_gpu(self) -> bool:

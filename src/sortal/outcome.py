@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 import sortal
 from sortal import categories, kept
 from sortal.confidence import Confidence, calibrate, place
+from sortal.config import Recipe
 from sortal.evaluation import evaluate
 from sortal.images import ImageSet
 from sortal.inputs import choose_device
@@ -39,6 +40,7 @@ def gather(
     k: dict[str, Any],
     store: PixelStore,
     quarantine: tuple[Quarantined, ...],
+    head: NDArray[np.float32] | None = None,
 ) -> Run:
     """Categories, confidence and, where the truth is known, how good they are.
 
@@ -57,6 +59,7 @@ def gather(
         unsure_below=job.settings.unsure_below,
         unlabelled=~labelled,
         n_known=n_known,
+        head=None if head is None else head.astype(np.float64),
     )
     names = categories.names_for([images.classes[i] for i in classes], len(centres) - n_known)
     assignments = assign(images, store.digests, x, centres, n_known, confidence, category=own)
@@ -71,7 +74,13 @@ def gather(
         features=x,
         centres=centres,
         quarantine=quarantine,
+        head=head,
     )
+
+
+def confidence_of(run: Run) -> Confidence:
+    """What turned the features of a saved run into confidence."""
+    return Confidence.from_json(run.confidence, None if run.head is None else run.head.astype(np.float64))
 
 
 def assign(
@@ -113,8 +122,9 @@ def placed(
     *,
     anew: bool = False,
 ) -> Assignments:
-    """The same images as the centres are now: in their categories, or `anew` in the nearest."""
-    among = place(x, centres, confidence.temperature, category=None if anew else assignments.category)
+    """The same images as the centres are now: in their categories, or `anew` in the nearest, or that of a head."""
+    told = None if anew else assignments.category
+    among = place(x, centres, confidence.temperature, category=told, head=confidence.head)
     labelled = np.array([label is not None for label in assignments.labels], dtype=bool)
     sure = np.where(labelled, 1.0, confidence.of(among))
     return replace(
@@ -135,19 +145,21 @@ def about(
     images: ImageSet,
     assignments: Assignments,
     x: NDArray[np.float32],
-    precision: str,
+    recipe: Recipe,
 ) -> dict[str, Any]:
     """What run.json says, but for how long it took."""
     packages = ("numpy", "scikit-learn", "timm", "torch")
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     return {
+        "cache": None if job.shared is None else os.path.abspath(job.shared),
         "images": [{"folder": job.source, "images": len(images), "paths": elsewhere(images, job.source)}],
         "settings": asdict(job.settings),
+        "recipe": asdict(recipe),
         "command": job.command,
         "classes": [images.classes[i] for i in np.unique(images.labels[images.labels >= 0])],
         "backbone": asdict(backbone.spec),
         "weights": backbone.source,
-        "precision": precision,
+        "precision": recipe.training.precision,
         "training": None if trained is None else asdict(trained),
         "device": choose_device(job.device, None).type,
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}",

@@ -30,7 +30,7 @@ from sortal.images import ImageSet, Source
 from sortal.pixels import OF_THE_FILE, Quarantined, Reason, UnreadableError
 from sortal.seen import Seen, Stamp, stamp_of
 from sortal.segments import Place, Segment
-from sortal.store import PixelStore
+from sortal.store import PixelStore, opened
 from sortal.workers import Job, Progress, Values, run
 
 FORMAT = 1  # of the files; another number is another folder
@@ -305,22 +305,12 @@ def put(source: Source, options: Values) -> Values:
 
 def _open(images: ImageSet, contents: Sequence[str], troubles: Troubles, ledger: _Ledger) -> PixelStore:
     places = segments.places(ledger.home)
-    files = {segment: number for number, segment in enumerate(segments.find(ledger.home))}
-    table = np.zeros((4, len(images)), dtype=np.int64)  # segment, offset, height, width
-    digests = np.array(contents, dtype=f"S{pixels.DIGEST}")
+    present = list(contents)
     quarantine = []
     for row, content in enumerate(contents):
         if row in troubles or content in ledger.seen.bad:
             quarantine.append(Quarantined(images.files[row], *(troubles.get(row) or ledger.seen.bad[content])))
-            digests[row] = b""
-            continue
-        place = places[content]
-        if not place.mark:
+            present[row] = ""
+        elif not places[content].mark:
             raise SortalError(f"The pixel store in {str(ledger.home)!r} lost marks while it was filled. Run again.")
-        entry = place.segment.plan[place.slot]
-        sides = (int(entry["height"]), int(entry["width"]))
-        turned = place.mark == segments.TURNED
-        table[:, row] = files[place.segment], entry["offset"], *(sides[::-1] if turned else sides)
-    segment, offset, heights, widths = table
-    maps = [file.pixels() for file in files]
-    return PixelStore(maps, segment, offset, heights, widths, tuple(quarantine), digests, ledger.home.name)
+    return opened(ledger.home, present, tuple(quarantine))

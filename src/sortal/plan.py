@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from sortal import advice, near, pipeline, segments, tokens, trial, workers
+from sortal import advice, near, segments, sorting, tokens, trial, workers
 from sortal.backbone import RANDOM, load_backbone
-from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Training
+from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Recipe, Training
 from sortal.errors import listing
 from sortal.inputs import choose_device
 from sortal.job import Job
-from sortal.methods import Contrastive
+from sortal.methods import Method, make
 from sortal.network import Backbone
+from sortal.pipeline import stages_of
 from sortal.space import for_people
 from sortal.train import VIEWS
 from sortal.trial import RESTARTS_OF_K, Trial
@@ -62,21 +63,21 @@ def plan(job: Job, *, on_progress: workers.Progress = lambda *_: None) -> Plan:
     settings, n, device = job.settings, len(job.images), choose_device(job.device, None)
     said: list[str] = []
     backbone = _backbone(settings, said)
-    method = Contrastive(backbone, advice.contrast_for(settings), seed=settings.seed)
-    training = advice.training_for(settings, n, on_gpu=job.on_gpu)
-    if settings.method == "kmeans":
-        training = replace(training, epochs=0)
+    recipe = job.recipe or advice.recipe_for(settings, n, on_gpu=job.on_gpu)
+    training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     views, kept = _kept(job, training, backbone, said)
-    known = len(np.unique(job.images.labels[job.images.labelled]))
+    classes = np.unique(job.images.labels[job.images.labelled]).tolist()
+    known = len(classes)
     k = min(2 * known, known + int(job.images.unlabelled.sum())) if settings.k == AUTO else int(settings.k)
+    method = make(recipe, backbone, k=k, known=classes) if recipe.learns else None
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        tried = trial.try_out(job, method, training, known, k, Path(folder), on_progress)
+        tried = trial.try_out(job, recipe, backbone, method, known, k, Path(folder), on_progress)
     found = Plan(
         images=n,
         labelled=int(job.images.labelled.sum()),
         unlabelled=int(job.images.unlabelled.sum()),
         classes=known,
-        held_out=int(pipeline.held_out(job.images, np.arange(n), settings).sum()),
+        held_out=int(sorting.held_out(job.images, np.arange(n), settings).sum()),
         k=settings.k,
         method=settings.method,
         backbone=backbone.spec.name,
@@ -86,13 +87,13 @@ def plan(job: Job, *, on_progress: workers.Progress = lambda *_: None) -> Plan:
         views=views,
         tokens=kept,
         memory=memory(n, backbone.spec.width, tried, kept),
-        disk=disk(n, backbone.spec.width, k, tried, *_bytes(method, training), kept),
+        disk=disk(n, backbone.spec.width, k, tried, *_bytes(backbone, method), kept),
         free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
-        seconds={stage: round(value, 3) for stage, value in tried.stages(n, training, views).items()},
+        seconds=_seconds(stages_of(settings, recipe), tried.stages(n, training, views)),
         notes=(),
         unreadable_sample=tried.unreadable,
     )
-    return replace(found, notes=tuple(_notes(job, training, found, tried, said)))
+    return replace(found, notes=tuple(_notes(job, recipe, found, tried, said)))
 
 
 def memory(n: int, width: int, trial: Trial, kept: tokens.Plan | None) -> int:
@@ -143,7 +144,7 @@ def _to_be_fetched(name: str) -> bool:
 
 def _kept(job: Job, training: Training, backbone: Backbone, said: list[str]) -> tuple[int | None, tokens.Plan | None]:
     """How many views of an image training would keep, and where."""
-    _, kept = pipeline.token_plan(job, backbone, training, len(job.images))
+    _, kept = sorting.token_plan(job, backbone, training, len(job.images))
     if kept is None:
         return None, None
     views = VIEWS if isinstance(training.views, str) else training.views
@@ -153,14 +154,21 @@ def _kept(job: Job, training: Training, backbone: Backbone, said: list[str]) -> 
     return views, kept
 
 
-def _bytes(method: Contrastive, training: Training) -> tuple[int, int]:
+def _seconds(order: tuple[str, ...], each: dict[str, float]) -> dict[str, float]:
+    """Of the stages in their order; where k comes before learning, features are computed for it as well."""
+    first = order.index("k") < order.index("learn")
+    taken = {**each, "k": each["k"] + each["features"] * first}
+    return {stage: round(taken[stage], 3) for stage in order}
+
+
+def _bytes(backbone: Backbone, method: Method | None) -> tuple[int, int]:
     """The size of the model, and of what is trained of it and the head."""
-    trained = sum(value.nbytes for value in method.parameters() if value.requires_grad)
-    return sum(value.nbytes for value in method.backbone.net.state_dict().values()), trained if training.epochs else 0
+    trained = [value.nbytes for value in method.parameters() if value.requires_grad] if method is not None else []
+    return sum(value.nbytes for value in backbone.net.state_dict().values()), sum(trained)
 
 
-def _notes(job: Job, training: Training, found: Plan, trial: Trial, said: list[str]) -> list[str]:
-    advised = advice.notes(job.settings, training, mostly_tiny=trial.tiny, labelled=found.labelled, on_gpu=job.on_gpu)
+def _notes(job: Job, recipe: Recipe, found: Plan, trial: Trial, said: list[str]) -> list[str]:
+    advised = advice.notes(job.settings, recipe, mostly_tiny=trial.tiny, labelled=found.labelled, on_gpu=job.on_gpu)
     said = [*said, *advised]
     if bad := found.unreadable_sample:
         said.append(f"Of the images that were tried, {len(bad):,} cannot be read: {listing(bad)}. They are left out.")

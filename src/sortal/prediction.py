@@ -17,7 +17,6 @@ from sortal import categories, cells, outcome, report, run
 from sortal.backbone import load_backbone
 from sortal.candidates import gather
 from sortal.cells import Column
-from sortal.confidence import Confidence
 from sortal.config import AUTO
 from sortal.evaluation import evaluate
 from sortal.features import extract
@@ -26,7 +25,7 @@ from sortal.lock import alone
 from sortal.packing import Settings, pack, pack_readable
 from sortal.pixels import Quarantined
 from sortal.reading import read_images
-from sortal.run import LOG, MODEL, REPORT, UNSURE, Assignments, Run
+from sortal.run import INITIAL, LOG, MODEL, REPORT, UNSURE, Assignments, Run
 from sortal.store import PixelStore
 from sortal.workers import Progress
 
@@ -86,7 +85,7 @@ def predict(
             read, found.cache / "pixels", settings=_settings(found), workers=workers, on_progress=on_progress
         )
         x = _features(found, store, device, on_progress)
-        confidence = Confidence.from_json(found.confidence)
+        confidence = outcome.confidence_of(found)
         folder_number = len(found.about["images"])
         new = outcome.assign(read, store.digests, x, found.centres, _n_known(found), confidence, folder=folder_number)
         if not update:
@@ -113,7 +112,7 @@ def take_in(
 ) -> Run:
     """The run with further images in it, saved."""
     n_known = _n_known(found)
-    confidence = Confidence.from_json(found.confidence)
+    confidence = outcome.confidence_of(found)
     centres, sizes = moved(found, new, x)
     features = np.concatenate([np.asarray(found.features), x])
     assignments = outcome.placed(found.assignments.joined(new), features, centres, n_known, confidence)
@@ -146,7 +145,7 @@ def take_in(
     )
     seed, folder = found.about["settings"]["seed"], updated.cache / "map"
     page = report.make(updated, store, seed=seed, folder=folder, on_progress=on_progress)
-    updated.save({REPORT: page}, keep={LOG})
+    updated.save({REPORT: page}, keep={LOG, INITIAL})
     return updated
 
 

@@ -33,6 +33,8 @@ ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
 QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
 FEATURES, CENTRES = "features.npy", "centres.npy"
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
+HEAD, INITIAL = "head.npy", "initial.safetensors"  # INITIAL: what was trained of the backbone, as it was before
+OPTIONAL = {METRICS, CANDIDATES, LOG, HEAD, INITIAL}  # files that not every run has
 CACHE = "cache"  # what stages keep, to be used again
 WAIT = 10.0  # seconds that a reader waits for a process that puts files into their places
 
@@ -49,11 +51,11 @@ class Assignments:
     contents: tuple[str, ...]  # digests
     labels: tuple[str | None, ...]  # names of classes; None is unlabelled
     truth: tuple[str | None, ...]  # names of classes where known; for evaluation only
-    category: NDArray[np.int64]  # (n,) ids; of a labelled image its class, of any other the nearest centre
+    category: NDArray[np.int64]  # (n,) ids; of a labelled image its class, of any other the most likely
     status: NDArray[np.str_]  # (n,) one of STATUSES
     confidence: NDArray[np.float64]  # (n,) that the category is the right one; 1 for labelled images
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
-    next_category: NDArray[np.int64]  # (n,) ids: the nearest of the other categories; −1 where there is no other
+    next_category: NDArray[np.int64]  # (n,) ids: the most likely of the others; −1 where there is no other
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN where there is no other
 
     def __len__(self) -> int:
@@ -118,6 +120,7 @@ class Run:
     centres: NDArray[np.float32]  # (k, d)
     quarantine: tuple[Quarantined, ...]  # images that could not be read; they are in no other table
     candidates: tuple[Candidate, ...] = ()
+    head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
 
     def __post_init__(self) -> None:
         sizes = [category.size for category in self.categories]
@@ -127,6 +130,8 @@ class Run:
             raise ValueError("the sizes of categories must sum to the images")
         if len(self.assignments) != len(self.features):
             raise ValueError("every image must have features")
+        if self.head is not None and self.head.shape != (len(self.centres), self.centres.shape[1] + 1):
+            raise ValueError("a classifier must tell all categories by features")
 
     @property
     def report(self) -> Path:
@@ -134,7 +139,9 @@ class Run:
 
     @property
     def cache(self) -> Path:
-        return self.folder / CACHE
+        """Where stages kept what they made; a benchmark's runs share one, as long as it is there."""
+        shared = self.about.get("cache")
+        return Path(shared) if shared and Path(shared).is_dir() else self.folder / CACHE
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -202,7 +209,7 @@ class Run:
         Optional files of an earlier run that are not written now are removed, unless they are to be kept.
         """
         written = {**self._written(), **files}
-        whole.replace_all(self.folder, written, {METRICS, CANDIDATES, LOG} - written.keys() - set(keep))
+        whole.replace_all(self.folder, written, OPTIONAL - written.keys() - set(keep))
 
     def _written(self) -> dict[str, bytes]:
         written = {
@@ -222,6 +229,8 @@ class Run:
         }
         if self.metrics is not None:
             written[METRICS] = _json(self.metrics)
+        if self.head is not None:
+            written[HEAD] = _npy(self.head)
         if self.candidates:
             written[CANDIDATES] = cells.table(_of_candidates(self.candidates, self.names))
         return written
@@ -279,12 +288,18 @@ def _load(place: Path) -> Run:
             centres=np.load(place / CENTRES, allow_pickle=False),
             quarantine=_read_quarantine(cells.read(place / QUARANTINE)),
             candidates=_read_candidates(place / CANDIDATES),
+            head=np.load(place / HEAD, allow_pickle=False) if _has_head(about, place) else None,
         )
     except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, csv.Error) as error:
         raise InputError(
             f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
             "Give the command that made it again, with --force."
         ) from error
+
+
+def _has_head(about: Mapping[str, Any], place: Path) -> bool:
+    """Whether a classifier is to be read, also where its file is gone: without it, categories would be others."""
+    return about.get("recipe", {}).get("clustering") == "head" or (place / HEAD).exists()
 
 
 def peek(folder: Path) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """What is shown to people: results as text, and a bar while they wait."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +14,13 @@ from rich.table import Table
 from sortal.space import for_people
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sortal.benchmark.sweep import Swept
     from sortal.check import ClassCount, Duplicates, Health
     from sortal.demo import DemoResult
     from sortal.export import Exported
+    from sortal.figures import Drawn
     from sortal.pixels import Quarantined
     from sortal.plan import Plan
     from sortal.prediction import Prediction
@@ -154,6 +159,39 @@ def exported(written: "Exported") -> list[str]:
     if len(written.missing) > FILES:
         lines.append(f"  … and {len(written.missing) - FILES:,} more")
     return lines
+
+
+def drawn(result: "Drawn") -> list[str]:
+    lines = [f"{plain(str(file))}" for file in result.files]
+    return [*lines, *(f"Left out: {name}. {plain(why)}" for name, why in result.left_out.items())]
+
+
+def swept(result: "Swept") -> None:
+    """A line for each run, what failed, and what to do next."""
+    table = _table("Run", "Seed", "k", "All", "Old", "New", "Legacy", "Test", "Seconds")
+    for record in result.records:
+        t, test, k = record.transductive, record.inductive, record.k
+        figures = [_percent(t["accuracy"][part]) for part in ("all", "old", "new")]
+        beside = [_percent(t["legacy"]["all"]), _percent(test["accuracy"]["all"]) if test else "n/a"]
+        of = f"{k['k']}" if k["k"] == k["true"] else f"{k['k']} (true {k['true']})"
+        seconds = f"{sum(record.timings.values()):,.0f}"
+        table.add_row(plain(record.name), str(record.seed), of, *figures, *beside, seconds)
+    _console().print(table)
+    for title, why in result.failed:
+        _line(f"\nFailed: {plain(title)}: {plain(why)}")
+    if result.folders:
+        _line(f"\nRuns are in {plain(str(_common(result.folders)))}; sortal benchmark table makes tables of them.")
+
+
+def _common(folders: "Sequence[Path]") -> str:
+    return os.path.commonpath([str(folder) for folder in folders])
+
+
+def presets(rows: "Sequence[tuple[str, int | None, str, str]]") -> None:
+    table = _table("Preset", "Version", "Data set", "Recipe")
+    for name, version, dataset, title in rows:
+        table.add_row(name, str(version), dataset, title)
+    _console().print(table)
 
 
 def _percent(fraction: float | None) -> str:

@@ -43,25 +43,29 @@ class Step:
         self._graph: _Graph | None = None
         self._steps = 0
 
-    def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
-        """Do one step and give its losses, (terms,); `images` and `labels` belong to this process's `inputs`."""
+    def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
+        """Do one step and give its losses, (terms,).
+
+        `images` and `labels` belong to this process's `inputs`: first views, then second ones of the same images.
+        `progress` is the share of all epochs that is done.
+        """
         if self._graph is not None:
-            return self._graph(inputs, images, labels)
+            return self._graph(inputs, images, labels, progress)
         self._steps += 1
         if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.fabric.world_size == 1:
-            self._graph = _record(self._fitting, inputs, images, labels)
+            self._graph = _record(self._fitting, inputs, images, labels, progress)
             if self._graph is not None:
-                return self._graph(inputs, images, labels)
+                return self._graph(inputs, images, labels, progress)
             self.optimizer.zero_grad()  # gradients that were recorded, but never computed
-        return self._fitting(inputs, images, labels)
+        return self._fitting(inputs, images, labels, progress)
 
-    def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
         """A step in as many chunks as fit."""
         if self.fabric.world_size > 1 and self._steps == 1:
             self._rehearse(inputs)
         while True:
             try:
-                terms = self._gradients(inputs, images, labels)
+                terms, batch = self._gradients(inputs, images, labels, progress)
                 break
             except RuntimeError as error:
                 if not out_of_memory(error):
@@ -71,6 +75,8 @@ class Step:
             self._halve()
         self.optimizer.step()
         self.optimizer.zero_grad()
+        with torch.no_grad():
+            self.method.settle(batch)
         return terms
 
     def _rehearse(self, inputs: Tensor) -> None:
@@ -103,17 +109,18 @@ class Step:
             "backbone."
         )
 
-    def _gradients(self, inputs: Tensor, images: Tensor, labels: Tensor) -> Tensor:
+    def _gradients(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> tuple[Tensor, Batch]:
         parts = inputs.chunk(self.chunks)
         with torch.set_grad_enabled(len(parts) == 1), self.compute.autocast():
             outputs = torch.cat([self._forward(part) for part in parts])
         whole = self._gather(outputs.detach()).requires_grad_()
-        losses = self.method.losses(Batch(whole, self._gather(images), self._gather(labels)))
+        batch = Batch(whole, self._gather(images), self._gather(labels), progress)
+        losses = self.method.losses(batch)
         self.names = list(losses)
         terms = torch.stack(list(losses.values()))
         (gradient,) = torch.autograd.grad(terms.sum(), whole)
         # Each process has the loss of the whole batch; the wrapper takes the mean over processes of what goes back.
-        own = gradient.chunk(self.fabric.world_size)[self.fabric.global_rank] * self.fabric.world_size
+        own = self._own(gradient) * self.fabric.world_size
         if len(parts) == 1:
             self.fabric.backward(outputs, own)
         else:
@@ -123,14 +130,20 @@ class Step:
                 with self.fabric.no_backward_sync(self.model) if more else nullcontext(), self.compute.autocast():
                     again = self._forward(part)
                     self.fabric.backward(again, piece)
-        return terms.detach()
+        return terms.detach(), batch
 
     def _gather(self, values: Tensor) -> Tensor:
-        """Rows of all processes, end to end."""
+        """Rows of all processes: the first views of each, then the second ones."""
         if self.fabric.world_size == 1:
             return values
-        gathered: Tensor = self.fabric.all_gather(values)  # type: ignore[assignment]
-        return gathered.flatten(0, 1)
+        gathered: Tensor = self.fabric.all_gather(values)  # type: ignore[assignment]  # (processes, views, ...)
+        by_view: Tensor = gathered.unflatten(1, (2, -1)).transpose(0, 1)  # (2, processes, images, ...)
+        return by_view.flatten(0, 2)
+
+    def _own(self, rows: Tensor) -> Tensor:
+        """This process's part of gathered rows."""
+        by_view: Tensor = rows.unflatten(0, (2, self.fabric.world_size, -1))[:, self.fabric.global_rank]
+        return by_view.flatten(0, 1)
 
 
 class _Graph:

@@ -1,13 +1,15 @@
 """The pixel store: images that were decoded and resized once, read from memory-mapped files."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sortal import segments
 from sortal.errors import InputError
-from sortal.pixels import Quarantined
+from sortal.pixels import DIGEST, Quarantined
 
 
 class PixelStore:
@@ -61,6 +63,19 @@ class PixelStore:
         """Which rows have pixels, (n,)."""
         return self.heights > 0
 
+    def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
+        """The rows of a mask (n,), in the same order; the quarantine stays whole."""
+        return PixelStore(
+            self._maps,
+            self._segment[rows],
+            self._offset[rows],
+            self.heights[rows],
+            self.widths[rows],
+            self.quarantine,
+            self.digests[rows],
+            self.made,
+        )
+
     def image(self, row: int) -> NDArray[np.uint8]:
         """The pixels of an image, (height, width, 3), as they lie in the file."""
         if not 0 <= row < len(self):
@@ -101,3 +116,21 @@ class PixelStore:
         height, width, offset = int(self.heights[row]), int(self.widths[row]), int(self._offset[row])
         flat: NDArray[np.uint8] = self._flat[self._segment[row]][offset : offset + height * width * 3]
         return flat.reshape(height, width, 3)
+
+
+def opened(home: Path, contents: Sequence[str], quarantine: tuple[Quarantined, ...] = ()) -> PixelStore:
+    """The pixels of contents that are stored in a folder, row by row; "" has none."""
+    places = segments.places(home)
+    files = {segment: number for number, segment in enumerate(segments.find(home))}
+    table = np.zeros((4, len(contents)), dtype=np.int64)  # segment, offset, height, width
+    for row, content in enumerate(contents):
+        if content:
+            place = places[content]
+            entry = place.segment.plan[place.slot]
+            sides = (int(entry["height"]), int(entry["width"]))
+            turned = place.mark == segments.TURNED
+            table[:, row] = files[place.segment], entry["offset"], *(sides[::-1] if turned else sides)
+    segment, offset, heights, widths = table
+    digests = np.array(contents, dtype=f"S{DIGEST}")
+    maps = [file.pixels() for file in files]
+    return PixelStore(maps, segment, offset, heights, widths, quarantine, digests, home.name)

@@ -90,9 +90,14 @@ def train(
 
 
 def schedule(config: Training, epoch: int) -> float:
-    """The learning rate of an epoch: a cosine from lr to final_lr · lr."""
-    end = config.lr * config.final_lr
-    return end + (config.lr - end) * (1 + math.cos(math.pi * epoch / max(config.epochs, 1))) / 2
+    """The learning rate of an epoch: after the warm-up a cosine from lr to final_lr · lr, or one step there."""
+    end, epochs = config.lr * config.final_lr, max(config.epochs, 1)
+    before = config.warmup * epochs
+    if epoch < before:
+        return end + (config.lr - end) * epoch / before
+    if config.schedule == "step":
+        return config.lr if epoch / epochs < config.drop_at else end  # 0.55 · 100 is more than 55
+    return end + (config.lr - end) * (1 + math.cos(math.pi * (epoch - before) / (epochs - before))) / 2
 
 
 class _Run:
@@ -133,11 +138,11 @@ class _Run:
         if found is not None and found.progress.epoch >= self.config.epochs:
             self._take(found, None)
         elif self.config.epochs:
-            initial = {name: value.detach().clone() for name, value in self._trained().items()}
+            initial = {name: value.detach().clone() for name, value in self._state().items()}
             try:
                 self._learn(found, budget, every)
             except BaseException:  # the same call again shall find the method as it was, and go on
-                for name, value in self._trained().items():
+                for name, value in self._state().items():
                     value.data.copy_(initial[name])
                 raise
         return self._finish()
@@ -244,9 +249,10 @@ class _Run:
             rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.fabric.device)
             exact = torch.float32 if self.fabric.device.type == "mps" else torch.float64  # which mps does not have
             sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=self.fabric.device)
+            progress = torch.tensor(p.epoch / config.epochs, device=self.fabric.device)
             started = perf_counter()
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
-                sums = sums + step(inputs, self.contents[rows], self.labels[rows])
+                sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
                 if self.is_first:
                     self.on_progress("Learning", p.epoch * self.steps + p.step, config.epochs * self.steps)
@@ -291,7 +297,7 @@ class _Run:
             measured = {"validation_accuracy": accuracy}
             if p.best is None or accuracy >= p.best:  # of equals the later one, which was trained longer
                 p.best, p.best_epoch = accuracy, p.epoch
-                self.best = {name: value.detach().clone() for name, value in self._trained().items()}
+                self.best = {name: value.detach().clone() for name, value in self._state().items()}
         lr, loss = schedule(config, p.epoch), sum(p.last.values())
         journal.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **p.last, images_per_second=speed, **measured)
         p.epoch, p.step, p.sums = p.epoch + 1, 0, {}
@@ -299,7 +305,7 @@ class _Run:
     def _finish(self) -> Trained:
         """Take the selected weights, in all processes, and save them."""
         p = self.progress = self.fabric.broadcast(self.progress)
-        for name, value in self._trained().items():
+        for name, value in self._state().items():
             if name in self.best:
                 value.data.copy_(self.best[name])
             if self.fabric.world_size > 1:
@@ -323,6 +329,11 @@ class _Run:
 
     def _trained(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.method.named_parameters() if value.requires_grad}
+
+    def _state(self) -> dict[str, Tensor]:
+        """What training changes: weights, and what a method keeps beside them."""
+        buffers = {name: value for name, value in self.method.named_buffers() if not name.startswith("backbone.")}
+        return {**self._trained(), **buffers}
 
     def _optimizer(self) -> torch.optim.Optimizer:
         lr, on_gpu = self.config.lr, self.fabric.device.type == "cuda"
@@ -352,12 +363,12 @@ class _Run:
         """Whether the method already is what a finished run made of it."""
         kind = "weight" if found.progress.best is None else "best"
         return found.progress.epoch >= self.config.epochs and all(
-            torch.equal(value.cpu(), found.tensors[f"{kind}.{name}"]) for name, value in self._trained().items()
+            torch.equal(value.cpu(), found.tensors[f"{kind}.{name}"]) for name, value in self._state().items()
         )
 
     def _take(self, found: Checkpoint, optimizer: torch.optim.Optimizer | None) -> None:
         self.progress, self.n_views = found.progress, found.progress.views
-        for name, value in self._trained().items():
+        for name, value in self._state().items():
             value.data.copy_(found.tensors[f"weight.{name}"])
             if optimizer is not None and f"momentum.{name}" in found.tensors:
                 buffer = found.tensors[f"momentum.{name}"].to(value.device)
@@ -371,9 +382,9 @@ class _Run:
         journal.sync()
         self.progress.log_size, self.progress.views = journal.size, self.n_views
         held = {f"best.{name}": value for name, value in self.best.items()}
-        for name, value in self._trained().items():
+        for name, value in self._state().items():
             held[f"weight.{name}"] = value
-            if (buffer := optimizer.state[value].get("momentum_buffer")) is not None:
+            if (buffer := optimizer.state.get(value, {}).get("momentum_buffer")) is not None:
                 held[f"momentum.{name}"] = buffer
         checkpoint.save(Checkpoint(self.key, self.progress, held), self.folder)
         if stopped():

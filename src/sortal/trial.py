@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal import near, pipeline, tokens, workers
+from sortal import near, sorting, tokens, workers
 from sortal.check import check
-from sortal.config import AUTO, Training
+from sortal.config import AUTO, Recipe, Training
 from sortal.estimate import estimate_k
 from sortal.features import extract
 from sortal.images import ImageSet
 from sortal.inputs import choose_device
 from sortal.job import Job
 from sortal.kmeans import SemiSupervisedKMeans
-from sortal.methods import Contrastive
+from sortal.methods.method import Method
 from sortal.network import Backbone
 from sortal.packing import Settings, pack, pack_readable
 from sortal.report import layout, page, thumbnails
@@ -105,16 +105,25 @@ class Trial:
 
 
 def try_out(
-    job: Job, method: Contrastive, training: Training, known: int, k: int, folder: Path, tell: workers.Progress
+    job: Job,
+    recipe: Recipe,
+    backbone: Backbone,
+    method: Method | None,
+    known: int,
+    k: int,
+    folder: Path,
+    tell: workers.Progress,
 ) -> Trial:
+    """Without a method nothing is learned."""
+    width = backbone.spec.width
     tell("Trying how fast images are read", 0, 4)
-    images, store, read = _reading(job, method.backbone, folder)
+    images, store, read = _reading(job, backbone, folder)
     tell("Trying how fast features are learned", 1, 4)
-    learned = _learning(job, method, training, images, folder)
+    learned = _learning(job, backbone, method, recipe.training, images, folder)
     tell("Trying how fast images are clustered", 2, 4)
-    clustered = _clustering(job, method.backbone.spec.width, known, k)
+    clustered = _clustering(job, recipe, width, known, k)
     tell("Trying how fast the report is drawn", 3, 4)
-    drawn = _drawing(store, len(job.images), method.backbone.spec.width, k)
+    drawn = _drawing(store, len(job.images), width, k)
     tell("Trying how fast the report is drawn", 4, 4)
     return Trial(**read, **learned, **clustered, **drawn)
 
@@ -170,9 +179,11 @@ def _timed(work: Callable[[], object]) -> float:
     return perf_counter() - began
 
 
-def _learning(job: Job, method: Contrastive, training: Training, images: ImageSet, folder: Path) -> dict[str, Any]:
+def _learning(
+    job: Job, backbone: Backbone, method: Method | None, training: Training, images: ImageSet, folder: Path
+) -> dict[str, Any]:
     """Features of the sample, and a few steps of learning."""
-    backbone, base = method.backbone, _peak()
+    base = _peak()
     store, first = (
         _packed(job, some, backbone, folder) for some in (images, images.select(np.arange(len(images)) < 2))
     )
@@ -181,7 +192,7 @@ def _learning(job: Job, method: Contrastive, training: Training, images: ImageSe
     longer = 1.0 if job.on_gpu else SUSTAINED
     features = Pace(fixed=started, each=longer * _timed(lambda: extract(backbone, store, **options)) / len(images))
     peak, in_trunk, learned = _peak(), len(images), Learning()
-    if training.epochs:
+    if method is not None:
         watch = _Watch(choose_device(job.device, None))
         _steps(job, method, images, store, training, watch)
         watch.mark()
@@ -195,9 +206,7 @@ def _learning(job: Job, method: Contrastive, training: Training, images: ImageSe
     return {"features": features, "learning": learned, "base": base, "working": round(working)}
 
 
-def _steps(
-    job: Job, method: Contrastive, images: ImageSet, store: PixelStore, training: Training, watch: _Watch
-) -> None:
+def _steps(job: Job, method: Method, images: ImageSet, store: PixelStore, training: Training, watch: _Watch) -> None:
     """A few steps as a run does them, on two views of an image that are kept."""
     per_epoch = max(len(images) // training.batch_size, 1)
     few = replace(
@@ -210,7 +219,7 @@ def _steps(
     train(method, images, store, few, device=job.device, budget=anywhere, on_progress=watch, on_note=watch.mark)
 
 
-def _clustering(job: Job, width: int, known: int, k: int) -> dict[str, Any]:
+def _clustering(job: Job, recipe: Recipe, width: int, known: int, k: int) -> dict[str, Any]:
     """Seconds to estimate k and to cluster all images, by clusters that overlap, of which some rows are labelled."""
     settings, n = job.settings, len(job.images)
     rows = min(n, max(ROWS_ON_GPU if job.on_gpu else ROWS, 4 * k))
@@ -222,8 +231,10 @@ def _clustering(job: Job, width: int, known: int, k: int) -> dict[str, Any]:
     options: Any = {"random_state": 0, "device": job.device}
     if settings.k == AUTO:
         most = min(settings.k_max, known + int((y < 0).sum()))
-        way: Any = {"method": pipeline.estimator(settings), "n_init": RESTARTS_OF_K // share}
+        way: Any = {"method": sorting.estimator(recipe), "n_init": RESTARTS_OF_K // share}
         of_k = scale * share * _timed(lambda: estimate_k(x, y, k_max=most, **way, **options))
+    if recipe.clustering == "head":
+        return {"k": of_k, "clusters": 0.0}
     model = SemiSupervisedKMeans(k, n_init=-(-settings.n_init // share), **options)
     clusters = scale * _timed(lambda: model.fit(x, y)) * settings.n_init / model.n_init
     return {"k": of_k, "clusters": clusters}

@@ -56,10 +56,6 @@ def finish(folder: Path) -> None:
     shutil.rmtree(start)
 
 
-def _is_plain(name: object) -> bool:
-    return isinstance(name, str) and name == os.path.basename(name) and name not in ("", ".", "..")
-
-
 def is_pending(folder: Path) -> bool:
     """Whether there are files that are whole, and not all in their places yet."""
     return (folder / NEXT / COMMIT).is_file()

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from sortal.datasets import cifar, cub, fgvc_aircraft, herbarium19, imagenet100, split, stanford_cars
+from sortal.datasets import cifar, class_folders, cub, fgvc_aircraft, herbarium19, imagenet100, split, stanford_cars
 from sortal.datasets.official import Official
 from sortal.errors import InputError, listing
 from sortal.images import ImageSet, image_set
@@ -22,6 +22,17 @@ READERS: dict[str, Callable[[Path], Official]] = {
     "herbarium19": herbarium19.read,
 }
 NAMES = tuple(READERS)
+FOLDER = "folder"  # the name of a benchmark made of a user's own folder
+
+
+def label(name: str, root: str | os.PathLike[str]) -> str:
+    """What a data set is called; a user's own folder what the folder is, but never like a benchmark."""
+    if name != FOLDER:
+        return name
+    own = Path(root).resolve().name
+    if not own:
+        raise InputError(f"root must be a folder that has a name, got {os.fspath(root)!r}.")
+    return f"{own}-{FOLDER}" if own in NAMES else own
 
 
 def load(
@@ -38,15 +49,22 @@ def load(
     keep a label (`ImageSet.hide_labels`), and after them, for validation, the test images of old classes. Part "test"
     is the whole test split without labels, for which neither `fraction` nor `seed` matters. In both, truth numbers the
     old classes first, then the new, each in the data set's own order.
+
+    "folder" is a labelled collection of the user's: folders of classes in `root`, of which the first half are old, or
+    such folders in train and in test. Without these, every fifth image of a class is for the test.
     """
-    if name not in READERS:
-        raise InputError(f"The data set must be one of {', '.join(NAMES)}, got {name!r}.")
+    if name not in (*READERS, FOLDER):
+        raise InputError(f"The data set must be one of {', '.join((*NAMES, FOLDER))}, got {name!r}.")
     if part not in ("train", "test"):
         raise InputError(f"part must be 'train' or 'test', got {part!r}.")
     folder = Path(root)
-    official, choice = READERS[name](folder), split.read(name)
-    _check(name, official, choice.n_classes)
-    old = [official.classes[i] for i in choice.old]
+    if name == FOLDER:
+        official = class_folders.read(folder)
+        old = list(official.classes[: len(official.classes) // 2])
+    else:
+        official, choice = READERS[name](folder), split.read(name)
+        _check(name, official, choice.n_classes)
+        old = [official.classes[i] for i in choice.old]
     order = [*old, *(each for each in official.classes if each not in set(old))]
     if part == "test":
         return _test(official, folder, order)

@@ -30,4 +30,18 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Named numbers, already weighted; the loop sums and logs them."""
+        """Named numbers, already weighted; the loop sums and logs them.
+
+        A function of the batch, the weights and the buffers, which it does not change: where memory runs out it is
+        called again. On a GPU it is recorded once and replayed, so what it does must not depend on values.
+        """
+
+    def settle(self, batch: Batch) -> None:
+        """What remains to be done when weights have been updated by a batch: buffers change here alone."""
+
+    def classifier(self) -> Tensor | None:
+        """(k, d + 1) weights and biases of what tells categories by features of length 1; None without such a head.
+
+        The first outputs are the known classes in order. Their softmax are the probabilities it was trained to give.
+        """
+        return None

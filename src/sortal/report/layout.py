@@ -1,7 +1,11 @@
 """The map of the images: which of them are on it, and where."""
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
+
+from sortal import kept
 
 POINTS = 5000  # at most; of more images some are drawn
 SPAN = 9999  # coordinates are whole numbers from 0 to this
@@ -34,6 +38,18 @@ def place(features: NDArray[np.float32], *, seed: int) -> NDArray[np.int64]:
     if x.shape[1] < 2 or len(np.unique(x, axis=0)) < FEWEST:
         return _scaled(_two_columns(x))
     return _scaled(_tsne(x, seed))
+
+
+def placed(features: NDArray[np.float32], *, seed: int, folder: Path | None) -> NDArray[np.int64]:
+    """`place`, kept in a folder under all it depends on."""
+    path = None if folder is None else folder / f"{kept.key('map', kept.hashed(features), seed)}.json"
+    found = None if path is None else kept.load(path)
+    if found is not None:
+        return np.array(found, dtype=np.int64).reshape(len(features), 2)
+    places = place(features, seed=seed)
+    if path is not None:
+        kept.save(path, places.tolist())
+    return places
 
 
 def _principal(x: Matrix) -> Matrix:

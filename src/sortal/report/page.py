@@ -13,7 +13,6 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import kept
 from sortal.report import charts, layout, records, thumbnails, words
 from sortal.report.confusion import confusion
 from sortal.report.thumbnails import Sheets, Store
@@ -74,7 +73,7 @@ def make(
     on_progress(MAP, 0, len(points))
     order = np.argsort(points)  # that of the images, which another k does not change
     places = np.empty((len(points), 2), dtype=np.int64)
-    places[order] = _map(run.features[points[order]], seed, folder)
+    places[order] = layout.placed(run.features[points[order]], seed=seed, folder=folder)
     on_progress(MAP, len(points), len(points))
     shares = [share for share in SHARES if len(run.categories) <= share.most]
     for share in shares:
@@ -84,17 +83,6 @@ def make(
         if sheets is not None:
             return page.filled(sheets)
     return page.filled([])
-
-
-def _map(x: NDArray[np.float32], seed: int, folder: Path | None) -> NDArray[np.int64]:
-    path = None if folder is None else folder / f"{kept.key('map', kept.hashed(x), seed)}.json"
-    found = None if path is None else kept.load(path)
-    if found is not None:
-        return np.array(found, dtype=np.int64).reshape(len(x), 2)
-    places = layout.place(x, seed=seed)
-    if path is not None:
-        kept.save(path, places.tolist())
-    return places
 
 
 def _shown(run: Run, share: Share, points: NDArray[np.int64], places: NDArray[np.int64]) -> Shown:

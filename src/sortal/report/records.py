@@ -195,7 +195,7 @@ def doubt(run: Run) -> list[str]:
     if (threshold := about.get("unsure_below")) is not None:
         said.append(
             f"An image without a label whose confidence is below {100 * threshold:g}% is called unsure: "
-            f"{plural(unsure, 'image')}. It still counts to the category that is nearest."
+            f"{plural(unsure, 'image')}. It still counts to the category that is most likely."
         )
     return said
 

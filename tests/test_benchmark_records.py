@@ -1,0 +1,214 @@
+"""Records: what is saved comes back, and what is not whole is refused with a word about what and where."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sortal.benchmark.presets import PRESETS
+from sortal.benchmark.records import FORMAT, NAME, Record, find, load, save
+from sortal.errors import InputError
+
+WEIGHTS = "model.safetensors (sha256 " + "0123456789abcdef" * 4 + ")"
+
+
+def scores(all_: float | None, old: float | None, new: float | None, **others: Any) -> dict[str, Any]:
+    """In %, as tables have it; of all else something that is always the same."""
+    three = {"all": _part(all_), "old": _part(old), "new": _part(new)}
+    return {"images": 100, "accuracy": three, "legacy": three, "nmi": 0.5, "ari": 0.25, "known_accuracy": 0.75} | others
+
+
+def _part(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def example(of: str = "table3/cub/gcd", seed: int = 0, **changes: Any) -> Record:
+    """A run of a preset, as it would be recorded."""
+    preset = PRESETS[of]
+    settings = preset.settings()
+    whole: dict[str, Any] = {
+        "key": "0" * 16,
+        "name": of,
+        "version": preset.version,
+        "dataset": preset.dataset,
+        "method": preset.recipe.method,
+        "clustering": preset.recipe.clustering,
+        "backbone": preset.backbone,
+        "weights": WEIGHTS,
+        "seed": seed,
+        "k": {"asked": preset.k, "k": 200, "true": 200, "error": 0.0, "interval": None, "curve": []},
+        "transductive": scores(50, 60, 40),
+        "inductive": None,
+        "recipe": {**settings, "training": {**settings["training"], "seed": seed}},
+        "training": {"epoch": 199},
+        "timings": {"learn": 90.0, "clusters": 30.0},
+        "machine": "Linux x86_64, 2 cores",
+        "versions": {"sortal": "0.1", "torch": "2.6"},
+        "command": f"sortal benchmark --preset {of} --seeds {seed}",
+        "finished": "2026-01-01T10:00:00+00:00",
+    }
+    return Record(**{**whole, **changes})
+
+
+def broken(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    """The content of a file with one thing changed, or gone."""
+    content = example(inductive=scores(1, 2, 3)).to_json()
+    at = content
+    for name in path[:-1]:
+        at = at[name]
+    if value is ...:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return content
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    record = example(inductive=scores(None, 2, 3), version=None, k={**example().k, "asked": 40, "interval": [1, 2]})
+    path = save(record, tmp_path / "new" / "run")
+    assert path == tmp_path / "new" / "run" / "benchmark.json"
+    assert load(path) == load(path.parent) == record
+    assert json.loads(path.read_text())["format"] == "sortal benchmark 1"
+    assert os.listdir(path.parent) == [NAME]
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 2**32 - 1))
+def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, name: str, weights: str, seed: int) -> None:
+    record = example(seed=seed, weights=weights, machine=name, command="\udc80")
+    folder = tmp_path_factory.mktemp("run")
+    save(record, folder)
+    assert load(folder) == record
+
+
+def test_what_is_no_number_is_nothing(tmp_path: Path) -> None:
+    save(example(training={"loss": float("nan"), "each": (1.0, float("inf"))}), tmp_path)
+    assert load(tmp_path).training == {"loss": None, "each": [1.0, None]}
+
+
+def test_minutes_and_moment() -> None:
+    assert example().minutes == 2
+    assert example(timings={}).minutes == 0
+    earlier, later = example(finished="2026-01-01T12:00:00+03:00"), example(finished="2026-01-01T09:30:00")
+    assert earlier.moment < later.moment  # 9:00 and 9:30 in UTC
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        (("name",), 3, "name of a benchmark run must be text, got 3"),
+        (("weights",), None, "weights of a benchmark run must be text, got None"),
+        (("version",), "1", "version of a benchmark run must be a whole number or nothing, got '1'"),
+        (("seed",), True, "seed of a benchmark run must be a whole number, got True"),
+        (("seed",), 10**400, "seed of a benchmark run must be a whole number"),
+        (("k",), [], "k of a benchmark run must be a table, got []"),
+        (("k", "asked"), "many", "k.asked of a benchmark run must be 'true', 'auto' or a whole number, got 'many'"),
+        (("k", "true"), ..., "k.true of a benchmark run must be a whole number, got None"),
+        (("k", "error"), None, "k.error of a benchmark run must be a number, got None"),
+        (("transductive",), None, "transductive of a benchmark run must be a table, got None"),
+        (("transductive", "images"), 1.5, "transductive.images of a benchmark run must be a whole number, got 1.5"),
+        (("transductive", "accuracy", "new"), ..., "transductive.accuracy of a benchmark run must be a table of all"),
+        (("transductive", "legacy", "all"), "1", "transductive.legacy of a benchmark run must be a table of all"),
+        (("transductive", "nmi"), ..., "transductive.nmi of a benchmark run must be a number or nothing"),
+        (("inductive",), 3, "inductive of a benchmark run must be a table, got 3"),
+        (("inductive", "ari"), 10**400, "inductive.ari of a benchmark run must be a number or nothing"),
+        (("timings", "learn"), "long", "timings.learn of a benchmark run must be a number of seconds, got 'long'"),
+        (("finished",), "yesterday", "finished of a benchmark run must be a time in ISO 8601, got 'yesterday'"),
+        (("seed",), ..., "what must be there is not, or what must not be there is: 'seed'"),
+        (("colour",), "red", "what must be there is not, or what must not be there is: 'colour'"),
+    ],
+)
+def test_what_is_damaged_is_told(tmp_path: Path, path: tuple[str, ...], value: Any, told: str) -> None:
+    file = tmp_path / NAME
+    file.write_text(json.dumps(broken(path, value)))
+    with pytest.raises(InputError) as caught:
+        load(tmp_path)
+    assert str(caught.value).startswith(f"The benchmark run {str(file)!r} is damaged: {told}")
+    assert str(caught.value).endswith(". Run it again.")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is damaged: Expecting value"),
+        ('{"format": "sortal', "is damaged: Unterminated string"),
+        ('{"format": NaN}', "is damaged: NaN is no number"),
+        ("[" * 100_000, "is damaged: "),
+        ("[]", "which is something else."),
+        ('{"name": "a"}', "which is something else."),
+        (
+            '{"format": "sortal benchmark 2"}',
+            "must have the format 'sortal benchmark 1', got 'sortal benchmark 2'. Use the version of Sortal that",
+        ),
+    ],
+)
+def test_what_is_no_record_is_told(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(InputError) as caught:
+        load(tmp_path / NAME)
+    assert told in str(caught.value)
+    assert str(tmp_path / NAME) in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="is damaged"):
+        load(tmp_path)
+
+
+def test_what_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"which holds no benchmark\.json"):
+        load(tmp_path)
+    with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
+        find([tmp_path / "nowhere"])
+    with pytest.raises(InputError, match=r"there is none in '.*' or below\. Run sortal benchmark first"):
+        find([tmp_path])
+    with pytest.raises(InputError, match=r"got none\. Name at least one"):
+        find([])
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be written: .*\. Choose another folder, or make room"):
+        save(example(), tmp_path / "file")
+
+
+def test_runs_are_found_wherever_they_lie_each_once(tmp_path: Path) -> None:
+    places = [tmp_path / "a" / "b" / "1", tmp_path / "a" / "2", tmp_path / "c"]
+    for seed, place in enumerate(places):
+        save(example(seed=seed), place)
+    save(example(seed=9), places[2] / "cache")  # what lies in a run folder is its own
+    (tmp_path / "a" / "other.json").write_text("{}")
+    copy = (tmp_path / "elsewhere.json", tmp_path / "link")
+    copy[0].write_bytes((places[0] / NAME).read_bytes())
+    copy[1].symlink_to(places[1])
+
+    def seeds(*paths: Path) -> list[int]:
+        return [record.seed for record in find(paths)]
+
+    assert sorted(seeds(tmp_path)) == [0, 1, 2]
+    assert seeds(tmp_path / "a") == [1, 0]  # by name
+    assert seeds(places[2]) == seeds(places[2] / NAME) == [2]
+    assert seeds(copy[0]) == [0]
+    assert seeds(places[1], copy[1], places[1] / NAME, tmp_path / "a" / "b" / ".." / "2") == [1]
+    assert seeds(places[0], copy[0]) == [0, 0]  # two files, if of one content
+
+
+def test_one_damaged_run_is_named_among_many(tmp_path: Path) -> None:
+    save(example(), tmp_path / "1")
+    save(example(), tmp_path / "2")
+    (tmp_path / "2" / NAME).write_text("{")
+    with pytest.raises(InputError, match=r"'.*2.benchmark\.json' is damaged"):
+        find([tmp_path])
+
+
+def test_records_are_checked_when_they_are_made() -> None:
+    assert example().to_json()["format"] == FORMAT
+    with pytest.raises(InputError, match="seed of a benchmark run must be a whole number, got -1"):
+        replace(example(), seed=-1)

@@ -1,0 +1,497 @@
+"""Tables: means computed by hand, nothing mixed that differs, nothing made up where something is missing."""
+
+import csv as csvlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_benchmark_records import WEIGHTS, example, scores
+
+from sortal import cells
+from sortal.benchmark.means import Figure, figure
+from sortal.benchmark.presets import PRESETS
+from sortal.benchmark.records import Record
+from sortal.benchmark.tables import FILE, MARKER, Table, csv, document, markdown, tables, write
+from sortal.errors import InputError
+
+untimed = hypothesis.settings(deadline=None)
+# All 50, 52, 57: mean 53, deviations −3, −1, 4, so that the sd is √(26 / 2) = 3.606; Old 60 always;
+# New 40, 44, 45: mean 43, √(14 / 2) = 2.646.
+THREE = ((50, 60, 40), (52, 60, 44), (57, 60, 45))
+
+
+def runs(of: str = "table3/cub/gcd", **changes: Any) -> list[Record]:
+    return [example(of, seed, **{"transductive": scores(*three), **changes}) for seed, three in enumerate(THREE)]
+
+
+def own(row: str, seed: int = 0, **changes: Any) -> Record:
+    """A run of what is no preset."""
+    given = {"name": f"flowers55/{row}", "version": None, "dataset": "flowers55", "backbone": "vit_small.dino"}
+    return example("table3/cub/gcd", seed, **{**given, **changes})
+
+
+def k(found: int, true: int, asked: str | int = "auto") -> dict[str, Any]:
+    return {"asked": asked, "k": found, "true": true, "error": abs(found - true) / true, "interval": None, "curve": []}
+
+
+def changed(record: Record, **training: Any) -> dict[str, Any]:
+    return {**record.recipe, "training": {**record.recipe["training"], **training}}
+
+
+def row_of(table: Table, label: str) -> dict[str, Any]:
+    (row,) = [row for row in table.rows if row[0] == label]
+    return dict(zip(table.header, row, strict=True))
+
+
+def shown(table: Table, label: str) -> list[str]:
+    """The cells of a row that have something of ours, as text."""
+    return [str(cell) for cell in row_of(table, label).values() if cell is not None and not str(cell).startswith("–")]
+
+
+def said(table: Table) -> list[str]:
+    """Notes about rows: those that not every table has."""
+    general = ("Accuracy on", "Of the epochs", "SimGCD came", "Mean ±", "In %", "Recipes of")
+    return [note for note in table.notes if not note.startswith(general)]
+
+
+# Figures
+
+
+def test_mean_and_spread_are_those_computed_by_hand() -> None:
+    found = figure([50.0, 52.0, 57.0], 51.3)
+    assert (found.mean, found.n, found.runs, found.published) == (53, 3, 3, 51.3)
+    assert found.sd == pytest.approx(13**0.5)
+    assert str(found) == "53.0 ± 3.6 (51.3)"
+
+
+@pytest.mark.parametrize(
+    ("values", "published", "options", "text"),
+    [
+        ([50.0], None, {}, "50.0"),  # one seed has no spread
+        ([50.0], 51.3, {}, "50.0 (51.3)"),
+        ([50.0, 50.0], None, {}, "50.0 ± 0.0"),
+        ([None, 50.0, None], None, {}, "50.0"),
+        ([], 95.0, {}, "– (95.0)"),
+        ([None], None, {}, "–"),
+        ([0.0], None, {}, "0.0"),  # a zero that was measured
+        ([9, 10, 9], 9, {}, "9.3 ± 0.6 (9)"),
+        ([55, 55], None, {"digits": 0, "spread": False}, "55"),
+        ([-0.5, 0.5], None, {}, "0.0 ± 0.7"),
+    ],
+)
+def test_figures_as_text(values: list[float | None], published: float | None, options: Any, text: str) -> None:
+    assert str(figure(values, published, **options)) == text
+
+
+# The paper's tables
+
+
+def test_ours_stands_beside_what_was_published() -> None:
+    (table,) = tables([*runs(), *runs("table3/herbarium19/kmeans")[:1]])
+    assert (table.name, table.title) == ("table3", "Table 3: fine-grained images")
+    assert table.header[:5] == ("Method", *(f"CUB-200-2011 {what}" for what in ("All", "Old", "New", "seeds")))
+    assert [row[0] for row in table.rows] == ["k-means", "RankStats+", "UNO+", "GCD", "SimGCD"]
+    assert shown(table, "GCD") == ["GCD", "53.0 ± 3.6 (51.3)", "60.0 ± 0.0 (56.6)", "43.0 ± 2.6 (48.7)", "3"]
+    assert shown(table, "k-means") == ["k-means", "50.0 (12.9)", "60.0 (12.9)", "40.0 (12.8)", "1"]
+    assert str(row_of(table, "UNO+")["Stanford Cars All"]) == "– (35.5)"
+    assert row_of(table, "UNO+")["Stanford Cars seeds"] is None
+    assert said(table) == []
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_has_its_place_beside_its_figure(name: str) -> None:
+    preset = PRESETS[name]
+    (table,) = tables([example(name, transductive=scores(12.3, 45.6, 78.9), k=k(7, 7, preset.k))])
+    assert table.name == name.partition("/")[0]
+    filled = [row for row in table.rows if isinstance(row[-1], int) or any(getattr(each, "n", 0) for each in row)]
+    assert len(filled) == 1
+    figures = [cell for cell in filled[0] if isinstance(cell, Figure) and cell.n]
+    expected = [7, 0] if preset.k == "auto" else [12.3, 45.6, 78.9]
+    assert [each.mean for each in figures] == pytest.approx(expected)
+    assert all(each.published is not None for each in figures)
+
+
+def test_the_ablation_says_what_each_row_has() -> None:
+    (table,) = tables([example("table5/cifar100/4")])
+    assert [row[:5] for row in table.rows] == [
+        ("Row 1", "ResNet-50", "no", "no", "k-means"),
+        ("Row 2", "ViT-B/16", "no", "no", "k-means"),
+        ("Row 3", "ViT-B/16", "yes", "no", "k-means"),
+        ("Row 4", "ViT-B/16", "no", "yes", "k-means"),
+        ("Row 5", "ViT-B/16", "yes", "yes", "k-means"),
+        ("Row 6", "ViT-B/16", "yes", "yes", "semi-supervised k-means"),
+    ]
+    assert str(row_of(table, "Row 4")["CIFAR-100 New"]) == "40.0 (35.0)"
+    assert str(row_of(table, "Row 6")["Herbarium-19 New"]) == "– (27.0)"
+
+
+GOLDEN = """\
+## Table 4: how many classes
+
+| Data set | k | k of each seed | Classes | Error | Seeds |
+| --- | ---: | --- | ---: | ---: | ---: |
+| CIFAR-10 | 9 ± 0 (9) | 9, 9 | 10 | 10.0 ± 0.0 (10.0) | 2 |
+| CIFAR-100 | – (100) | – | 100 | – (0.0) | – |
+| ImageNet-100 | – (109) | – | 100 | – (9.0) | – |
+| CUB-200-2011 | 210.0 ± 17.3 (231) | 190, 220, 220 | 200 | 8.3 ± 2.9 (15.5) | 3 |
+| Stanford Cars | 190 (230) | 190 | 196 | 3.1 (17.3) | 1 |
+| Herbarium-19 | – (520) | – | 683 | – (23.9) | – |
+
+- Mean ± standard deviation (of the sample) over seeds; in brackets what was published. The error is in %.
+- Recipes of version 1; vit_base_patch16_224.dino with model.safetensors (sha256 0123456789ab).
+"""
+GOLDEN_CSV = """\
+"Data set","k mean","k sd","k n","k published","k of each seed","Classes",\
+"Error mean","Error sd","Error n","Error published","Seeds"
+"CIFAR-10",9.0,0.0,2,9,"9, 9",10,10.0,0.0,2,10.0,2
+"CIFAR-100","","","",100,"",100,"","","",0.0,""
+"ImageNet-100","","","",109,"",100,"","","",9.0,""
+"CUB-200-2011",210.0,17.320508,3,231,"190, 220, 220",200,8.333333,2.886751,3,15.5,3
+"Stanford Cars",190.0,"",1,230,"190",196,3.061224,"",1,17.346939,1
+"Herbarium-19","","","",520,"",683,"","","",23.8653,""
+"""
+
+
+def test_the_table_of_k_in_full() -> None:
+    found = {("cifar10", 10): (9, 9), ("cub", 200): (190, 220, 220), ("stanford_cars", 196): (190,)}
+    records = [
+        example(f"table4/{dataset}", seed, k=k(each, true))
+        for (dataset, true), of in found.items()
+        for seed, each in enumerate(of)
+    ]
+    (table,) = tables(records)
+    assert markdown(table) == GOLDEN
+    assert csv(table).decode() == GOLDEN_CSV
+
+
+def test_tables_without_anything_of_ours_are_left_out() -> None:
+    assert tables([]) == ()
+    names = ("table2/cifar10/uno", "table6/fgvc_aircraft/gcd", "table4/cub", "table5/cifar100/2")
+    made = tables([example(name, k=k(1, 1, PRESETS[name].k)) for name in names])
+    assert [table.name for table in made] == ["table2", "table4", "table5", "table6"]
+
+
+# Nothing is mixed
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version": 2}, "GCD (1), GCD (2) differ in version (1, 2)."),
+        (
+            {"weights": "other.pth"},
+            "GCD (1), GCD (2) differ in weights (model.safetensors (sha256 0123456789ab), other.pth).",
+        ),
+        (
+            {"version": 2, "recipe": changed(example(), epochs=100)},
+            "GCD (1), GCD (2) differ in version (1, 2).",
+        ),
+        (
+            {"transductive": scores(10, 20, 30, images=99)},
+            "GCD (1), GCD (2) on CUB-200-2011 differ in images (100, 99).",
+        ),
+        ({"k": k(200, 199, "true")}, "GCD (1), GCD (2) on CUB-200-2011 differ in classes (199, 200)."),
+        ({"recipe": {**example().recipe, "added": 1}}, "GCD (1), GCD (2) on CUB-200-2011 differ in added (1, –)."),
+    ],
+)
+def test_runs_that_differ_are_rows_of_their_own(changes: dict[str, Any], told: str) -> None:
+    other = example("table3/cub/gcd", 3, **{"transductive": scores(10, 20, 30), **changes})
+    (table,) = tables([*runs(), other])
+    both = [shown(table, label)[1] for label in ("GCD (1)", "GCD (2)")]
+    assert sorted(both) == ["10.0 (51.3)", "53.0 ± 3.6 (51.3)"]
+    assert told in said(table)
+
+
+def test_what_is_no_more_the_preset_is_not_in_the_papers_table() -> None:
+    base = example()
+    others = [
+        example(version=None),
+        example(weights="random weights"),
+        example(backbone="vit_small_patch16_224.dino"),
+        example(dataset="stanford_cars"),
+        example(k=k(200, 200, 200)),
+        example(k=k(199, 200, "auto")),
+        example(recipe=changed(base, epochs=10)),
+        example(recipe={**base.recipe, "n_init": 1}),
+        example(recipe={**base.recipe, "losses": {**base.recipe["losses"], "output": "bottleneck"}}),
+    ]
+    for other in others:
+        (table,) = tables([other])
+        assert table.name == f"{other.dataset}-{other.backbone}-k-{other.k['asked']}"
+        assert [row[0] for row in table.rows] == ["table3/cub/gcd"]  # as its name says what it was made from
+
+
+def test_rows_hold_together_over_data_sets() -> None:
+    """The second row of each data set is of the same weights, also where a data set has no first."""
+    records = [
+        *runs("table3/cub/gcd"),
+        example("table3/cub/gcd", 7, weights="other.pth", transductive=scores(1, 1, 1)),
+        *runs("table3/herbarium19/gcd", weights="other.pth"),
+    ]
+    (table,) = tables(records)
+    first, second = row_of(table, "GCD (1)"), row_of(table, "GCD (2)")
+    assert [first[f"{name} seeds"] for name in ("CUB-200-2011", "Herbarium-19")] == [3, None]
+    assert [second[f"{name} seeds"] for name in ("CUB-200-2011", "Herbarium-19")] == [1, 3]
+    assert len(said(table)) == 1
+
+
+def test_the_same_seed_twice_counts_once_and_the_newest() -> None:
+    again = [
+        example(seed=1, transductive=scores(99, 99, 99), finished="2025-12-31T23:00:00+00:00"),
+        example(seed=2, transductive=scores(60, 60, 48), finished="2026-01-01T10:30:00+00:00"),
+        example(seed=2, transductive=scores(98, 98, 98), finished="2026-01-01T11:15:00+02:00"),  # 9:15 in UTC
+    ]
+    (table,) = tables([*runs(), *again])
+    assert shown(table, "GCD")[1:] == ["54.0 ± 5.3 (51.3)", "60.0 ± 0.0 (56.6)", "44.0 ± 4.0 (48.7)", "3"]
+    assert said(table) == [
+        "GCD on CUB-200-2011: seed 1 was run 2 times; the newest counts.",
+        "GCD on CUB-200-2011: seed 2 was run 3 times; the newest counts.",
+    ]
+
+
+def test_other_machines_and_versions_are_told_but_go_into_one_mean() -> None:
+    other: dict[str, Any] = {"machine": "Linux, one GPU", "versions": {"sortal": "0.1", "torch": "2.7"}}
+    (table,) = tables([*runs()[:2], example(seed=2, **other), example("table3/stanford_cars/gcd", **other)])
+    assert row_of(table, "GCD")["CUB-200-2011 seeds"] == 3
+    assert said(table) == [
+        "GCD on CUB-200-2011: runs differ in machine (Linux x86_64, 2 cores, Linux, one GPU); torch (2.6, 2.7)."
+    ]
+
+
+def test_the_papers_tables_say_what_they_were_made_with() -> None:
+    (table,) = tables([example("table5/cifar100/1", weights="dino.pth"), example("table5/cifar100/2", version=3)])
+    assert (
+        "Recipes of version 1, 3; resnet50 with dino.pth; "
+        "vit_base_patch16_224.dino with model.safetensors (sha256 0123456789ab)."
+    ) in table.notes
+
+
+# All others
+
+
+GOLDEN_OTHERS = """\
+## flowers55: vit_small.dino, model.safetensors (sha256 0123456789ab), true k
+
+| Method | All | Old | New | Legacy All | Old by name | NMI | ARI | k | Inductive All | Inductive Old | Inductive New \
+| Seeds | Minutes |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| k-means | 20.0 | – | 20.0 | 20.0 | – | 50.0 | -1.5 | 55 | – | – | – | 1 | 0.5 |
+| GCD | 53.0 ± 3.6 | 60.0 ± 0.0 | 43.0 ± 2.6 | 53.0 ± 3.6 | 75.0 ± 0.0 | 50.0 ± 0.0 | 25.0 ± 0.0 | 55 \
+| 71.0 ± 1.4 | 80.0 ± 0.0 | 60.0 ± 0.0 | 3 | 2.0 ± 1.0 |
+| table5-3 | 50.0 | 60.0 | 40.0 | 50.0 | 75.0 | 50.0 | 25.0 | 55 | – | – | – | 1 | 2.0 |
+
+- In %, but for k, seeds and minutes: mean ± standard deviation (of the sample) over seeds. Legacy matches old and new \
+classes apart; Old by name goes by the names of categories, without a match; inductive is on the test split, \
+whose images of old classes chose the epoch where one was chosen. Minutes leave out what was there from other runs.
+- GCD: only 2 of 3 seeds have Inductive All, Inductive Old, Inductive New.
+"""
+
+
+def test_a_table_of_ones_own_in_full() -> None:
+    given: dict[str, Any] = {"k": k(55, 55, "true")}
+    tested = (None, scores(70, 80, 60), scores(72, 80, 60))
+    records = [
+        own("table5-3", **given),
+        *(
+            own(
+                "gcd",
+                seed,
+                transductive=scores(*three),
+                inductive=tested[seed],
+                timings={"learn": 60.0 * (seed + 1)},
+                **given,
+            )
+            for seed, three in enumerate(THREE)
+        ),
+        own(
+            "kmeans",
+            transductive=scores(20, None, 20, ari=-0.015, known_accuracy=None),
+            timings={"k": 30},
+            **given,
+        ),
+    ]
+    (table,) = tables(records)
+    assert markdown(table) == GOLDEN_OTHERS
+    read = [*csvlib.DictReader(io.StringIO(csv(table).decode()))]
+    assert [row["Method"] for row in read] == ["k-means", "GCD", "table5-3"]
+    assert (read[1]["All mean"], read[1]["All sd"], read[1]["All n"]) == ("53.0", "3.605551", "3")
+    assert (read[0]["Old mean"], read[0]["Old n"], read[0]["ARI mean"]) == ("", "", "-1.5")
+    assert not [name for name in read[0] if "published" in name]
+
+
+def test_one_table_for_each_data_set_backbone_weights_and_k() -> None:
+    records = [
+        own("gcd"),
+        own("gcd", k=k(50, 55)),
+        own("gcd", k=k(50, 55, 50)),
+        own("gcd", weights="other"),
+        own("gcd", backbone="resnet50"),
+        own("gcd", dataset="cars"),
+        own("uno"),
+    ]
+    made = tables(records)
+    assert [table.name for table in made] == [
+        "cars-vit_small.dino-k-true",
+        "flowers55-resnet50-k-true",
+        "flowers55-vit_small.dino-k-50",
+        "flowers55-vit_small.dino-k-auto",
+        "flowers55-vit_small.dino-k-true",
+        "flowers55-vit_small.dino-k-true-2",
+    ]
+    assert [[row[0] for row in table.rows] for table in made[-2:]] == [["UNO+", "GCD"], ["GCD"]]
+    assert made[2].title.endswith(", k = 50")
+    assert made[3].title.endswith(", estimated k")
+    assert [str(row_of(table, "GCD")["k"]) for table in made[2:5]] == ["50", "50", "200"]
+
+
+def test_an_estimated_k_has_a_spread() -> None:
+    (table,) = tables([own("gcd", seed, k=k(found, 55)) for seed, found in enumerate((49, 49, 50))])
+    assert str(row_of(table, "GCD")["k"]) == "49.3 ± 0.6"
+    (table,) = tables([own("gcd", seed, k=k(49, 55)) for seed in range(2)])
+    assert str(row_of(table, "GCD")["k"]) == "49 ± 0"
+
+
+def test_other_recipes_of_ones_own_are_rows_of_their_own() -> None:
+    base = own("gcd")
+    other = own("gcd", 1, recipe=changed(base, epochs=10, views=8))
+    (table,) = tables([base, other])
+    assert [row[0] for row in table.rows] == ["GCD (1)", "GCD (2)"]
+    assert said(table) == ["GCD (1), GCD (2) differ in training.epochs (10, 200); training.views (8, None)."]
+
+
+# Whatever the order
+
+
+def mixed() -> list[Record]:
+    return [
+        *runs(),
+        *runs("table3/herbarium19/gcd", weights="other.pth"),
+        example(seed=0, finished="2026-01-02", transductive=scores(1, 2, 3)),
+        example(seed=0, transductive=scores(3, 2, 1)),  # as old as another, and not the same
+        example("table5/cifar100/3", 4, version=2),
+        example("table4/cub", k=k(210, 200)),
+        *(own("gcd", seed, transductive=scores(*three)) for seed, three in enumerate(THREE)),
+        own("gcd", recipe=changed(example(), epochs=1)),
+        own("gcd", dataset="Flowers55"),
+        own("x|y"),
+        own("kmeans", k=k(3, 4, 3)),
+    ]
+
+
+@untimed
+@given(st.permutations(mixed()))
+def test_the_order_of_records_does_not_matter(records: Sequence[Record]) -> None:
+    assert tables(records) == tables(mixed())
+
+
+@untimed
+@given(st.lists(st.tuples(*(st.none() | st.floats(0, 100) for _ in range(3))), min_size=1, max_size=6))
+def test_means_lie_between_their_values_and_count_them(values: list[tuple[float | None, ...]]) -> None:
+    (table,) = tables([own("gcd", seed, transductive=scores(*three)) for seed, three in enumerate(values)])
+    row = row_of(table, "GCD")
+    assert row["Seeds"] == len(values)
+    for name, each in zip(("All", "Old", "New"), zip(*values, strict=True), strict=True):
+        there = [value for value in each if value is not None]
+        assert (row[name].n, row[name].runs) == (len(there), len(values))
+        assert (row[name].mean is None) == (not there)
+        assert (row[name].sd is None) == (len(there) < 2)
+        if there:
+            assert min(there) - 1e-9 <= row[name].mean <= max(there) + 1e-9
+
+
+# Text and files
+
+HOSTILE = [
+    "a|b",
+    "<script>alert(1)</script>",
+    "=HYPERLINK(1)",
+    "line\nbreak",
+    "`*_[x](y)_*`",
+    "../../x",
+    "ü‮",
+    "\udc80",
+    "",
+    "CON",
+    "x" * 300,
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_are_data(tmp_path: Path, name: str) -> None:
+    made = tables([own("gcd", dataset=name, name=f"{name}/{name}", backbone=name, weights=name, machine=name)])
+    text = document(made)
+    lines = text.splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 3
+    assert {row.replace("\\|", "").count("|") for row in rows} == {len(made[0].header) + 1}
+    assert "<" not in text
+    assert all(line.isprintable() for line in lines)
+    paths = write(made, tmp_path / "out")
+    assert sorted(os.listdir(tmp_path / "out")) == sorted([MARKER, *(path.name for path in paths)])
+    assert os.listdir(tmp_path) == ["out"]
+    (cell,) = [row["Method"] for row in csvlib.DictReader(io.StringIO(paths[1].read_bytes().decode(errors="replace")))]
+    assert not cell.startswith(("=", "+", "-", "@"))
+    assert cells.read(paths[1])["Method"] == [made[0].rows[0][0]]
+
+
+def test_plain_names_stay_readable() -> None:
+    (table,) = tables([own("my_row", backbone="vit_small_patch14_dinov2", weights=WEIGHTS)])
+    text = markdown(table)
+    assert text.startswith("## flowers55: vit_small_patch14_dinov2, model.safetensors (sha256 0123456789ab), true k\n")
+    assert "| my_row | 50.0 |" in text
+
+
+def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None:
+    made = tables([*runs(), own("gcd"), example("table4/cub", k=k(210, 200))])
+    paths = write(made, tmp_path / "a" / "b")
+    names = ["tables.md", "table3.csv", "table4.csv", "flowers55-vit_small.dino-k-true.csv"]
+    assert paths == tuple(tmp_path / "a" / "b" / name for name in names)
+    assert paths[0].read_text(encoding="utf-8") == document(made)
+    assert document(made) == "# Benchmarks\n\n" + "\n".join(map(markdown, made))
+    for path, table in zip(paths[1:], made, strict=True):
+        assert path.read_bytes() == csv(table)
+
+
+def test_nothing_is_written_over_unless_forced(tmp_path: Path) -> None:
+    write(tables(runs()), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(InputError, match=r"must be new files, got '.*tables\.md', which exists\. .* --force"):
+        write(tables([own("gcd")]), tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_force_replaces_earlier_tables_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("mine")
+    write(tables([*runs(), example("table4/cub", k=k(210, 200))]), tmp_path)
+    made = tables([own("gcd"), *runs()])
+    write(made, tmp_path, force=True)
+    names = {MARKER, FILE, "mine.csv", "table3.csv", "flowers55-vit_small.dino-k-true.csv"}
+    assert set(os.listdir(tmp_path)) == names
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+    assert (tmp_path / FILE).read_text(encoding="utf-8") == document(made)
+
+
+@pytest.mark.parametrize("marker", ['["../out.csv", 3, "notes.txt"]', "{}", "null", "["])
+def test_a_foreign_list_of_earlier_tables_does_no_harm(tmp_path: Path, marker: str) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for path in (tmp_path / "out.csv", folder / "notes.txt"):
+        path.write_text("kept")
+    (folder / MARKER).write_text(marker)
+    write(tables(runs()), folder, force=True)
+    assert (tmp_path / "out.csv").exists()
+    assert (folder / "notes.txt").exists()
+    assert json.loads((folder / MARKER).read_text()) == ["table3.csv", "tables.md"]
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"Tables go into a folder, got '.*file', which is a file"):
+        write(tables(runs()), tmp_path / "file", force=True)

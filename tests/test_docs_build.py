@@ -1,0 +1,219 @@
+"""The site that `make docs` builds: strictly, with every page, whole without a network, and each of its links holds."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FROM_OUTSIDE = {"README.md": "overview", "CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing"}
+FROM_OUTSIDE["benchmarks/RESULTS.md"] = "results"
+LEFT_OVER = re.compile(r"```|\]\(|\*\*|^ *(?:[-*+]|\d+\.|\|) ", flags=re.MULTILINE)  # Markdown that was taken for text
+
+
+class Html(HTMLParser):
+    """What a page holds: links, things it loads, anchors, the text of paragraphs, and the links of its navigation."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.anchors: list[str] = []
+        self.navigation: list[str] = []
+        self.paragraphs: list[str] = []
+        self._navs, self._codes, self._in_paragraph = 0, 0, False
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        of = {name: value or "" for name, value in attrs}
+        self.anchors += [of[name] for name in ("id", "name") if name in of]
+        self.loads += [of[name] for name in ("src", "srcset", "poster", "data") if name in of]
+        if "href" in of:
+            (self.loads if tag == "link" else self.links).append(of["href"])
+            self.navigation += [of["href"]] if self._navs else []
+        self._navs += tag == "nav"
+        self._codes += tag == "code"
+        if tag == "p":
+            self._in_paragraph = True
+            self.paragraphs.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._navs -= tag == "nav"
+        self._codes -= tag == "code"
+        self._in_paragraph &= tag != "p"
+
+    def handle_data(self, data: str) -> None:
+        if self._in_paragraph and not self._codes:
+            self.paragraphs[-1] += data
+
+
+def build(root: Path, site: Path) -> "subprocess.CompletedProcess[str]":
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--config-file",
+        str(root / "mkdocs.yml"),
+        "--site-dir",
+        str(site),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Html]:
+    """By path within the site; the page for what is not found, which needs a server, is left out."""
+    found = {path.relative_to(site).as_posix(): Html(path) for path in sorted(site.rglob("*.html"))}
+    del found["404.html"]
+    return found
+
+
+def test_every_page_is_in_the_site_and_in_its_navigation(pages: dict[str, Html]) -> None:
+    names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")]
+    wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values()])
+    assert sorted(pages) == wanted
+    assert {link for link in pages["index.html"].navigation if not link.startswith("#")} == set(wanted)
+
+
+def test_nothing_but_pages_and_what_they_show_is_in_the_site(site: Path) -> None:
+    assert list(site.rglob("*.py")) == list(site.rglob("*.md")) == list(site.rglob("__pycache__")) == []
+
+
+def targets(page: str, html: Html) -> Iterator[tuple[str, str]]:
+    """(path within the site, anchor) of each link and each thing loaded, but for links to other hosts."""
+    for link in [*html.links, *html.loads]:
+        parts = urlsplit(link)
+        if not parts.scheme and not parts.netloc:
+            path = (Path("/") / page).parent / unquote(parts.path) if parts.path else Path("/") / page
+            yield Path(path).resolve().relative_to("/").as_posix(), unquote(parts.fragment)
+
+
+def test_links_and_anchors_lead_somewhere(site: Path, pages: dict[str, Html]) -> None:
+    count = 0
+    for page, html in pages.items():
+        for path, anchor in targets(page, html):
+            count += 1
+            assert (site / path).is_file(), f"{page}: {path}"
+            assert not anchor or anchor in pages[path].anchors, f"{page}: {path}#{anchor}"
+    assert count > 10 * len(pages), "links were found at all"
+
+
+def test_links_that_leave_docs_lead_to_the_page_made_of_the_file(pages: dict[str, Html]) -> None:
+    assert "results.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
+    assert {f"{name}.html" for name in FROM_OUTSIDE.values()} <= set(pages["index.html"].links)
+    assert {"discover.html", "results.html"} <= set(pages["overview.html"].links)
+
+
+def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:
+    loads = [load for html in [*pages.values(), Html(site / "404.html")] for load in html.loads]
+    assert any(load.endswith(".css") for load in loads)
+    assert [load for load in loads if urlsplit(load).scheme or urlsplit(load).netloc] == []
+    styles = [path.read_text(encoding="utf-8") for path in [*site.rglob("*.css"), *site.rglob("*.html")]]
+    urls = [url for text in styles for url in re.findall(r"""(?:url\(|@import\s*["'])\s*["']?([^"')\s;]+)""", text)]
+    assert any(url.partition("?")[0].endswith(".woff2") for url in urls)
+    assert [url for url in urls if urlsplit(url).scheme not in ("", "data") or urlsplit(url).netloc] == []
+
+
+def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:
+    """MkDocs wants an empty line before a list where code hosts do not, and knows no code blocks within lists."""
+    left = [(page, text) for page, html in pages.items() for text in html.paragraphs if LEFT_OVER.search(text)]
+    assert left == []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A repository with the settings and the hook of ours, and two pages of its own."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:")[0]
+    names = ["index.md", "deep/page.md", *(f"{name}.md" for name in FROM_OUTSIDE.values())]
+    (tmp_path / "mkdocs.yml").write_text("\n".join([settings, "nav:", *(f"  - {name}" for name in names)]))
+    for file in FROM_OUTSIDE:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("# From outside\n\n[back](docs/index.md)\n" if "/" not in file else "# Results\n")
+    (tmp_path / "docs" / "deep").mkdir(parents=True)
+    for name in ("hooks.py", "site.css"):
+        shutil.copy(DOCS / name, tmp_path / "docs" / name)
+    (tmp_path / "docs" / "index.md").write_text("# Home\n\n[deep](deep/page.md#deep)\n")
+    (tmp_path / "docs" / "deep" / "page.md").write_text("# Deep\n")
+    (tmp_path / "benchmarks" / "speed.py").write_text("")
+    return tmp_path
+
+
+def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
+    (small / "docs" / "deep" / "page.md").write_text(
+        "# Deep\n\n[results](../../benchmarks/RESULTS.md#results), [readme](../../README.md), [home](../index.md), "
+        "[speed.py](../../benchmarks/speed.py), [other](https://example.org/a.md)\n\n"
+        "`METHODS[name](backbone)`\n\n```python\nMETHODS[name](backbone)\n```\n"
+    )
+    (small / "benchmarks" / "RESULTS.md").write_text(
+        "# Results\n\n[deep](../docs/deep/page.md), [log](../CHANGELOG.md)\n"
+    )
+    done = build(small, small / "site")
+    assert done.returncode == 0, done.stderr
+    deep, results = Html(small / "site" / "deep" / "page.html"), Html(small / "site" / "results.html")
+    assert {"../results.html#results", "../overview.html", "../index.html", "https://example.org/a.md"} <= set(
+        deep.links
+    )
+    assert "results, readme, home, speed.py, other" in deep.paragraphs, "the program is named, but there is no link"
+    assert not any("speed.py" in link for link in deep.links)
+    assert {"deep/page.html", "changelog.html"} <= set(results.links)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("docs/index.md", "# Home\n\n[gone](gone.md)\n", "gone.md"),
+        ("docs/index.md", "# Home\n\n[gone](deep/page.md#gone)\n", "#gone"),
+        ("docs/index.md", "# Home\n\n[gone](../GONE.md)\n", "../GONE.md"),
+        ("docs/index.md", "# Home\n\n[gone][1]\n\n[1]: ../GONE.md\n", "../GONE.md"),
+        ("docs/index.md", "# Home\n\n[not a file of the repository](results.md)\n", "results.md"),
+        ("docs/index.md", "# Home\n\n![gone](gone.png)\n", "gone.png"),
+        ("README.md", "# Read me\n\n[gone](results.md)\n", "results.md"),
+        ("docs/more.md", "# More\n", 'not included in the "nav"'),
+        ("docs/deep/page.md", None, "deep/page.md"),
+    ],
+)
+def test_what_is_wrong_fails_the_build(small: Path, file: str, text: str | None, complaint: str) -> None:
+    (small / file).unlink(missing_ok=True)
+    if text is not None:
+        (small / file).write_text(text)
+    done = build(small, small / "site")
+    assert done.returncode != 0
+    assert complaint in done.stderr
+
+
+def code_of(page: str) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_of_one_assignment_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    example, _ = code_of("protocols.md")
+    exec(compile(example, "protocols.md", "exec"), {})
+    said = re.findall(r"^print\(.*\)  # (.*)$", example, flags=re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == said
+    assert len(said) == 3
+
+
+def test_the_example_of_images_never_seen_runs() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(code_of("protocols.md")[1], "protocols.md", "exec"), names)
+    assert names["seen"].all > 0.6
+    assert names["unseen"].all > 0.6
+    assert not names["test"][names["number"] % 2 == 0].any(), "no labelled image is among the test images"

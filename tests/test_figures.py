@@ -1,0 +1,369 @@
+"""Figures of whole runs: before and after training, from the run's folder alone, into files."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+import tiny_folder as tiny
+import torch
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from sample_run import sample_run
+
+from sortal import figures, run
+from sortal.backbone import load_backbone
+from sortal.errors import InputError
+from sortal.features import extract
+from sortal.figures import FIGURES, Drawn, LeftOutError, attention, draw, tsne
+from sortal.pixels import decode
+from sortal.report import layout
+from sortal.run import INITIAL, Run
+
+CPU: dict[str, Any] = {"device": "cpu", "workers": 1}
+EACH, LABELLED = 8, 4  # images of a class
+HEADS = 2  # of the tiny transformer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quickly() -> Iterator[None]:
+    with tiny.quickly():
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, _quickly: None) -> Path:
+    """A folder with images and a run that trained a tiny transformer on them."""
+    folder = tmp_path_factory.mktemp("made")
+    truth = tiny.write(folder / "images", tiny.planted(EACH, LABELLED))
+    labels = [tiny.label_of(file) for file in truth]
+    table = tiny.write_table(folder / "labels.csv", [*truth], labels, [*truth.values()])
+    options: dict[str, Any] = {"backbone": "test_vit", "weights": "random", "views": 2, "k": "auto", "held_out": 0.0}
+    tiny.sort(folder / "images", folder / "run", labels=table, **options)
+    return folder
+
+
+@pytest.fixture
+def trained(made: Path, tmp_path: Path) -> Run:
+    """A copy of the run, whose images lie beside it."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    found = run.load(tmp_path / "run")
+    sources = [{**source, "folder": str(tmp_path / "images")} for source in found.about["images"]]
+    return replace(found, about={**found.about, "images": sources})
+
+
+def maps_of(drawn: Figure) -> list[NDArray[np.float64]]:
+    return [np.asarray(a.images[1].get_array()) for a in drawn.axes if str(a.get_label()).startswith("head")]
+
+
+def panels_of(drawn: Figure) -> dict[str, NDArray[np.float64]]:
+    """The places of all points in each panel."""
+    return {
+        str(axes.get_label()): np.concatenate([np.asarray(each.get_offsets()) for each in axes.collections])
+        for axes in drawn.axes
+    }
+
+
+def gone(found: Run) -> None:
+    """Delete the pixels in a run's folder, and the images themselves."""
+    shutil.rmtree(found.cache / "pixels")
+    shutil.rmtree(Path(found.about["images"][0]["folder"]))
+
+
+# Before and after
+
+
+def test_attention_is_that_of_the_network_before_and_after_training(trained: Run) -> None:
+    """Computed again from the weights the run began with, and the files themselves."""
+    file = trained.assignments.files[7]
+    found = maps_of(attention(trained, images=[file], **CPU))
+    data = (Path(trained.about["images"][0]["folder"]) / file).read_bytes()
+    pixels = decode(data, shorter_side=256).rgb[None, 16:240, 16:240]
+    expected = []
+    for backbone in (
+        load_backbone("test_vit", weights="random", seed=0),
+        load_backbone(str(trained.folder / "model.json")),
+    ):
+        maps = backbone.attention(backbone.normalise(torch.from_numpy(pixels.copy())))
+        expected.append(maps[0].numpy())
+    assert_allclose(np.array(found), np.concatenate(expected), rtol=1e-6)
+    assert not np.allclose(expected[0], expected[1], rtol=1e-5, atol=0)
+
+
+def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    placed: list[NDArray[np.float32]] = []
+
+    def place(x: NDArray[np.float32], seed: int) -> NDArray[np.int64]:
+        placed.append(x)
+        return np.stack([np.arange(len(x)), np.arange(len(x))], axis=1)
+
+    monkeypatch.setattr(layout, "place", place)
+    drawn = tsne(trained, points=20, seed=3, **CPU)
+    panels = panels_of(drawn)
+    assert [*panels] == ["Raw features", "Fine-tuned features"]
+    assert np.array_equal(panels["Raw features"], panels["Fine-tuned features"])  # a row of both is the same image
+    colours = [[np.asarray(c.get_facecolor()).tolist() for c in axes.collections] for axes in drawn.axes]
+    assert colours[0] == colours[1]
+    order = figures.images.drawn_order(trained, 3)[:20]
+    assert_allclose(placed[1], trained.features[order])
+    raw = extract(load_backbone("test_vit", weights="random", seed=0), trained.images(), normalise=True, device="cpu")
+    assert_allclose(placed[0], raw[order], atol=1e-5)
+    assert not np.allclose(placed[0], placed[1], atol=1e-3)
+    assert drawn.get_supxlabel().startswith("20 of 48 images, the same in both panels, by true class")
+
+
+def test_raw_features_are_kept_and_not_computed_twice(trained: Run) -> None:
+    for times in (1, 0):
+        told: list[str] = []
+        tsne(trained, on_progress=lambda what, done, total, told=told: told.append(what), **CPU)  # type: ignore[misc]
+        assert told.count("Computing features") == times
+
+
+@pytest.mark.parametrize("lost", ["files", "pixels"])
+def test_pixels_are_found_in_the_run_or_in_the_files(trained: Run, lost: str) -> None:
+    some = [trained.assignments.files[row] for row in (40, 7)]
+    before = maps_of(attention(trained, images=some, **CPU))
+    shutil.rmtree(trained.cache / "pixels" if lost == "pixels" else Path(trained.about["images"][0]["folder"]))
+    assert np.array_equal(maps_of(attention(trained, images=some, **CPU)), before)
+
+
+def test_a_file_that_was_changed_does_not_pass_for_the_image(trained: Run) -> None:
+    shutil.rmtree(trained.cache / "pixels")
+    file = trained.assignments.files[7]
+    tiny.save(Path(trained.about["images"][0]["folder"]) / file, tiny.noise(0))
+    with pytest.raises(LeftOutError, match=f"Of 1 image there are no pixels, .* nor in an unchanged file: '{file}'"):
+        attention(trained, images=[file], **CPU)
+
+
+def test_without_images_the_figures_that_need_them_say_so(trained: Run, tmp_path: Path) -> None:
+    gone(trained)
+    notes: list[str] = []
+    drawn = draw(trained, tmp_path / "out", on_note=notes.append, formats=["png"], **CPU)
+    assert [*drawn.left_out] == ["attention"]
+    assert drawn.left_out["attention"].startswith("Of 6 images there are no pixels, neither in")
+    assert [path.stem for path in drawn.files] == ["tsne", "k-curve", "risk-coverage", "legacy"]
+    assert len(notes) == 1
+    assert notes[0].startswith("t-SNE shows one set of features. Of 48 images there are no pixels")
+    caption = tsne(trained, **CPU).get_supxlabel().replace("\n", " ")
+    assert caption.endswith("Raw features are not to be had any more.")
+
+
+def test_images_of_an_array_are_in_the_run(tmp_path: Path) -> None:
+    array = tiny.as_array()
+    few = array.select(np.arange(len(array)) % 4 == 0)
+    found = tiny.sort(few, tmp_path / "run", backbone="test_vit", weights="random", views=2, epochs=1)
+    assert len(maps_of(attention(found, **CPU))) == 6 * 2 * HEADS
+    shutil.rmtree(found.cache / "pixels")
+    with pytest.raises(LeftOutError, match="were given as an array: there are no files of them"):
+        attention(found, **CPU)
+
+
+# What was not learned
+
+
+def test_a_run_that_learned_nothing_is_shown_once(made: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"backbone": "test_vit", "weights": "random", "method": "kmeans"}
+    found = tiny.sort(made / "images", tmp_path / "run", **options)
+    notes: list[str] = []
+    page, places = (figure(found, on_note=notes.append, **CPU) for figure in (attention, tsne))
+    assert len(maps_of(page)) == 6 * HEADS
+    assert [*panels_of(places)] == ["Features"]
+    for drawn, note in zip((page, places), notes, strict=True):
+        assert "Nothing was learned in this run" in note
+        assert "Nothing was learned in this run" in drawn.get_supxlabel().replace("\n", " ")
+
+
+def test_an_older_run_does_not_know_what_was_before(trained: Run) -> None:
+    (trained.folder / INITIAL).unlink()
+    notes: list[str] = []
+    page, places = (figure(trained, on_note=notes.append, **CPU) for figure in (attention, tsne))
+    assert len(maps_of(page)) == 6 * HEADS
+    assert [*panels_of(places)] == ["Fine-tuned features"]
+    assert all("before training is not in the run's folder (initial.safetensors)" in note for note in notes)
+
+
+@pytest.mark.parametrize("how", ["cut", "other", "shape"])
+def test_a_damaged_beginning_is_named(trained: Run, how: str) -> None:
+    path = trained.folder / INITIAL
+    initial = load_file(path)
+    name = next(iter(initial))
+    if how == "cut":
+        path.write_bytes(path.read_bytes()[:-10])
+    else:
+        other = {**initial, name: initial[name][:-1].clone()} if how == "shape" else {"x": initial[name]}
+        path.unlink()  # it may be a link to that of other tests
+        save_file(other, path)
+    with pytest.raises(LeftOutError, match=r"initial\.safetensors' is damaged: .* with --force"):
+        attention(trained, **CPU)
+
+
+def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    """A network without a class token, a k that was given, and no truth."""
+    tiny.write(tmp_path / "images", tiny.planted(4, 2))
+    found = tiny.sort(tmp_path / "images", tmp_path / "run")
+    drawn = draw(found, **CPU)
+    assert drawn.left_out == {
+        "attention": "convnet has no class token, so there is no attention to show.",
+        "k-curve": "The number of categories was given (k = 6): no others were tried.",
+        "risk-coverage": "No image without a label has a known truth, so there is no accuracy to show.",
+        "legacy": "No image without a label has a known truth, so there is no accuracy to show.",
+    }
+    assert [path.name for path in drawn.files] == ["tsne.png", "tsne.svg"]
+    assert [*panels_of(tsne(found, **CPU))] == ["Raw features", "Fine-tuned features"]
+    shutil.rmtree(found.folder / "figures")
+    nothing = draw(found, which=["attention"], **CPU)
+    assert nothing.files == ()
+    assert not nothing.out.exists()
+
+
+# Files
+
+
+@pytest.fixture(scope="module")
+def first(made: Path) -> Drawn:
+    """All figures of the trained run, in its folder, drawn where pyplot cannot be imported."""
+    with patch.dict(sys.modules, {"matplotlib.pyplot": None}):
+        return draw(run.load(made / "run"), **CPU)
+
+
+def test_all_figures_are_drawn_into_the_run(first: Drawn, made: Path) -> None:
+    assert first.left_out == {}
+    assert first.out == made / "run" / "figures"
+    assert [path.name for path in first.files] == [f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
+    assert set(first.out.iterdir()) == {*first.files}
+    for path in first.files:
+        check(path)
+    assert first.to_json()["files"] == [str(path) for path in first.files]
+
+
+def check(path: Path) -> None:
+    """A file is what its name says: whole, white behind, and without anything from elsewhere."""
+    if path.suffix == ".png":
+        with Image.open(path) as image:
+            image.load()
+            assert min(image.size) > 800
+            assert image.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+            assert image.info["Software"] == "sortal figures"
+        return
+    root = ElementTree.fromstring(path.read_bytes())
+    assert root.tag.endswith("svg")
+    links = [value for each in root.iter() for name, value in each.attrib.items() if name.endswith("href")]
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
+    assert b"dc:date" not in path.read_bytes()
+    assert b"font-family" not in path.read_bytes()  # letters are shapes
+
+
+def test_the_same_run_gives_the_same_bytes_whatever_the_settings_of_matplotlib(trained: Run, first: Drawn) -> None:
+    shutil.rmtree(trained.folder / "figures", ignore_errors=True)
+    told: list[str] = []
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none", "text.usetex": True}):
+        again = draw(trained, on_progress=lambda what, done, total: told.append(what), **CPU)
+        assert matplotlib.rcParams["font.size"] == 30
+    assert [path.read_bytes() for path in again.files] == [path.read_bytes() for path in first.files]
+    assert [what for what in told if what.startswith("Drawing ")] == [f"Drawing {name}" for name in FIGURES]
+
+
+def test_another_seed_draws_other_images(trained: Run, first: Drawn, tmp_path: Path) -> None:
+    other = draw(trained, tmp_path / "other", seed=1, which=["attention", "tsne"], formats=["svg"], **CPU)
+    assert [path.name for path in other.files] == ["tsne.svg", "attention.svg"]
+    for path in other.files:
+        assert path.read_bytes() != (first.out / path.name).read_bytes()
+
+
+def small(folder: Path) -> Run:
+    """A run that is drawn in no time."""
+    found = sample_run()
+    return replace(found, folder=folder, about={**found.about, "images": [{"folder": "/pictures", "paths": {}}]})
+
+
+def quick(found: Run, out: Path | None = None, **changes: Any) -> Drawn:
+    return draw(found, out, **{"which": ["k-curve"], "formats": ["svg"], "device": "cpu", **changes})
+
+
+def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (first,) = quick(small(tmp_path), out).files
+    (out / "k-curve.png").write_bytes(b"somebody's own")
+    before = first.read_bytes()
+    other = small(tmp_path)
+    quick(replace(other, k={**other.k, "k": 7}), out)
+    assert first.read_bytes() != before
+    assert (out / "k-curve.png").read_bytes() == b"somebody's own"
+    with pytest.raises(InputError, match=r"k-curve.png' is no figure of Sortal, so it is not replaced.*--force"):
+        quick(small(tmp_path), out, formats=["png", "svg"])
+    assert first.read_bytes() != before  # nothing was written
+    quick(small(tmp_path), out, formats=["png", "svg"], force=True)
+    assert first.read_bytes() == before
+    check(out / "k-curve.png")
+    quick(small(tmp_path), out, formats=["png"])  # now it is ours
+    assert sorted(path.name for path in out.iterdir()) == ["k-curve.png", "k-curve.svg"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"which": ["k-curve", "tnse"]},
+            "which must be a list of some of tsne, attention, k-curve, risk-coverage, leg",
+        ),
+        ({"which": []}, r"got \[\]"),
+        ({"which": "tsne"}, "got 'tsne'"),
+        ({"formats": ["pdf"]}, r"formats must be a list of some of png, svg, got \['pdf'\]"),
+        ({"images": ["nobody.jpg"]}, "images must be file names of the run, .* got 'nobody.jpg'"),
+        ({"device": "gpu"}, "device must be"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_drawn(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=words):
+        quick(small(tmp_path), tmp_path / "out", **changes)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_where_figures_cannot_go_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"Figures go into a folder, got .*file', which is a file"):
+        quick(small(tmp_path), tmp_path / "file")
+    with pytest.raises(InputError, match=r"cannot be written: Not a directory"):
+        quick(small(tmp_path), tmp_path / "file" / "below")
+    assert (tmp_path / "file").read_bytes() == b"mine"
+    (tmp_path / "out" / "k-curve.svg").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"A figure must be a file, got .*k-curve.svg', which is a folder"):
+        quick(small(tmp_path), tmp_path / "out", force=True)
+    assert quick(small(tmp_path), tmp_path / "out", formats=["png"]).files == (tmp_path / "out" / "k-curve.png",)
+
+
+def test_figures_do_not_go_among_the_images(tmp_path: Path) -> None:
+    found = small(tmp_path / "pictures" / "run")
+    among = replace(found, about={**found.about, "images": [{"folder": str(tmp_path / "pictures"), "paths": {}}]})
+    for place in (tmp_path / "pictures" / "photos", tmp_path / "pictures" / "photos" / "deep"):
+        with pytest.raises(InputError, match="Figures must lie outside the images of the run"):
+            quick(among, place)
+    assert quick(among, tmp_path / "pictures" / "figures").files
+    assert quick(replace(among, folder=tmp_path / "pictures" / "photos" / "run")).files  # its own folder is no image
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = quick(small(tmp_path), tmp_path / "out").files
+    before = path.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    other = small(tmp_path)
+    with pytest.raises(InputError, match=r"cannot be written: No space left on device\. Name another, or make room"):
+        quick(replace(other, k={**other.k, "k": 7}), tmp_path / "out")
+    assert path.read_bytes() == before
+    assert [each.name for each in (tmp_path / "out").iterdir()] == ["k-curve.svg"]

@@ -1,0 +1,197 @@
+"""Attention: a score that is computed by hand, which images are shown, and a page on which nothing overlaps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from math import log, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from sample_run import HOSTILE, sample_run
+
+from sortal.errors import InputError
+from sortal.figures import FORMATS, focus, grid, paper
+from sortal.figures.heads import MOST, SAMPLED, named, sampled
+from sortal.run import LABELLED, Run
+
+# How focused a head is
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 1], [1, 1]], 0),
+        ([[0, 0], [5, 0]], 1),
+        ([[1, 1], [0, 0]], 0.5),  # 2 of 4 patches alike: 1 − log 2 / log 4
+        ([[3, 0], [0, 1]], 1 + (0.75 * log(0.75) + 0.25 * log(0.25)) / log(4)),
+        ([[1, 0, 0], [1, 0, 0], [1, 0, 0]], 0.5),  # 3 of 9: 1 − log 3 / log 9
+        ([[0, 0], [0, 0]], nan),  # looks nowhere
+        ([[1]], nan),  # all patches, and one alone
+    ],
+)
+def test_focus_by_hand(values: list[list[float]], expected: float) -> None:
+    assert_allclose(focus(values), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 2, 7, 100, 196])
+def test_a_head_that_looks_at_some_patches_alike(m: int) -> None:
+    flat = np.zeros(196)
+    flat[np.random.default_rng(m).choice(196, m, replace=False)] = 0.003
+    assert_allclose(focus(flat.reshape(14, 14)), 1 - log(m) / log(196), atol=1e-12)
+
+
+def test_each_map_has_its_own_focus() -> None:
+    maps = np.random.default_rng(0).dirichlet(np.ones(12), (5, 2, 3)).reshape(5, 2, 3, 3, 4)
+    found = focus(maps)
+    assert found.shape == (5, 2, 3)
+    assert_allclose(found[4, 1, 2], focus(maps[4, 1, 2]))
+
+
+@given(arrays(np.float64, (2, 3), elements=st.floats(1e-6, 1)), st.floats(1e-3, 1e3))
+def test_focus_is_a_share_that_neither_scale_nor_place_changes(values: NDArray[np.float64], scale: float) -> None:
+    found = focus(values)
+    assert 0 <= found <= 1
+    assert_allclose(focus(scale * values), found, atol=1e-9)
+    assert_allclose(focus(values[::-1, ::-1]), found, atol=1e-9)
+    assert focus(values**2) >= found - 1e-9  # a sharper map
+
+
+# Which images
+
+
+def test_a_sample_is_of_classes_old_and_new_without_labels_and_no_class_twice() -> None:
+    run = sample_run(categories=12, known=6, images=240)
+    rows = sampled(run, seed=0)
+    names = [str(run.assignments.truth[row]) for row in rows]
+    assert [name[:3] for name in names] == ["cla"] * SAMPLED + ["new"] * SAMPLED
+    assert len(set(names)) == 2 * SAMPLED
+    assert not (run.assignments.status[rows] == LABELLED).any()
+    assert rows == sampled(run, seed=0) != sampled(run, seed=1)
+
+
+def test_a_sample_makes_do_with_what_there_is() -> None:
+    run = sample_run(categories=2, known=1, images=8)
+    a = run.assignments
+    rows = sampled(run, seed=0)
+    assert sorted(str(a.truth[row]) for row in rows) == ["class 0"] * 3 + ["new 1"] * 3
+    all_labelled = replace(run, assignments=replace(a, status=np.full(8, LABELLED), truth=("class 0",) * 8))
+    assert len(sampled(all_labelled, seed=0)) == SAMPLED
+
+
+def test_images_are_found_by_name_and_by_path() -> None:
+    run = _with_paths(sample_run())
+    assert named(run, ["photos/00005.jpg", "photos/00002.jpg"]) == [5, 2]
+    assert named(run, ["/pictures/photos/00007.jpg", "photos/00002.jpg"]) == [7, 2]
+    assert named(run, ["photos/00002.jpg"] * 3) == [2]
+
+
+def test_of_two_images_of_one_name_both_are_shown() -> None:
+    run = _with_paths(sample_run())
+    twice = replace(run, assignments=replace(run.assignments, files=("a.jpg", "a.jpg", *run.assignments.files[2:])))
+    assert named(twice, ["a.jpg"]) == [0, 1]
+
+
+def test_a_name_that_is_none_is_told_with_one_that_is() -> None:
+    run = _with_paths(sample_run())
+    with pytest.raises(InputError, match=r"got 'photos/00005.jpeg'\. There is 'photos/00005.jpg', for example"):
+        named(run, ["photos/00001.jpg", "photos/00005.jpeg"])
+    array = replace(run, about={**run.about, "images": [{"folder": None, "paths": {}}]})
+    with pytest.raises(InputError, match="got 'x', 'y'"):
+        named(array, ["x", "y"])
+
+
+@pytest.mark.parametrize(("names", "got"), [("photos/00001.jpg", "'photos/00001.jpg'"), ([], "0"), (["x"] * 13, "13")])
+def test_names_are_a_list_of_a_few(names: list[str], got: str) -> None:
+    with pytest.raises(InputError, match=f"images must be a list of 1 to {MOST} file names of the run, got {got}"):
+        named(sample_run(), names)
+
+
+def _with_paths(run: Run) -> Run:
+    return replace(run, about={**run.about, "images": [{"folder": "/pictures", "paths": {}}]})
+
+
+# The page
+
+
+def page(images: int, states: int, heads: int) -> tuple[Figure, NDArray[np.uint8], NDArray[np.float64]]:
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
+    maps = generator.dirichlet(np.full(25, 0.2), (images, states, heads)).reshape(images, states, heads, 5, 5)
+    names = (*HOSTILE, "$\\frac{1")
+    subjects = [grid.Subject(names[i], i % 2 == 0, names[-i]) for i in range(images)]
+    return grid.draw(pixels, maps, focus(maps), subjects, "Said."), pixels, maps
+
+
+def maps_of(drawn: Figure) -> list[Axes]:
+    return [axes for axes in drawn.axes if str(axes.get_label()).startswith("head")]
+
+
+def test_every_map_is_drawn_over_its_image_with_its_focus_above() -> None:
+    drawn, pixels, maps = page(2, 2, 3)
+    assert [axes.get_label() for axes in maps_of(drawn)] == [f"head {i}" for i in (1, 2, 3)] * 4
+    for axes, at in zip(maps_of(drawn), np.ndindex(2, 2, 3), strict=True):
+        below, above = axes.images
+        assert_allclose(np.asarray(below.get_array()), pixels[at[0]].mean(axis=2))
+        assert_allclose(np.asarray(above.get_array()), maps[at])
+        assert above.get_clim() == (0, maps[at].max())
+        assert axes.get_title(loc="center") == f"{float(focus(maps[at])):.2f}"
+        assert below.get_extent() == above.get_extent()
+    pictures = [axes for axes in drawn.axes if axes.get_label() == "image"]
+    assert all(np.array_equal(np.asarray(a.images[0].get_array()), p) for a, p in zip(pictures, pixels, strict=True))
+
+
+def test_a_head_has_the_mean_of_its_focus_before_and_after() -> None:
+    drawn, _, maps = page(3, 2, 2)
+    means = focus(maps).mean(axis=0)  # (states, heads)
+    words = [text.get_text() for text in drawn.texts]
+    for head in range(2):
+        assert words.count(f"{means[0, head]:.2f} → {means[1, head]:.2f}") == 1
+        assert words.count(f"Head {head + 1}") == 1
+    assert words.count("before") == words.count("after") == 3
+
+
+def test_what_is_not_defined_is_a_dash_and_is_in_no_mean() -> None:
+    maps = np.zeros((2, 1, 2, 2, 2))
+    maps[0, 0, 0] = [[1, 1], [0, 0]]
+    pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
+    drawn = grid.draw(pixels, maps, focus(maps), [grid.Subject("a", True, "a.png")] * 2, "")
+    assert [axes.get_title(loc="center") for axes in maps_of(drawn)] == ["0.50", "–", "–", "–"]
+    words = [text.get_text() for text in drawn.texts]
+    assert words.count("0.50") == 1
+    assert words.count("–") == 1
+    assert "before" not in words
+
+
+@pytest.mark.parametrize(("states", "heads"), [(1, 1), (2, 6), (2, 16), (1, 33)])
+def test_nothing_overlaps_and_all_is_on_the_page(states: int, heads: int) -> None:
+    drawn, _, _ = page(2, states, heads)
+    boxes = [axes.get_position() for axes in drawn.axes]
+    assert len(boxes) == 2 * (1 + states * heads)
+    for box in boxes:
+        assert 0 <= box.x0 < box.x1 <= 1
+        assert 0 <= box.y0 < box.y1 <= 1
+        assert_allclose(box.width * drawn.get_figwidth(), box.height * drawn.get_figheight())  # squares
+    for one, other in combinations(boxes, 2):
+        apart = one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
+        assert apart
+    assert drawn.get_figwidth() <= 13
+    names = [text.get_text() for text in drawn.texts if text.get_text().startswith("Head ")]
+    times = 2 if heads > grid.ACROSS else 1  # above each line, where there are several of an image
+    assert names.count(f"Head {heads}") == times
+
+
+def test_hostile_names_stand_on_the_page_as_they_are() -> None:
+    drawn, _, _ = page(9, 1, 2)
+    words = [text.get_text() for text in drawn.texts if text.get_text() != drawn.get_supxlabel()]
+    assert "$\\frac{1" in words
+    assert "<script…cript>" in words
+    assert not any("\n" in word for word in words)
+    assert all(paper.file(drawn, kind) for kind in FORMATS)

@@ -1,0 +1,407 @@
+"""Figures that need no network: what is drawn is what the run says, read back from the axes."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.collections import Collection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from sample_run import HOSTILE, sample_run
+
+from sortal import metrics
+from sortal.errors import InputError
+from sortal.figures import FORMATS, LeftOutError, Twice, k_curve, legacy, paper, risk_coverage, tsne, used_twice
+from sortal.figures.images import drawn_order
+from sortal.report import layout
+from sortal.run import LABELLED, Run
+
+MARKUP = ("$\\frac{1", "_hidden", "a $b$ c", "%s {0}", "--> <!-- x", "\ufffe", "日本語", "😀")
+
+
+def texts_of(drawn: Figure) -> list[str]:
+    """All legends of a figure, and its caption."""
+    legends = [*drawn.legends, *(legend for axes in drawn.axes if (legend := axes.get_legend()))]
+    return [text.get_text() for legend in legends for text in legend.get_texts()] + [said(drawn)]
+
+
+def said(drawn: Figure) -> str:
+    """The caption."""
+    return drawn.get_supxlabel().replace("\n", " ")
+
+
+def xy(line: Line2D) -> list[list[float]]:
+    rows: list[list[float]] = np.asarray(line.get_xydata()).tolist()
+    return rows
+
+
+def corners(collection: Collection) -> int:
+    """Of its marker: a circle is drawn with more than a triangle."""
+    return len(np.asarray(collection.get_paths()[0].vertices))
+
+
+def points_of(axes: Axes) -> list[tuple[float, float, str, int]]:
+    """Of every point its place, its colour and how many corners it has, sorted."""
+    return sorted(
+        (float(x), float(y), to_hex(colour), corners(each))
+        for each in axes.collections
+        for (x, y), colour in zip(np.asarray(each.get_offsets()), np.asarray(each.get_facecolor()), strict=True)
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return replace(sample_run(), folder=tmp_path)
+
+
+@pytest.fixture
+def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of t-SNE: the first two numbers of a feature say where its point is."""
+    monkeypatch.setattr(layout, "place", lambda x, seed: _whole(x))
+
+
+def _whole(x: NDArray[np.float32]) -> NDArray[np.int64]:
+    places: NDArray[np.int64] = np.rint(1000 * (x[:, :2] + 1)).astype(np.int64)
+    return places
+
+
+# t-SNE
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_kind(run: Run) -> None:
+    (axes,) = tsne(run).axes
+    places = _whole(np.asarray(run.features))
+    found = points_of(axes)
+    truth = run.assignments.truth
+    expected = sorted(
+        (float(x), float(y), paper.COLOURS[int(str(name)[-1]) - (str(name)[:3] == "new")], str(name)[:3] == "new")
+        for (x, y), name in zip(places, truth, strict=True)
+    )
+    circle = max(map(corners, axes.collections))
+    assert [(x, y, colour, shape != circle) for x, y, colour, shape in found] == expected
+    assert [text.get_text() for text in axes.texts] == [*"ABCDEF"]  # "class 0" is too long to stand among points
+    legends = {
+        legend.get_title().get_text(): [t.get_text() for t in legend.get_texts()] for legend in axes.figure.legends
+    }
+    assert legends == {
+        "Old classes": ["A  class 0", "B  class 1", "C  class 2", "D  class 3"],
+        "New classes": ["E  new 1", "F  new 2"],
+    }
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_the_word_of_a_class_stands_on_one_of_its_points(run: Run) -> None:
+    short = replace(run, assignments=replace(run.assignments, truth=tuple(str(i % 3) for i in range(72))))
+    (axes,) = tsne(short).axes
+    places = _whole(np.asarray(run.features))
+    assert sorted(text.get_text() for text in axes.texts) == ["0", "1", "2"]  # short names stand there themselves
+    for text in axes.texts:
+        own = places[int(text.get_text()) :: 3].tolist()
+        assert [*map(int, text.get_position())] in own
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_only_the_nine_largest_classes_of_a_kind_are_told_apart(tmp_path: Path) -> None:
+    run = replace(sample_run(categories=23, known=12, images=400), folder=tmp_path)
+    drawn = tsne(run)
+    colours = Counter(colour for _, _, colour, _ in points_of(drawn.axes[0]))
+    sizes = Counter(run.assignments.truth)
+    assert set(colours) == {*paper.COLOURS, paper.PALE}
+    told = [text.split("  ")[1] for text in texts_of(drawn) if "  " in text]
+    assert len(told) == 18
+    assert colours[paper.PALE] == 400 - sum(sizes[name] for name in told)
+    assert min(sizes[name] for name in told) >= max(sizes[name] for name in sizes if name not in told)
+    assert [text for text in texts_of(drawn) if "more" in text] == ["3 more", "2 more"]
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_without_truth_colours_are_those_of_categories(tmp_path: Path) -> None:
+    run = replace(sample_run(truth=False), folder=tmp_path)
+    a = run.assignments
+    assert "by category" in texts_of(tsne(run))[-1]
+    some = replace(run, assignments=replace(a, truth=("class 0", *a.truth[1:]), status=np.full(72, "known")))
+    drawn = tsne(some)
+    assert "by true class where it is known, else category" in said(drawn)
+    assert "by true class;" in texts_of(tsne(replace(run, assignments=replace(a, truth=("x",) * 72))))[-1]
+
+
+@pytest.mark.usefixtures("by_rows")
+def test_a_sample_depends_on_seed_and_content_alone(run: Run) -> None:
+    order = np.random.default_rng(0).permutation(72)
+    columns: dict[str, Any] = {
+        name: column[order] if isinstance(column, np.ndarray) else tuple(column[i] for i in order)
+        for name, column in vars(run.assignments).items()
+    }
+    other = replace(run, assignments=replace(run.assignments, **columns), features=run.features[order])
+    few, same, another = tsne(run, points=20), tsne(other, points=20), tsne(run, points=20, seed=1)
+    assert len(points_of(few.axes[0])) == 20
+    assert points_of(few.axes[0]) == points_of(same.axes[0])
+    assert points_of(few.axes[0]) != points_of(another.axes[0])
+    assert texts_of(few)[-1].startswith("20 of 72 images, by true class; t-SNE, seed 0.")
+
+
+def test_all_orders_are_drawn() -> None:
+    run = sample_run(images=40)
+    orders = [drawn_order(run, seed).tolist() for seed in range(200)]
+    assert all(sorted(order) == [*range(40)] for order in orders)
+    firsts = Counter(order[0] for order in orders)
+    assert len(firsts) > 30  # of 40, each as likely as another
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, None])
+def test_a_seed_is_a_number_that_all_generators_take(run: Run, seed: Any) -> None:
+    with pytest.raises(InputError, match=r"seed must be from 0 to 2\*\*32 - 1, got"):
+        tsne(run, seed=seed)
+    with pytest.raises(InputError, match="points must be"):
+        tsne(run, points=0)
+
+
+def test_few_images_are_placed_by_principal_components_and_that_is_said(tmp_path: Path) -> None:
+    run = replace(sample_run(images=6), folder=tmp_path)
+    assert "principal components" in texts_of(tsne(run))[-1]
+    assert len(points_of(tsne(run).axes[0])) == 6
+
+
+def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def place(x: NDArray[np.float32], seed: int) -> NDArray[np.int64]:
+        calls.append(seed)
+        return _whole(x)
+
+    monkeypatch.setattr(layout, "place", place)
+    assert points_of(tsne(run).axes[0]) == points_of(tsne(run).axes[0])
+    assert calls == [0]
+    monkeypatch.setattr("os.access", lambda *_: False)  # a folder that may only be read
+    tsne(run, seed=2)
+    tsne(run, seed=2)
+    assert calls == [0, 2, 2]
+
+
+# The number of classes
+
+
+def test_the_curve_of_k_is_what_was_tried(run: Run) -> None:
+    drawn = k_curve(run)
+    (axes,) = drawn.axes
+    curve = run.k["curve"]
+    mean = next(line for line in axes.lines if line.get_label() == "Mean of restarts")
+    assert_allclose(xy(mean), [(tried["k"], tried["score"]) for tried in curve])
+    restarts = np.concatenate([np.asarray(collection.get_offsets()) for collection in axes.collections])
+    assert_allclose(restarts, [(tried["k"], score) for tried in curve for score in tried["each"]])
+    upright = {str(line.get_label()): float(np.asarray(line.get_xdata())[0]) for line in axes.lines if line is not mean}
+    assert upright == {"Chosen: k = 6": 6, "True: k = 6": 6}
+    (band,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
+    assert [band.get_x(), band.get_x() + band.get_width()] == run.k["interval"] == [5, 7]
+    assert axes.get_ylabel() == "accuracy on the labelled images"
+    assert [text for text in texts_of(drawn) if "Interval" in text] == ["Interval: 5 to 7"]
+
+
+def test_without_truth_there_is_no_true_k(tmp_path: Path) -> None:
+    assert not [text for text in texts_of(k_curve(sample_run(truth=False))) if "True" in text]
+
+
+def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> None:
+    def tried(*ks: int, method: str = "brent") -> Run:
+        curve = [{"k": k, "score": 0.5, "each": [0.5]} for k in ks]
+        return replace(run, k={**run.k, "curve": curve, "k": ks[0], "interval": None, "method": method}, metrics=None)
+
+    narrow, wide = k_curve(tried(19, 30)).axes[0], k_curve(tried(10, 1000)).axes[0]
+    assert (narrow.get_xscale(), wide.get_xscale()) == ("linear", "log")
+    shown = [label.get_text() for label in wide.get_xticklabels()]
+    assert {"10", "20", "50", "100", "200", "500", "1,000"} <= set(shown)
+    assert k_curve(tried(10, 60)).axes[0].get_xticks().tolist()[:6] == [1, 2, 3, 4, 5, 7]
+    assert k_curve(tried(19, 30, method="hidden")).axes[0].get_ylabel() == "score"
+    assert k_curve(tried(1)).axes[0].get_xscale() == "linear"
+
+
+def test_a_given_k_has_no_curve(run: Run) -> None:
+    with pytest.raises(LeftOutError, match=r"The number of categories was given \(k = 6\)"):
+        k_curve(replace(run, k={**run.k, "curve": [], "interval": None}))
+
+
+# Accuracy against coverage
+
+
+def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) -> None:
+    assert run.metrics is not None
+    drawn = risk_coverage(run)
+    (axes,) = drawn.axes
+    curves = {str(line.get_label())[:3]: line for line in axes.lines if len(xy(line)) > 1}
+    assert curves.keys() == {"All", "Old", "New"}
+    assert len({line.get_linestyle() for line in curves.values()}) == 3  # told apart without colours
+    for part, line in curves.items():
+        rows = np.array(run.metrics["risk_coverage"][part.lower()])
+        assert_allclose(xy(line), rows[:, :2])
+    assert texts_of(drawn)[:3] == ["All: 88.0%", "Old: 89.0%", "New: 79.0%"]
+
+
+def test_a_dot_is_at_the_last_image_that_is_sure(run: Run) -> None:
+    """Of three images the surest is right, the next one is wrong, and the last one is unsure."""
+    assert run.metrics is not None
+    rows = [[1 / 3, 1.0, 0.9], [2 / 3, 0.5, 0.6], [1.0, 2 / 3, 0.4]]
+    told = replace(run, metrics={**run.metrics, "risk_coverage": {"all": rows, "old": rows[:2], "new": []}})
+    axes = risk_coverage(told).axes[0]
+    dots = [xy(line) for line in axes.lines if len(xy(line)) == 1]
+    assert dots == [[[2 / 3, 0.5]]]  # all of the old ones are sure, and of new ones there are none
+    assert axes.get_ylim()[0] == 0.5
+
+
+@pytest.mark.parametrize("figure", [risk_coverage, legacy])
+def test_without_truth_there_is_no_accuracy(figure: Callable[[Run], Figure]) -> None:
+    with pytest.raises(LeftOutError, match="No image without a label has a known truth"):
+        figure(sample_run(truth=False))
+
+
+# Legacy matching
+
+
+def test_a_cluster_is_used_twice() -> None:
+    """Cluster 0 holds four images of the old class a and three of the new class b; cluster 1 two of the old class c."""
+    truth, clusters = [*"aaaabbbcc"], [0, 0, 0, 0, 0, 0, 0, 1, 1]
+    assert used_twice(truth, clusters, old={"a", "c"}) == (
+        Twice(cluster=0, old="a", old_images=4, new="b", new_images=3),
+    )
+    assert metrics.accuracy(truth, clusters, old={"a", "c"}).all == 6 / 9
+    assert metrics.legacy_accuracy(truth, clusters, old={"a", "c"}).all == 1
+
+
+def test_a_perfect_clustering_uses_no_cluster_twice() -> None:
+    assert used_twice([1, 1, 2, 2], [2, 2, 1, 1], old=[1]) == ()
+    assert used_twice([], [], old=[1]) == ()
+
+
+labelled_rows = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+@given(labelled_rows)
+def test_what_legacy_matching_gains_is_won_by_clusters_used_twice(rows: Sequence[tuple[int, int]]) -> None:
+    """Dropping the smaller class of each cluster used twice leaves one match: no more than that can be gained."""
+    truth, clusters = [t for t, _ in rows], [c for _, c in rows]
+    one, two = (f(truth, clusters, old=range(3)).all for f in (metrics.accuracy, metrics.legacy_accuracy))
+    assert one is not None
+    assert two is not None
+    twice = used_twice(truth, clusters, old=range(3))
+    gained = round((two - one) * len(rows))
+    assert 0 <= gained <= sum(min(each.old_images, each.new_images) for each in twice)
+    for each in twice:
+        assert each.old in range(3)
+        assert each.new not in range(3)
+        assert (each.old_images, each.new_images) == (
+            rows.count((each.old, each.cluster)),
+            rows.count((each.new, each.cluster)),
+        )
+
+
+def _planted() -> Run:
+    """Of 8 images in 2 categories, 7 without a label: 4 of the old class and 2 of a new one in the first category."""
+    run = sample_run(categories=2, known=1, images=8)
+    old, new = "class 0", "new 1"
+    return replace(
+        run,
+        assignments=replace(
+            run.assignments,
+            status=np.array([LABELLED, *["known"] * 7]),
+            category=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
+            truth=(old, old, old, old, old, new, new, None),
+        ),
+    )
+
+
+def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
+    drawn = legacy(_planted())
+    left, right = drawn.axes
+    one, two = ([bar.get_height() for bar in bars] for bars in left.containers)
+    assert_allclose(one, [4 / 6, 1, 0])
+    assert_allclose(two, [1, 1, 1])
+    assert [label.get_text() for label in left.get_xticklabels()] == ["All", "Old", "New"]
+    assert [text.get_text() for text in left.texts] == ["66.7", "100.0", "0.0", "100.0", "100.0", "100.0"]
+    old, new = ([(bar.get_x(), bar.get_width()) for bar in bars] for bars in right.containers)
+    assert (old, new) == ([(0, 4)], [(4, 2)])
+    assert [text.get_text() for text in right.texts] == [" class 0 (4) + new 1 (2)"]
+    assert [label.get_text() for label in right.get_yticklabels()] == ["class 0"]
+    assert right.get_title(loc="left") == "1 of 1 cluster used twice"
+    assert said(drawn).startswith("6 images without a label. Legacy matching calls 2 more of them right.")
+    assert "win 4 images of old classes and 2 of new ones" in said(drawn)
+
+
+def test_where_nothing_is_inflated_that_is_said() -> None:
+    left, right = legacy(sample_run()).axes
+    one, two = ([bar.get_height() for bar in bars] for bars in left.containers)
+    assert one == two
+    assert [text.get_text() for text in right.texts] == ["No cluster serves\nan old and a new class."]
+
+
+def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
+    run = sample_run(categories=22, known=11, images=900)
+    a, names = run.assignments, run.names
+    merged = a.category % 11
+    truth = tuple(names[j + 11 * (row % 3 > 0)] for row, j in enumerate(merged.tolist()))
+    right = legacy(replace(run, assignments=replace(a, category=merged, truth=truth))).axes[1]
+    assert right.get_title(loc="left") == "11 of 11 clusters used twice; the 8 largest"
+    assert len(right.texts) == 8
+
+
+def test_without_a_new_class_there_is_no_bar_of_it() -> None:
+    run = _planted()
+    only_old = replace(run, assignments=replace(run.assignments, truth=("class 0",) * 8))
+    assert [label.get_text() for label in legacy(only_old).axes[0].get_xticklabels()] == ["All", "Old"]
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("rose", "rose"),
+        ("Blüte – №1", "Blüte – №1"),
+        ("$x^2$", "$x^2$"),
+        ("one\ntwo\x00", "one\\ntwo\\x00"),
+        ("\udcff", "\\udcff"),
+        ("a\u202eb\u2028c", "a\\u202eb\\u2028c"),
+        ("\u06cc\u200c\u06cc", "\u06cc\u200c\u06cc"),  # Persian needs what has no shape
+        ("\U000f0000", "\\U000f0000"),
+        ("x" * 50, "x" * 14 + "…" + "x" * 13),
+        ("", ""),
+    ],
+)
+def test_a_name_is_drawn_letter_by_letter(name: str, shown: str) -> None:
+    assert paper.letters(name) == shown
+
+
+def test_letters_that_no_font_has_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paper, "_shapes", lambda: (frozenset(map(ord, "abc")), frozenset({0x65E5})))
+    assert paper.letters("ab日本") == "ab日\\u672c"
+
+
+@pytest.mark.parametrize("figure", [tsne, legacy])
+@pytest.mark.usefixtures("by_rows")
+def test_hostile_names_are_words_and_nothing_else(figure: Callable[[Run], Figure], tmp_path: Path) -> None:
+    names = (*HOSTILE, *MARKUP)
+    run = sample_run(categories=16, known=8, images=300, name=lambda i: names[i])
+    a = run.assignments
+    truth = tuple(names[j % 8 + 8 * (row // 16 % 2)] for row, j in enumerate(a.category.tolist()))
+    drawn = figure(replace(run, folder=tmp_path, assignments=replace(a, category=a.category % 8, truth=truth)))
+    for kind in FORMATS:
+        assert len(paper.file(drawn, kind)) > 10_000
+        drawn.savefig(io.BytesIO(), format=kind)  # as a user would, under other settings
+    shown = " ".join([*texts_of(drawn)[:-1], *(text.get_text() for axes in drawn.axes for text in axes.texts)])
+    assert "$\\frac{1" in shown
+    assert "_hidden" in shown
+    assert "\n" not in shown

@@ -1,0 +1,346 @@
+"""UNO+: swapped shares against loops over views, heads and the queue, which is only what settles."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from math import exp, log
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as nnf
+from tiny_methods import (
+    CASES,
+    Row,
+    batch_of,
+    convnet,
+    cross_entropy,
+    inputs_of,
+    mean,
+    sinkhorn_knopp,
+    small,
+    softmax,
+    state,
+    values,
+)
+from torch import Tensor
+
+from sortal.config import Swaps
+from sortal.methods import Uno
+
+PLAIN = Swaps(queue=0)
+RICH = Swaps(queue=11, heads=2, overclustering=3)
+
+
+def targets_of(
+    cosines: list[Row], labels: list[int], known: list[int], size: int, c: Swaps, recent: list[Row]
+) -> list[Row]:
+    """METHOD §6: what each view is told to be in a head of some size, one view after the other."""
+    n, targets = len(labels), []
+    unlabelled = [i for i in range(n) if labels[i] < 0]
+    for view in range(2 * n):
+        image = view % n
+        if labels[image] >= 0:
+            targets.append([float(j == known.index(labels[image])) for j in range(size)])
+        else:
+            others = range(n, 2 * n) if view < n else range(n)
+            there = [cosines[others[i]] for i in unlabelled] + recent
+            shares = sinkhorn_knopp(there, size, epsilon=c.epsilon, iterations=c.iterations)
+            targets.append(shares[unlabelled.index(image)])
+    return targets
+
+
+def by_head(
+    rows: list[Row], labels: list[int], known: list[int], sizes: list[int], c: Swaps, queue: list[Row]
+) -> list[Row]:
+    """What each view costs in each head; a row has the cosines of all heads."""
+    costs, start = [], 0
+    for size in sizes:
+        cosines, recent = ([row[start : start + size] for row in of] for of in (rows, queue))
+        targets = targets_of(cosines, labels, known, size, c, recent)
+        chances = [softmax(row, c.temperature) for row in cosines]
+        costs.append([cross_entropy(target, row) for target, row in zip(targets, chances, strict=True)])
+        start += size
+    return costs
+
+
+def slowly(
+    rows: list[Row], labels: list[int], known: list[int], sizes: list[int], c: Swaps, queue: list[Row]
+) -> dict[str, float]:
+    costs = by_head(rows, labels, known, sizes, c, queue)
+    labelled = [label >= 0 for label in [*labels, *labels]]
+    return {
+        "unsupervised": mean([0 if has else cost for head in costs for cost, has in zip(head, labelled, strict=True)]),
+        "supervised": mean([cost if has else 0 for head in costs for cost, has in zip(head, labelled, strict=True)]),
+    }
+
+
+def made_up(n: int, width: int, seed: int = 0) -> Tensor:
+    """Cosines of 2n views."""
+    return torch.rand(2 * n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 1.2 - 0.6
+
+
+# Losses
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("config", [PLAIN, RICH], ids=["plain", "with heads and a queue"])
+def test_losses_are_those_of_a_loop_step_by_step(case: str, config: Swaps) -> None:
+    """Over several steps, in which the queue fills up and overflows; whatever the progress."""
+    labels, known, k = CASES[case]
+    method = Uno(convnet(), k, known, config)
+    over = len(known) + 3 * (k - len(known))
+    assert method.sizes == ([k] if config is PLAIN else [k, k, over, over])
+    queue: list[Row] = []
+    for number in range(4):
+        mine = labels[number % 2 :] + labels[: number % 2]
+        outputs = made_up(len(mine), sum(method.sizes), seed=number).float()
+        batch = batch_of(outputs, mine, number / 4)
+        expected = slowly(outputs.tolist(), mine, known, method.sizes, config, queue)
+        assert values(method.losses(batch)) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        method.settle(batch)
+        rows = [row for row, label in zip(outputs.tolist(), [*mine, *mine], strict=True) if label < 0]
+        queue = (rows + queue)[: len(method.queue)]
+        assert int(method.filled) == len(queue)
+        assert method.queue[: len(queue)].tolist() == queue
+        assert not method.queue[len(queue) :].any()
+
+
+@pytest.mark.parametrize("change", [{"temperature": 0.3}, {"epsilon": 0.2}, {"iterations": 1}, {"iterations": 7}])
+def test_every_constant_is_what_it_says(change: dict[str, Any]) -> None:
+    labels, known, k = CASES["mixed"]
+    config, outputs = replace(PLAIN, **change), made_up(6, k)
+    got = values(Uno(convnet(), k, known, config).losses(batch_of(outputs, labels)))
+    assert got == pytest.approx(slowly(outputs.tolist(), labels, known, [k], config, []), rel=1e-5)
+    plain = values(Uno(convnet(), k, known, PLAIN).losses(batch_of(outputs, labels)))
+    assert got["unsupervised"] != pytest.approx(plain["unsupervised"], rel=1e-3)
+    assert (got["supervised"] == pytest.approx(plain["supervised"])) == ("temperature" not in change)
+    assert {each.name for each in fields(Swaps)} == {
+        "temperature", "epsilon", "iterations", "queue", "heads", "overclustering",
+    }  # fmt: skip
+
+
+def test_two_images_by_hand() -> None:
+    """Cosines of 1 and −1 are e^20 : 1 of a chance: each image is of its own category, told so by its other view."""
+    method = Uno(convnet(), 2, [], PLAIN)
+    right, left = [1.0, -1.0], [-1.0, 1.0]
+    agree, swap = torch.tensor([right, left, right, left]), torch.tensor([right, left, left, right])
+    assert values(method.losses(batch_of(agree, [-1, -1])))["unsupervised"] == pytest.approx(0, abs=1e-6)
+    assert values(method.losses(batch_of(swap, [-1, -1])))["unsupervised"] == pytest.approx(20, rel=1e-6)
+    # labelled, they are what their label says
+    method = Uno(convnet(), 2, [3, 8], PLAIN)
+    assert values(method.losses(batch_of(agree, [3, 8]))) == pytest.approx(
+        {"unsupervised": 0, "supervised": 0}, abs=1e-6
+    )
+    assert values(method.losses(batch_of(agree, [8, 8])))["supervised"] == pytest.approx(10)  # one of two is wrong
+
+
+def test_one_unlabelled_image_is_shared_out_evenly_by_itself() -> None:
+    method, rows = Uno(convnet(), 2, [], PLAIN), torch.tensor([[0.1, 0.0], [0.0, 0.0]])
+    chance = 1 / (1 + exp(-1))
+    expected = (-(log(chance) + log(1 - chance)) / 2 + log(2)) / 2
+    assert values(method.losses(batch_of(rows, [-1])))["unsupervised"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_all_categories_are_shared_out_over_those_of_known_classes_too() -> None:
+    """Unlabelled images may be of known classes: four that look alike are spread over all of four categories."""
+    method, rows = Uno(convnet(), 4, [0, 1], PLAIN), torch.tensor([[0.3, 0.1, 0.0, -0.2]] * 8).requires_grad_()
+    method.losses(batch_of(rows, [-1] * 4))["unsupervised"].backward()
+    assert rows.grad is not None
+    target = (rows.detach() / 0.1).softmax(1) - rows.grad * 0.1 * 8
+    torch.testing.assert_close(target, torch.full((8, 4), 0.25))
+
+
+def test_gradients_are_those_of_targets_that_are_held() -> None:
+    """(chances − targets) / τ over the number of views: nothing goes through the shares, or into the queue."""
+    labels, known, k = CASES["mixed"]
+    method = Uno(convnet(), k, known, replace(PLAIN, queue=4))
+    method.settle(batch_of(made_up(6, k, seed=5).float(), labels))
+    outputs = made_up(6, k).requires_grad_()
+    losses = method.losses(batch_of(outputs, labels))
+    (found,) = torch.autograd.grad(torch.stack([*losses.values()]).sum(), outputs)
+    targets = targets_of(outputs.tolist(), labels, known, k, method.config, method.queue.tolist())
+    expected = ((outputs.detach() / 0.1).softmax(1) - torch.tensor(targets)) / 0.1 / 12
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    assert torch.autograd.gradcheck(lambda x: method.losses(batch_of(x, labels))["supervised"], outputs)
+
+
+def test_of_many_heads_the_loss_is_the_mean() -> None:
+    labels, known, k = CASES["mixed"]
+    outputs = made_up(6, 2 * k)
+    both = values(Uno(convnet(), k, known, Swaps(queue=0, heads=2)).losses(batch_of(outputs, labels)))
+    one = Uno(convnet(), k, known, PLAIN)
+    first, second = (values(one.losses(batch_of(part, labels))) for part in outputs.split(k, dim=1))
+    assert both == pytest.approx({name: (first[name] + second[name]) / 2 for name in first}, rel=1e-6)
+
+
+# The queue
+
+
+@pytest.mark.parametrize(
+    ("k", "batch_size", "length"),
+    [
+        (16, 128, 0),
+        (17, 128, 68),
+        (10, 128, 0),
+        (1, 8, 0),
+        (1, 7, 4),
+        (1, 1, 4),
+        (200, 128, 800),
+        (3, 25, 0),
+        (4, 25, 16),
+    ],
+)
+def test_by_default_there_is_a_queue_where_half_a_batch_has_fewer_than_four_for_each_category(
+    k: int, batch_size: int, length: int
+) -> None:
+    method = small("uno", k=k, known=[0], batch_size=batch_size)
+    assert method.queue.shape == (length, k)
+    assert int(method.filled) == 0
+
+
+@pytest.mark.parametrize("length", [0, 1, 5, 1000])
+def test_the_length_of_the_queue_may_be_chosen(length: int) -> None:
+    method = small("uno", k=3, known=[0], losses=Swaps(queue=length, heads=2, overclustering=2))
+    assert method.queue.shape == (length, 2 * 3 + 2 * 5)
+
+
+@pytest.mark.parametrize(("batch_size", "length"), [(2, 44), (86, 44), (88, 0)])
+def test_by_default_there_are_four_views_for_each_category_of_the_largest_head(batch_size: int, length: int) -> None:
+    method = small("uno", k=3, known=[0], batch_size=batch_size, losses=Swaps(overclustering=5))
+    assert method.sizes == [3, 11]
+    assert method.queue.shape == (length, 14)
+
+
+def numbered(first: int, n: int) -> Tensor:
+    """Outputs of 2n views, of which each is known by its number."""
+    return torch.arange(first, first + 2 * n).float()[:, None].expand(2 * n, 3) / 100
+
+
+def test_the_newest_unlabelled_views_come_first_and_the_oldest_leave() -> None:
+    method = Uno(convnet(), 3, [0], Swaps(queue=7))
+
+    def held() -> list[int]:
+        return (method.queue[: int(method.filled), 0] * 100).round().int().tolist()
+
+    method.settle(batch_of(numbered(10, 2), [-1, 0]))  # views 10 to 13, of which 10 and 12 are unlabelled
+    assert held() == [10, 12]
+    method.settle(batch_of(numbered(20, 2), [0, 0]))
+    assert held() == [10, 12]
+    method.settle(batch_of(numbered(30, 2), [-1, -1]))
+    assert held() == [30, 31, 32, 33, 10, 12]
+    method.settle(batch_of(numbered(40, 1), [-1]))
+    assert held() == [40, 41, 30, 31, 32, 33, 10]
+    method.settle(batch_of(numbered(50, 5), [-1, -1, 0, -1, -1]))  # more than there is room for
+    assert held() == [50, 51, 53, 54, 55, 56, 58]
+    assert method.queue.shape == (7, 3)
+
+
+def test_rows_of_the_queue_that_are_not_filled_yet_have_no_influence() -> None:
+    labels, known, k = CASES["mixed"]
+    batch = batch_of(made_up(6, k), labels)
+    longer, shorter = (Uno(convnet(), k, known, Swaps(queue=length)) for length in (500, 12))
+    plain = values(Uno(convnet(), k, known, PLAIN).losses(batch))
+    assert values(longer.losses(batch)) == pytest.approx(plain, rel=1e-6)
+    for method in (longer, shorter):
+        method.settle(batch_of(made_up(6, k, seed=1).float(), labels))
+    assert values(longer.losses(batch)) == pytest.approx(values(shorter.losses(batch)), rel=1e-6)
+    assert values(longer.losses(batch))["unsupervised"] != pytest.approx(plain["unsupervised"], rel=1e-3)
+
+
+def test_a_queue_is_as_if_the_batch_had_more_images() -> None:
+    """Of which the first ones learn the same targets."""
+    method, k = Uno(convnet(), 4, [], Swaps(queue=8)), 4
+    recent = made_up(4, k, seed=1).float()
+    method.settle(batch_of(recent, [-1] * 4))
+    outputs = made_up(3, k).float()
+    more = torch.cat([outputs[:3], recent, outputs[3:], recent])  # the recent ones beside each of the two views
+    alone = Uno(convnet(), k, [], PLAIN)
+    costs = [
+        alone._each(batch_of(more, [-1] * 11))[0, [0, 1, 2, 11, 12, 13]],
+        method._each(batch_of(outputs, [-1] * 3))[0],
+    ]
+    torch.testing.assert_close(*costs, rtol=1e-4, atol=1e-5)
+
+
+# What settles
+
+
+def test_losses_change_nothing_and_settling_alone_does() -> None:
+    labels, known, k = CASES["mixed"]
+    method = Uno(convnet(), k, known, RICH)
+    batch = batch_of(made_up(6, sum(method.sizes)).float(), labels)
+    before = state(method)
+    first = values(method.losses(batch))
+    assert values(method.losses(batch)) == first
+    assert all(torch.equal(value, before[name]) for name, value in state(method).items())
+    method.settle(batch)
+    changed = {name for name, value in state(method).items() if not torch.equal(value, before[name])}
+    assert {"queue", "filled", "mean_losses"} <= changed
+    assert all(name in ("queue", "filled", "mean_losses") or name.startswith("heads.") for name in changed)
+
+
+def test_prototypes_have_length_1_from_the_start_and_after_every_update() -> None:
+    method = Uno(convnet(), 5, [0], RICH)
+    generator = torch.Generator().manual_seed(0)
+    for number in range(4):
+        for head in method.heads:
+            torch.testing.assert_close(head.weight.norm(dim=1), torch.ones(len(head.weight)))
+        directions = [head.weight.detach().clone() for head in method.heads]
+        with torch.no_grad():
+            for head, direction in zip(method.heads, directions, strict=True):
+                direction += 0.3 * torch.randn(direction.shape, generator=generator)
+                head.weight.copy_(direction)
+            method.settle(batch_of(made_up(2, sum(method.sizes), seed=number).float(), [-1, 0]))
+        for head, direction in zip(method.heads, directions, strict=True):
+            torch.testing.assert_close(head.weight, nnf.normalize(direction, dim=1))
+
+
+def test_with_prototypes_of_length_1_outputs_are_cosines_of_all_heads() -> None:
+    method = Uno(convnet(), 3, [0], RICH)
+    inputs = inputs_of(method, 6)
+    outputs, features = method(inputs), method.backbone.tail(inputs)
+    assert outputs.shape == (6, 3 + 3 + 7 + 7)
+    weights = torch.cat([head.weight for head in method.heads])
+    torch.testing.assert_close(outputs, nnf.cosine_similarity(features[:, None], weights[None], dim=2))
+
+
+# Which head predicts
+
+
+def test_the_running_loss_of_each_head_by_hand() -> None:
+    labels, known, k = CASES["mixed"]
+    config = Swaps(queue=9, heads=3, overclustering=2)
+    method, expected = Uno(convnet(), k, known, config), [0.0, 0.0, 0.0]
+    queue: list[Row] = []
+    assert method.mean_losses.shape == (3,)
+    for number in range(3):
+        outputs = made_up(6, sum(method.sizes), seed=number).float()
+        costs = by_head(outputs.tolist(), labels, known, method.sizes, config, queue)
+        expected = [0.99 * before + 0.01 * mean(now) for before, now in zip(expected, costs, strict=False)]
+        method.settle(batch_of(outputs, labels))
+        queue = method.queue[: int(method.filled)].tolist()
+        assert method.mean_losses.tolist() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("best", [0, 1, 2])
+def test_the_head_with_the_lowest_loss_predicts(best: int) -> None:
+    """Of those of k categories: over-clustering heads only teach, however sure they are."""
+    method = Uno(convnet(), 3, [0, 1, 2], Swaps(queue=0, heads=3, overclustering=2))
+    sure = torch.eye(3).repeat(2, 1)
+    heads = [sure * (0.9 if head == best else 0.3 if head < 3 else 1.0) for head in range(6)]
+    for _ in range(3):
+        method.settle(batch_of(torch.cat(heads, dim=1), [0, 1, 2]))
+    table = method.classifier()
+    assert table.shape == (3, 513)
+    torch.testing.assert_close(table[:, :-1], method.heads[best].weight.detach() / 0.1)
+    assert not table[:, -1].any()
+
+
+def test_heads_start_apart() -> None:
+    method = Uno(convnet(), 4, [0], Swaps(heads=3, overclustering=1))
+    starts = torch.stack([head.weight.detach().flatten() for head in method.heads])
+    assert (torch.corrcoef(starts) - torch.eye(6)).abs().max() < 0.15  # 2,048 numbers each
+    again, other = (Uno(convnet(), 4, [0], Swaps(heads=3, overclustering=1), seed=seed) for seed in (0, 1))
+    assert torch.equal(again.heads[2].weight, method.heads[2].weight)
+    assert not torch.equal(other.heads[2].weight, method.heads[2].weight)

@@ -1,0 +1,147 @@
+"""Every training method in small, on any backbone, and made-up batches for their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, log
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sortal.backbone import load_backbone
+from sortal.batches import Batch
+from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Swaps, Training
+from sortal.head import ProjectionHead
+from sortal.methods import METHODS, Method, make
+from sortal.network import Backbone
+
+NAMES = tuple(METHODS)
+IN_SMALL: dict[str, Losses] = {
+    "gcd": Contrast(hidden=16, bottleneck=8),
+    "rankstats": Ranks(),
+    "simgcd": Distillation(hidden=16, bottleneck=8),
+    "uno": Swaps(),
+}
+
+
+def convnet(*, trained: int = 1, seed: int = 0) -> Backbone:
+    return load_backbone("convnet", weights="random", image_size=8, trained=trained, seed=seed)
+
+
+def small(
+    name: str,
+    backbone: Backbone | None = None,
+    *,
+    k: int = 4,
+    known: Sequence[int] = (0, 1),
+    losses: Losses | None = None,
+    batch_size: int = 4,
+    seed: int = 0,
+) -> Any:
+    """A method as it is made for a run; by default UNO has a queue, as a batch is too small for k categories.
+
+    A projection's outputs are of about the size of its inputs: steps are small, so that rounding stays small.
+    """
+    of_recipe: Any = name
+    recipe = Recipe(
+        method=of_recipe,
+        training=Training(batch_size=batch_size, seed=seed),
+        losses=losses or IN_SMALL[name],
+        clustering="head" if name in CLASSIFIERS else "semi-supervised",
+        estimate_on="raw",
+    )
+    method = make(recipe, convnet() if backbone is None else backbone, k=k, known=known)
+    with torch.no_grad():
+        for head in method.modules():
+            for layer in head.mlp if isinstance(head, ProjectionHead) else ():
+                if isinstance(layer, nn.Linear):
+                    layer.weight.mul_(50 / layer.in_features**0.5)  # from a deviation of 0.02
+    return method
+
+
+def inputs_of(method: Method, views: int, *, seed: int = 0) -> Tensor:
+    """What the trunk gives for images of noise, a row for each view."""
+    size = method.backbone.spec.image_size
+    return method.backbone.trunk(torch.randn(views, 3, size, size, generator=torch.Generator().manual_seed(seed)))
+
+
+def batch_of(outputs: Tensor, labels: Sequence[int], progress: float = 0.0) -> Batch:
+    """Two views of each image, first all first ones."""
+    n = len(labels)
+    assert len(outputs) == 2 * n
+    return Batch(outputs, torch.arange(n).repeat(2), torch.tensor([*labels, *labels]), torch.tensor(progress))
+
+
+def values(losses: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value.detach()) for name, value in losses.items()}
+
+
+def state(method: nn.Module) -> dict[str, Tensor]:
+    """Its weights and buffers as they are now."""
+    return {name: value.detach().clone() for name, value in method.state_dict().items()}
+
+
+# The arithmetic of slow oracles, on lists of numbers
+
+Row = list[float]
+
+
+def softmax(row: Row, temperature: float = 1.0) -> Row:
+    powers = [exp((value - max(row)) / temperature) for value in row]
+    return [power / sum(powers) for power in powers]
+
+
+def cross_entropy(target: Row, chances: Row) -> float:
+    return -sum(t * log(p) for t, p in zip(target, chances, strict=True) if t)
+
+
+def dot(one: Row, other: Row) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def mean(numbers: Sequence[float]) -> float:
+    """Of no numbers it is 0."""
+    return sum(numbers) / len(numbers) if numbers else 0.0
+
+
+def contrast(rows: list[Row], ids: Sequence[int], temperature: float) -> float:
+    """GCD's equation 2, over rows of an id: −log of the chance of each row alike, among all the others."""
+    costs = []
+    for i, own in enumerate(ids):
+        others = [j for j, other in enumerate(ids) if j != i and other >= 0]
+        alike = [j for j in others if ids[j] == own]
+        if own >= 0 and alike:
+            scores = {j: dot(rows[i], rows[j]) / temperature for j in others}
+            below = sum(exp(score) for score in scores.values())
+            costs.append(mean([-log(exp(scores[j]) / below) for j in alike]))
+    return mean(costs)
+
+
+def sinkhorn_knopp(scores: list[Row], k: int, *, epsilon: float, iterations: int) -> list[Row]:
+    """UNO's algorithm in its own words: Q = exp(scores / ε)ᵀ; over and over each of its K rows gets 1/K, and then each
+    of its B columns 1/B; in the end times B, so that columns sum to 1. In numbers as they are, not in logarithms."""
+    b = len(scores)
+    q = [[exp(row[j] / epsilon) for row in scores] for j in range(k)]
+    total = sum(map(sum, q))
+    q = [[value / total for value in row] for row in q]
+    for _ in range(iterations):
+        q = [[value / sum(row) / k for value in row] for row in q]
+        sums = [sum(q[j][i] for j in range(k)) for i in range(b)]
+        q = [[q[j][i] / sums[i] / b for i in range(b)] for j in range(k)]
+    return [[q[j][i] * b for j in range(k)] for i in range(b)]
+
+
+# Which images of a batch are labelled, which classes are known, and how many categories there are
+
+CASES: dict[str, tuple[list[int], list[int], int]] = {
+    "mixed": ([0, -1, 1, -1, -1, 1], [0, 1], 5),
+    "all labelled": ([0, 1, 1, 0], [0, 1], 4),
+    "all unlabelled": ([-1, -1, -1, -1, -1], [0, 1], 4),
+    "numbers with gaps": ([5, -1, 2, 0, -1, -1, 2], [0, 2, 5], 6),
+    "nothing known": ([-1, -1, -1, -1], [], 3),
+    "nothing new": ([2, -1, 5, 0, -1], [0, 2, 5], 3),
+    "one image": ([-1], [0], 3),
+    "one labelled image": ([4], [4], 3),
+    "one category": ([-1, -1, 3], [3], 1),
+}
