@@ -224,7 +224,6 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.rstrip() for line in capsys.readouterr().out.split("\n")]
 
 
-@pytest.mark.xfail(strict=True, reason="/tmp/sweep-show.patch")
 def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     """Of 120 s each, but for the last."""
     show.swept(
@@ -248,7 +247,6 @@ def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.xfail(strict=True, reason="/tmp/sweep-show.patch")
 @pytest.mark.parametrize("columns", ["30", "80", "200"])
 @pytest.mark.parametrize(
     "name", ["flowers55/rankstats", "table3/stanford_cars/rankstats", "table6/fgvc_aircraft/simgcd", "x" * 90 + "/gcd"]
@@ -279,13 +277,11 @@ def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.Captu
     assert "a\\x1b[31m/gcd" in out.replace(lines[0], "")
 
 
-@pytest.mark.xfail(strict=True, reason="/tmp/sweep-show.patch")
 def test_a_sweep_in_which_all_failed_has_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     show.swept(swept_of(failed=(("b/gcd, k true, seed 1", "No."),)))
     assert lines_of(capsys) == ["", "Failed: b/gcd, k true, seed 1: No.", ""]
 
 
-@pytest.mark.xfail(strict=True, reason="/tmp/sweep-show.patch")
 def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[str]) -> None:
     show.presets(listing())
     lines = lines_of(capsys)

@@ -75,10 +75,6 @@ def prepare(
     if folder is None and found.pixels is None:
         folder = os.getcwd()
     check_sortable(found, settings)
-    if settings.backbone == CONVNET and isinstance(settings.views, int):
-        raise InputError(
-            f"views must be 'auto' or 'live' for {CONVNET}, of which nothing is kept, got {settings.views}."
-        )
     choose_device(device, None)
     count(workers)
     place = Path(out) if out is not None else Path(f"{os.path.basename(folder or '')}-run")
@@ -96,6 +92,7 @@ def prepare(
 
 
 def check_sortable(images: ImageSet, settings: Discovery) -> None:
+    """Refuse images and settings that do not go together."""
     known, n = len(np.unique(images.labels[images.labels >= 0])), len(images)
     if images.validation.any():
         raise InputError(
@@ -119,6 +116,10 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
         raise InputError(
             f"k must be from {known} (the labelled classes) to {known + unlabelled} (and every unlabelled image a "
             f"class of its own), got {settings.k}."
+        )
+    if settings.backbone == CONVNET and isinstance(settings.views, int):
+        raise InputError(
+            f"views must be 'auto' or 'live' for {CONVNET}, of which nothing is kept, got {settings.views}."
         )
 
 

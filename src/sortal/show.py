@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -167,16 +168,24 @@ def drawn(result: "Drawn") -> list[str]:
 
 
 def swept(result: "Swept") -> None:
-    """A line for each run, what failed, and what to do next."""
-    table = _table("Run", "Seed", "k", "All", "Old", "New", "Legacy", "Test", "Seconds")
+    """A line for each run under its name, what failed, and what to do next."""
+    rows: list[tuple[str, ...]] = [("  Seed", "k", "All", "Old", "New", "Legacy", "Test", "Time")]
     for record in result.records:
         t, test, k = record.transductive, record.inductive, record.k
         figures = [_percent(t["accuracy"][part]) for part in ("all", "old", "new")]
         beside = [_percent(t["legacy"]["all"]), _percent(test["accuracy"]["all"]) if test else "n/a"]
         of = f"{k['k']}" if k["k"] == k["true"] else f"{k['k']} (true {k['true']})"
-        seconds = f"{sum(record.timings.values()):,.0f}"
-        table.add_row(plain(record.name), str(record.seed), of, *figures, *beside, seconds)
-    _console().print(table)
+        rows.append((f"  {record.seed}", of, *figures, *beside, _duration(sum(record.timings.values()))))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    if result.records:
+        _line(f"{lines[0]}\n{'─' * len(lines[0])}")
+    name = None
+    for record, line in zip(result.records, lines[1:], strict=True):
+        if record.name != name:
+            _line(plain(record.name))
+        name = record.name
+        _line(line)
     for title, why in result.failed:
         _line(f"\nFailed: {plain(title)}: {plain(why)}")
     if result.folders:
@@ -188,10 +197,13 @@ def _common(folders: "Sequence[Path]") -> str:
 
 
 def presets(rows: "Sequence[tuple[str, int | None, str, str]]") -> None:
-    table = _table("Preset", "Version", "Data set", "Recipe")
-    for name, version, dataset, title in rows:
-        table.add_row(name, str(version), dataset, title)
-    _console().print(table)
+    """Names in one piece, whatever the width of the terminal."""
+    longest = max(len(name) for name, *_ in rows)
+    margin = longest + 3 + len("Version") + 3
+    _line(f"{'Preset':{longest}}   Version   Recipe\n{'─' * 80}")
+    for name, version, _, title in rows:
+        first, *others = wrap(title, 80 - margin)
+        _line("\n".join([f"{name:{longest}}   {version!s:>7}   {first}", *(" " * margin + line for line in others)]))
 
 
 def _percent(fraction: float | None) -> str:

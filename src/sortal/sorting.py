@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sortal import estimate, kept, metrics, outcome, tokens
 from sortal.confidence import ENOUGH, place
 from sortal.config import AUTO, Discovery, Recipe, Training
-from sortal.errors import listing
+from sortal.errors import SortalError, listing
 from sortal.estimate import Evaluation, estimate_k
 from sortal.features import extract
 from sortal.identity import by_content, key_of
@@ -102,7 +102,7 @@ def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages) -> Sorted
     shown = replace(images, labels=np.where(held, -1, images.labels))  # what learning and clustering may know
 
     def features(tell: Progress) -> Features:
-        return extract(
+        x = extract(
             backbone,
             store,
             normalise=True,
@@ -111,6 +111,9 @@ def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages) -> Sorted
             precision=recipe.training.precision,
             on_progress=tell,
         )
+        if not np.isfinite(x).all():  # weights may blow up in the last step, whose loss was still a number
+            raise SortalError("Features must be numbers, got some that are none. Use a lower lr, or other weights.")
+        return x
 
     k: dict[str, Any] | None = None
     if order_of(job.settings, recipe)[1] == "k":

@@ -6,30 +6,33 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sortal.backbone import RANDOM
+from sortal.backbone import RANDOM, load_backbone
 from sortal.benchmark import records
 from sortal.benchmark.presets import Preset
 from sortal.benchmark.records import Record
-from sortal.benchmark.task import Data, Task, read, run
+from sortal.benchmark.task import Data, Task, read, run, settings_of
 from sortal.config import AUTO
 from sortal.errors import InputError, SortalError
 from sortal.inputs import choose_device
 from sortal.workers import Progress
 
 if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
     from multiprocessing.queues import Queue
 
 OUT = "benchmark"  # the folder of runs unless told
 SEEDS = (0, 1, 2)
+PATIENCE = 60.0  # seconds that a process has to keep what it has
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +66,7 @@ def sweep(
     one of them and takes runs as it gets done with others; `processes` is how many, or as many as there are GPUs. A run
     that fails does not stop the others. `command` is written down as what gives the same again.
     """
-    _check(presets, seeds, processes)
+    _check(presets, seeds, processes, Path(out))
     choose_device(device, None)
     options: Any = {"device": device, "workers": workers, "command": command}
     tasks = [
@@ -80,6 +83,13 @@ def sweep(
     if again:
         on_note(f"{again:,} of {len(tasks):,} runs were done before.")
     todo = [(at, task) for at, task in enumerate(tasks) if at not in found]
+    for _, task in todo:
+        settings_of(task, data[task.preset.dataset])  # which tells what would fail, before the first run
+    for name, weights in dict.fromkeys((task.preset.backbone, task.preset.weights) for _, task in todo):
+        on_progress(f"Loading {name}", 0, 0)
+        load_backbone(name, weights=weights)  # likewise
+    if replaced := sum((task.place / records.NAME).is_file() for _, task in todo):
+        on_note(f"{replaced:,} recorded runs are of other settings or images, and will be replaced.")
     if todo:
         gpus = _gpus(device)
         n = min(max(gpus, 1) if processes is None else processes, len(todo))
@@ -90,6 +100,7 @@ def sweep(
         for at, result in results:
             if isinstance(result, Record):
                 found[at] = result
+                on_note(f"{tasks[at].title}: {_in_short(result)}")
             else:
                 failed[at] = str(result)
                 on_note(f"{tasks[at].title} failed: {result}")
@@ -101,13 +112,20 @@ def sweep(
     )
 
 
-def _check(presets: Sequence[Preset], seeds: Sequence[int], processes: int | None) -> None:
+def _in_short(record: Record) -> str:
+    shares = record.transductive["accuracy"]
+    return ", ".join(f"{part.capitalize()} {100 * share:.1f}" for part, share in shares.items() if share is not None)
+
+
+def _check(presets: Sequence[Preset], seeds: Sequence[int], processes: int | None, out: Path) -> None:
     if not presets:
         raise InputError("There must be something to run: name a data set and a method, or a preset.")
     if not seeds or len(set(seeds)) < len(seeds):
         raise InputError(f"seeds must be at least one, each once, got {list(seeds)}.")
     if processes is not None and processes < 1:
         raise InputError(f"processes must be at least 1, got {processes}.")
+    if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
+        raise InputError(f"Runs go into a folder, got {str(out)!r}, which is a file or lies in one. Name another.")
     for preset in presets:
         weights = preset.weights
         if preset.needs is not None and weights is None:
@@ -185,6 +203,7 @@ def _at_once(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progress: P
                 try:
                     results = future.result()
                 except BrokenProcessPool:
+                    _end(set(active_children()) - others)  # the pool waits for them
                     died = SortalError("a process died, perhaps for lack of memory; run again, with fewer processes")
                     results = [(at, died) for at, _ in waiting[future]]
                 for result in results:
@@ -192,10 +211,20 @@ def _at_once(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progress: P
                     on_progress(what, done, len(todo))
                     yield result
         except BaseException:
-            for process in set(active_children()) - others:  # each keeps what it has, and ends
-                process.terminate()
+            _end(set(active_children()) - others)
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _end(processes: Collection[BaseProcess]) -> None:
+    """Interrupt each once, so that it keeps what it has, and wait for it; but not for ever."""
+    for process in processes:
+        if process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGINT)
+    for process in processes:
+        process.join(PATIENCE)
+        process.kill()
 
 
 def _begin(numbers: Queue[int], n: int, gpus: int) -> None:
@@ -204,8 +233,10 @@ def _begin(numbers: Queue[int], n: int, gpus: int) -> None:
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % gpus] if visible else str(number % gpus)
     os.environ["LOCAL_WORLD_SIZE"] = str(n)  # tokens.room_for: processes on this machine, each with its own tokens
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which tells by SIGTERM: once
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()  # a terminal's Ctrl-C reaches the parent alone, which passes it on once
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # by which a pool ends the others when one has died
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

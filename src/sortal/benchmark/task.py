@@ -113,24 +113,30 @@ def read(dataset: str, root: Path) -> Data:
     return Data(train=datasets.load(dataset, root), test=datasets.load(dataset, root, part="test"))
 
 
-def run(
-    task: Task, data: Data, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
-) -> Record:
-    """Do one run, and record it."""
-    preset, recipe = task.preset, task.recipe
+def settings_of(task: Task, data: Data) -> Discovery:
+    """How a task sorts; what cannot end well is refused."""
+    preset, training = task.preset, task.recipe.training
     settings = Discovery(
         k=data.k if preset.k == "true" else preset.k,
-        method=recipe.method,
+        method=preset.recipe.method,
         backbone=preset.backbone,
         weights=preset.weights,
-        epochs=recipe.training.epochs,
-        lr=recipe.training.lr,
-        views=recipe.training.views,
+        epochs=training.epochs,
+        lr=training.lr,
+        views=training.views,
         seed=task.seed,
         n_init=preset.n_init,
         held_out=0.0,
     )
     check_sortable(data.train.select(~data.train.validation), settings)
+    return settings
+
+
+def run(
+    task: Task, data: Data, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
+) -> Record:
+    """Do one run, and record it."""
+    preset, recipe, settings = task.preset, task.recipe, settings_of(task, data)
     job = Job(
         images=data.train,
         source=None if data.train.pixels is not None else os.path.abspath(task.root),
@@ -152,7 +158,7 @@ def run(
         found.run.save(found.files)
         record = _record(task, found.run, inductive, data, stages.timings)
         records.save(record, task.place)
-    return record
+    return records.load(task.place)  # as it will be found again
 
 
 def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, tell: Progress) -> dict[str, Any] | None:

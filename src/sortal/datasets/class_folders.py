@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from sortal.datasets.official import Official, Rows, Tree
-from sortal.errors import InputError
+from sortal.errors import InputError, listing
 from sortal.images import in_order
 
 EVERY = 5  # where there is no test split, every so manyth image of a class is in it
@@ -29,7 +29,10 @@ def read(root: Path) -> Official:
             f"{len(classes)}."
         )
     if unknown := sorted(set(test.classes) - set(classes)):
-        raise InputError(f"Every class of test must have images in train, got {unknown} in {str(root)!r}.")
+        raise InputError(
+            f"Every class of test must have images in train, got {listing(unknown)} in {str(root / 'test')!r}. "
+            "Add some, or move these elsewhere."
+        )
     return Official(classes=classes, train=_ordered(train, classes), test=_ordered(test, classes))
 
 
