@@ -858,7 +858,7 @@ def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     def noted(chosen: Any, root: Path, *, command: str, on_progress: Any, on_note: Any, **options: Any) -> sweep.Swept:
         on_progress("Run 1 of 3", 1, 2)
         on_note("A note.")
-        assert command.startswith("sortal ")
+        assert command.startswith("sortal benchmark ")
         seen.append({"presets": chosen, "root": root, **options})
         return sweep.Swept(records=(), folders=(), failed=(), again=0)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -97,6 +98,8 @@ app = App(
     result_action="return_value",
 )
 
+
+_typed: ContextVar[tuple[str, ...]] = ContextVar("typed", default=())  # what main() was given, for records of it
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
@@ -506,7 +509,7 @@ def run_benchmark(
             device=device,
             workers=workers,
             processes=processes,
-            command=shlex.join(["sortal", *sys.argv[1:]]),
+            command=shlex.join(["sortal", *_typed.get()]),
             on_progress=on_progress,
             on_note=_note,
         )
@@ -716,12 +719,14 @@ def main(tokens: Sequence[str] | None = None) -> int:
 
     0 done, 1 failed, 2 bad usage or input, 3 done but files were left out, 130 interrupted.
     """
+    words = tuple(sys.argv[1:] if tokens is None else tokens)
+    _typed.set(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # names are shown as far as the encoding goes
     try:
         with _ended_like_ctrl_c():
-            code = app(sys.argv[1:] if tokens is None else tokens)
+            code = app(words)
             print(end="", flush=True)  # a reader that has gone away shows here, not while Python shuts down
     except CycloptsError as error:
         return _complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.", 2)
@@ -732,7 +737,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
             message.replace("--extra_columns", "--extra-columns"), 2 if isinstance(error, InputError) else 1
         )
     except KeyboardInterrupt:
-        goes_on = (sys.argv[1:] if tokens is None else tokens)[:1] in (["discover"], ["benchmark"])
+        goes_on = words[:1] in (("discover",), ("benchmark",))
         _say(f"sortal: interrupted{'; what was done is kept, and the same command goes on' if goes_on else ''}")
         return 130
     except OSError as error:

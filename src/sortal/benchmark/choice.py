@@ -33,7 +33,7 @@ def choose(
     """
     if dataset is not None and dataset not in (*datasets.NAMES, datasets.FOLDER):
         known = ", ".join((*datasets.NAMES, datasets.FOLDER))
-        raise InputError(f"The data set must be one of {known}, got {dataset!r}. A folder of yours is --root.")
+        raise InputError(f"The data set must be one of {known}, got {dataset!r}. A folder of yours: folder --root IT.")
     if names:
         found = dict.fromkeys(preset for name in names for preset in select(name))  # each once
         chosen = [*found] if dataset is None else _moved(list(found), dataset, datasets.label(dataset, root))
