@@ -162,7 +162,10 @@ def run(
 
 
 def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, tell: Progress) -> dict[str, Any] | None:
-    """The figures on images never seen: each in the category of the nearest centre, or the classifier's."""
+    """The figures on images that were not learned from: each in the nearest category, or the classifier's.
+
+    Where an epoch was selected, it was by those of them that are of old classes.
+    """
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
