@@ -262,6 +262,14 @@ def test_a_dot_is_at_the_last_image_that_is_sure(run: Run) -> None:
     assert axes.get_ylim()[0] == 0.5
 
 
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_confidence_that_is_not_calibrated_is_not_taken_for_it(calibrated: bool) -> None:
+    run = sample_run()
+    drawn = risk_coverage(replace(run, confidence={**run.confidence, "calibrated": calibrated}))
+    (legend,) = drawn.legends
+    assert ("It is not calibrated." in legend.get_title().get_text()) != calibrated
+
+
 @pytest.mark.parametrize("figure", [risk_coverage, legacy])
 def test_without_truth_there_is_no_accuracy(figure: Callable[[Run], Figure]) -> None:
     with pytest.raises(LeftOutError, match="No image without a label has a known truth"):

@@ -97,6 +97,7 @@ def risk_coverage(run: Run) -> Figure:
     )
     paper.percents(axes.xaxis)
     paper.percents(axes.yaxis)
-    title = f"Accuracy on all images. From the dot on, confidence is below {percent(unsure, 0)}."
+    told = "" if run.confidence["calibrated"] else " It is not calibrated."
+    title = f"Accuracy on all images. From the dot on, confidence is below {percent(unsure, 0)}.{told}"
     drawn.legend(loc="outside lower center", ncols=3, title=title)
     return paper.settled(drawn)
