@@ -1,6 +1,79 @@
-"""The tests run on the CPU, also where there is a GPU; CUDA_VISIBLE_DEVICES=0 make test lets them have it."""
+"""What all tests share. They run on the CPU, also where there is a GPU: CUDA_VISIBLE_DEVICES=0 make test lets them have it."""
+
+from __future__ import annotations
 
 import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from fork_server import ForkServer
+
+    from sortal.run import Run
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # on tiny tensors threads wait for each other more than they compute
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other longer than they compute on tiny tensors
+# Under nohup, in the background of a script and under many job runners SIGINT is ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@dataclass(frozen=True)
+class SortedRun:
+    """A folder of images, their true classes, and the run that sorted them."""
+
+    images: Path
+    truth: dict[str, str]
+    run: Run
+
+    @property
+    def out(self) -> Path:
+        return self.run.folder
+
+    def copy(self, folder: Path) -> SortedRun:
+        """Copy the run, with its cache; the images stay where they are."""
+        from sortal import run
+
+        shutil.copytree(self.out, folder)
+        return replace(self, run=run.load(folder))
+
+
+@pytest.fixture(scope="module")
+def quickly() -> Iterator[None]:
+    """Leave out the report and the waiting for the disk, which take longer than all the rest."""
+    import tiny_folder
+
+    with tiny_folder.quickly():
+        yield
+
+
+@pytest.fixture(scope="session")
+def sorted_run(tmp_path_factory: pytest.TempPathFactory) -> SortedRun:
+    """The planted images of tiny_folder, sorted once by `discover`. For all tests: do not change it, copy it."""
+    import tiny_folder
+
+    folder = tmp_path_factory.mktemp("sorted_run")
+    truth = tiny_folder.write(folder / "images")
+    with tiny_folder.quickly():
+        return SortedRun(folder / "images", truth, tiny_folder.sort(folder / "images", folder / "run"))
+
+
+@pytest.fixture
+def copied_run(sorted_run: SortedRun, tmp_path: Path) -> SortedRun:
+    """A copy of `sorted_run` that a test may change."""
+    return sorted_run.copy(tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Start children that can be killed."""
+    from fork_server import ForkServer
+
+    server = ForkServer(tmp_path_factory.mktemp("fork_server"))
+    yield server
+    server.close()
