@@ -6,18 +6,16 @@ cannot write is put together here by hand.
 
 import io
 import os
-import pickle
 import struct
-import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, features
+from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
 
 from sortal.pixels import Reason
@@ -25,15 +23,14 @@ from sortal.pixels import Reason
 Rgb: TypeAlias = "NDArray[np.uint8]"  # (height, width, 3)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Ok:
     """A file that must decode, and to what."""
 
     rgb: Rgb
-    near: int = 0  # the most by which a value may differ
-    seams: int = 0  # pixels on either side of where colours meet that may differ by more
     format: str
     bits: int = 8
+    near: int = 0  # the most by which a value may differ
     rotated: bool = False
 
 
@@ -123,11 +120,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 def packed(values: "NDArray[Any]", bits: int) -> list[bytes]:
     """Rows of values (h, w, channels) with the most significant bit first, each row filled up to a byte."""
-    rows = values.reshape(len(values), -1)
-    if bits == 8:
-        return [row.astype(np.uint8).tobytes() for row in rows]
-    if bits == 16:
-        return [row.astype(">u2").tobytes() for row in rows]
+    rows = np.asarray(values).reshape(len(values), -1)
     digits = (rows[..., None] >> np.arange(bits)[::-1]) & 1
     return [np.packbits(row.astype(np.uint8)).tobytes() for row in digits]
 
@@ -157,7 +150,7 @@ def png(
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + pieces + after + chunk(b"IEND", b"")
 
 
-BYTE, SHORT, LONG, UNDEFINED = 1, 3, 4, 7  # types of a tag of a TIFF
+BYTE, SHORT, LONG = 1, 3, 4  # types of a tag of a TIFF
 
 
 def tiff(
@@ -169,30 +162,28 @@ def tiff(
     size: tuple[int, int] = (WIDTH, HEIGHT),
     compression: int = 1,
     sample: int = 1,  # 1 unsigned, 2 signed, 3 float
-    tile: tuple[int, int] | None = None,
-    tags: dict[int, tuple[int, Sequence[int]]] | None = None,
+    tags: Mapping[int, tuple[int, Sequence[int]]] | None = None,
     itself_next: bool = False,
 ) -> bytes:
     """A TIFF of one page, its directory before its pixels."""
-    offsets, counts = (324, 325) if tile else (273, 279)
     entries: dict[int, tuple[int, Sequence[int]]] = {
         256: (LONG, [size[0]]),
         257: (LONG, [size[1]]),
         258: (SHORT, bits),
         259: (SHORT, [compression]),
         262: (SHORT, [photometric]),
-        offsets: (LONG, [0] * len(strips)),
+        273: (LONG, [0] * len(strips)),
         277: (SHORT, [len(bits)]),
-        counts: (LONG, [len(strip) for strip in strips]),
+        278: (LONG, [-(-size[1] // len(strips))]),
+        279: (LONG, [len(strip) for strip in strips]),
         339: (SHORT, [sample] * len(bits)),
-        **({322: (LONG, [tile[0]]), 323: (LONG, [tile[1]])} if tile else {278: (LONG, [-(-size[1] // len(strips))])}),
         **(tags or {}),
     }
-    letters = {BYTE: "B", SHORT: "H", LONG: "I", UNDEFINED: "B"}
+    letters = {BYTE: "B", SHORT: "H", LONG: "I"}
     start = 8 + 2 + 12 * len(entries) + 4  # of the values that do not fit into the directory
     end = start + sum(_long(entry) for entry in entries.values())
     at = np.cumsum([end, *map(len, strips)])[:-1]
-    entries[offsets] = (LONG, at.tolist())
+    entries[273] = (LONG, at.tolist())
     directory, values = struct.pack(order + "H", len(entries)), b""
     for tag, (kind, numbers) in sorted(entries.items()):
         data = struct.pack(f"{order}{len(numbers)}{letters[kind]}", *numbers)
@@ -208,7 +199,7 @@ def tiff(
 
 
 def _long(entry: tuple[int, Sequence[int]]) -> int:
-    size = {BYTE: 1, SHORT: 2, LONG: 4, UNDEFINED: 1}[entry[0]] * len(entry[1])
+    size = {BYTE: 1, SHORT: 2, LONG: 4}[entry[0]] * len(entry[1])
     return size if size > 4 else 0
 
 
@@ -235,13 +226,7 @@ def bmp(
     return b"BM" + struct.pack("<IHHI", start + len(data), 0, 0, start) + header + palette + data
 
 
-def bmp_rows(values: "NDArray[Any]", bits: int) -> bytes:
-    """Rows from the bottom, each filled up to four bytes."""
-    return b"".join(row + bytes(-len(row) % 4) for row in packed(values[::-1], bits))
-
-
 BMP_PALETTE = b"".join(bytes([blue, green, red, 0]) for red, green, blue in COLOURS.tolist())
-FIVES = (SCENE.astype(np.uint16) >> 3) @ np.array([1 << 10, 1 << 5, 1], dtype=np.uint16)  # (h, w) 5 bits a channel
 
 
 def bmp_runs() -> bytes:
@@ -286,8 +271,7 @@ def without(colour: int) -> Rgb:
 
 
 def indexed() -> Image.Image:
-    image = Image.fromarray(QUARTER.astype(np.uint8)).convert("P")
-    image.putdata(QUARTER.ravel().tolist())
+    image = Image.frombytes("P", (WIDTH, HEIGHT), QUARTER.astype(np.uint8).tobytes())
     image.putpalette(COLOURS.tobytes())
     return image
 
@@ -326,33 +310,14 @@ def with_app1(data: bytes, content: bytes) -> bytes:
     return data[:2] + b"\xff\xe1" + struct.pack(">H", len(content) + 2) + content + data[2:]
 
 
-def ycck() -> bytes:
-    """Inks as photo editors write them: cyan, magenta and yellow as if they were RGB, turned into YCC."""
-    planes = np.asarray(Image.fromarray(CMYK[..., :3]).convert("YCbCr"))
-    data = jpeg(Image.frombytes("CMYK", (WIDTH, HEIGHT), np.dstack([255 - planes, CMYK[..., 3]]).tobytes()))
-    return patched(data, data.index(b"Adobe") + 11, b"\x02")
-
-
 def breaking(raw: bytes) -> bytes:
     """Half the pixels deflated, then bytes that are not."""
     packer = zlib.compressobj()
     return packer.compress(raw[: len(raw) // 2]) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 64
 
 
-def bomb_of(width: int, height: int) -> bytes:
-    """A PNG that really is as large as it claims, in a few KB."""
-    zeros = zlib.compress(bytes((-(-width // 8) + 1) * height), 9)
-    return png(np.zeros((1, 1), dtype=np.uint8), bits=1, size=(width, height), stream=lambda _: zeros)
-
-
 def half(data: bytes) -> bytes:
     return data[: len(data) // 2]
-
-
-def magick_exif(way: int) -> bytes:
-    """EXIF as ImageMagick puts it into a PNG: as text."""
-    text = f"\nexif\n{len(exif(way)):8}\n{exif(way).hex()}\n"
-    return b"Raw profile type exif\0\0" + zlib.compress(text.encode())
 
 
 def webp_canvas(width: int, height: int) -> bytes:
@@ -364,13 +329,6 @@ def webp_canvas(width: int, height: int) -> bytes:
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
-def zip_of(data: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("image.png", data)
-    return file.getvalue()
-
-
 def lzw(values: Rgb) -> bytes:
     """Pixels as they lie in a TIFF with LZW."""
     data = saved(values, "TIFF", compression="tiff_lzw")
@@ -380,13 +338,6 @@ def lzw(values: Rgb) -> bytes:
     return bytes(data[start : start + length])
 
 
-def tiles(side: int) -> list[bytes]:
-    """The scene in squares, those at the edges filled up."""
-    whole = np.pad(SCENE, ((0, -HEIGHT % side), (0, -WIDTH % side), (0, 0)))
-    rows, columns = range(0, len(whole), side), range(0, whole.shape[1], side)
-    return [np.ascontiguousarray(whole[y : y + side, x : x + side]).tobytes() for y in rows for x in columns]
-
-
 def animated(format_: str, **options: Any) -> bytes:
     """The scene, then what must not be seen."""
     others = [Image.fromarray(NOISE[:HEIGHT, :WIDTH]), Image.fromarray(SCENE[::-1])]
@@ -394,22 +345,9 @@ def animated(format_: str, **options: Any) -> bytes:
     return saved(first, format_, save_all=True, append_images=others, **options)
 
 
-def a_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def a_broken_link(path: Path) -> None:
-    path.symlink_to("nothing at all")
-
-
-def a_link_to_itself(path: Path) -> None:
-    path.symlink_to(path.name)
-
-
 def a_link(path: Path) -> None:
-    aside = path.with_suffix(".data")
-    aside.write_bytes(PLAIN["png"])
-    path.symlink_to(aside.name)
+    path.with_suffix(".data").write_bytes(PLAIN["png"])
+    path.symlink_to(path.with_suffix(".data").name)
 
 
 def a_forbidden_file(path: Path) -> None:
@@ -422,53 +360,30 @@ def a_forbidden_file(path: Path) -> None:
 
 Corpus: TypeAlias = dict[str, tuple[Content, Verdict]]
 
-OK_JPEG, OK_PNG, OK_TIFF = (
-    Ok(rgb=SCENE, near=2, format="JPEG"),
-    Ok(rgb=SCENE, format="PNG"),
-    Ok(rgb=SCENE, format="TIFF"),
-)
-OK_GIF, OK_BMP, OK_WEBP = (Ok(rgb=SCENE, format=name) for name in ("GIF", "BMP", "WEBP"))
-SIX_JPEG = Ok(rgb=upright(SCENE, 6), near=2, format="JPEG", rotated=True)
-SIX_PNG = Ok(rgb=upright(SCENE, 6), format="PNG", rotated=True)
-
-
-def ok_grey(values: "NDArray[Any]", format_: str = "PNG", bits: int = 8, near: int = 0) -> Ok:
-    return Ok(rgb=grey(values), format=format_, bits=bits, near=near)
-
-
-def ok_png(rgb: Rgb, bits: int = 8, near: int = 0) -> Ok:
-    return Ok(rgb=rgb, format="PNG", bits=bits, near=near)
-
+OK_PNG, OK_TIFF, OK_GIF, OK_BMP, OK_WEBP = (Ok(SCENE, name) for name in ("PNG", "TIFF", "GIF", "BMP", "WEBP"))
+OK_JPEG, SIX_JPEG = Ok(SCENE, "JPEG", near=2), Ok(upright(SCENE, 6), "JPEG", near=2, rotated=True)
+SIX_PNG, SIX_TIFF = (Ok(upright(SCENE, 6), name, rotated=True) for name in ("PNG", "TIFF"))
 
 _jpg, _png, _webp, _gif = (PLAIN[end] for end in ("jpg", "png", "webp", "gif"))
 _noise = jpeg(NOISE)
-_palette = chunk(b"PLTE", COLOURS.tobytes())
+TWO, _two = grey(levels(0, 255, 0, 255)), Image.fromarray(QUARTER % 2 == 1)  # black and white
 _text_bomb = b"x\0\0" + zlib.compress(bytes(8 * 2**20), 9)
 
 JPEGS: Corpus = {
     "plain.jpg": (_jpg, OK_JPEG),
     "progressive.jpg": (jpeg(progressive=True), OK_JPEG),
-    "restart markers.jpg": (jpeg(restart_marker_blocks=1), OK_JPEG),
-    "half chroma.jpg": (jpeg(subsampling=2), Ok(rgb=SCENE, near=6, seams=4, format="JPEG")),
-    "stored as RGB.jpg": (jpeg(keep_rgb=True), OK_JPEG),
-    "grey.jpg": (jpeg(LUMA), ok_grey(LUMA, "JPEG", near=2)),
-    "CMYK.jpg": (
-        jpeg(Image.frombytes("CMYK", (WIDTH, HEIGHT), CMYK.tobytes())),
-        Ok(rgb=CMYK_SEEN, near=3, format="JPEG"),
-    ),
-    "YCCK.jpg": (ycck(), Ok(rgb=CMYK_SEEN, near=4, format="JPEG")),
-    "phone.jpg": (animated("MPO", quality=95, subsampling=0), Ok(rgb=SCENE, near=2, format="MPO")),
-    "phone, turned.jpg": (
+    "grey.jpg": (jpeg(LUMA), Ok(grey(LUMA), "JPEG", near=2)),
+    "CMYK.jpg": (jpeg(Image.fromarray(CMYK, "CMYK")), Ok(CMYK_SEEN, "JPEG", near=3)),
+    "phone.jpg": (
         animated("MPO", quality=95, subsampling=0, exif=exif(6)),
-        Ok(rgb=upright(SCENE, 6), near=2, format="MPO", rotated=True),
+        Ok(upright(SCENE, 6), "MPO", near=2, rotated=True),
     ),
     "phone with a film.jpg": (_jpg + b"\0\0\0\x18ftypmp42" + JUNK + b"\xff\xda" + JUNK, OK_JPEG),
-    "garbage after.jpg": (_jpg + JUNK, OK_JPEG),
-    "two in a row.jpg": (_jpg + jpeg(NOISE), OK_JPEG),
+    "padded markers.jpg": (_jpg[:2] + b"\xff" + _jpg[2:], OK_JPEG),
+    "padded, rest never written.jpg": (_noise[:2] + b"\xff" + half(_noise)[2:] + bytes(9000), "truncated"),
     "way by XMP.jpg": (jpeg(xmp=XMP_6), SIX_JPEG),
     "EXIF garbage.jpg": (with_app1(_jpg, b"Exif\0\0" + JUNK), OK_JPEG),
     "EXIF cut.jpg": (with_app1(_jpg, exif(6)[:16]), OK_JPEG),
-    "EXIF empty.jpg": (with_app1(_jpg, b"Exif\0\0"), OK_JPEG),
     "EXIF counts too many.jpg": (with_app1(_jpg, patched(exif(6), 14, b"\xff\xff")), SIX_JPEG),
     "EXIF way 9.jpg": (jpeg(exif=exif(9)), OK_JPEG),
     "EXIF way 0.jpg": (jpeg(exif=exif(0)), OK_JPEG),
@@ -476,67 +391,55 @@ JPEGS: Corpus = {
     "garbage for a rest.jpg": (half(_noise) + JUNK, "truncated"),
     "rest never written.jpg": (half(_noise).ljust(len(_noise), b"\0"), "truncated"),
     "claims 65500 squared.jpg": (claiming(_jpg, 65500, 65500), "too large"),
-    "claims 10000 squared.jpg": (claiming(_jpg, 10000, 10000), "too large"),
     "no height.jpg": (claiming(_jpg, WIDTH, 0), "damaged"),
 }
 
+_palette = chunk(b"PLTE", COLOURS.tobytes())
+_steps, _half_clear = levels(0, 85, 170, 255), chunk(b"tRNS", bytes([0, 85, 170, 255]))
+
+
+def clear(*key: int) -> bytes:
+    """Say which value, or colour, of a PNG is transparent."""
+    return chunk(b"tRNS", struct.pack(f">{len(key)}H", *key))
+
+
 PNGS: Corpus = {
     "plain.png": (_png, OK_PNG),
-    "by hand.png": (png(SCENE, colour=2), OK_PNG),
     "many pieces.png": (png(SCENE, colour=2, split=7), OK_PNG),
-    "interlaced.png": (png(SCENE, colour=2, interlaced=True), OK_PNG),
-    "interlaced 2 bits.png": (png(QUARTER, bits=2, interlaced=True), ok_grey(levels(0, 85, 170, 255), bits=2)),
+    "interlaced 2 bits.png": (png(QUARTER, bits=2, interlaced=True), Ok(grey(_steps), "PNG", bits=2)),
     "animated.png": (animated("PNG"), OK_PNG),
-    "animated, with a still.png": (animated("PNG", default_image=True), OK_PNG),
-    "grey.png": (png(LUMA), ok_grey(LUMA)),
-    "grey 1 bit.png": (png(QUARTER % 2, bits=1), ok_grey(levels(0, 255, 0, 255), bits=1)),
-    "grey 2 bits.png": (png(QUARTER, bits=2), ok_grey(levels(0, 85, 170, 255), bits=2)),
-    "grey 4 bits.png": (png(QUARTER * 5, bits=4), ok_grey(levels(0, 85, 170, 255), bits=4)),
-    "grey 16 bits.png": (png(RAMP, bits=16), ok_grey(RAMP_OF_8, bits=16)),
-    "grey 16 bits, dark.png": (png(RAMP // 64, bits=16), ok_grey(np.rint(RAMP // 64 * (255 / 65535)), bits=16)),
-    "RGB 16 bits.png": (png(DEEP, bits=16, colour=2), ok_png(SCENE, bits=16, near=1)),
-    "RGBA 16 bits.png": (png(RGBA.astype(np.uint16) * 257, bits=16, colour=6), ok_png(CLEARING, bits=16, near=1)),
-    "RGBA.png": (png(RGBA, colour=6), ok_png(CLEARING, near=1)),
-    "grey and alpha.png": (png(np.dstack([LUMA, ALPHA]), colour=4), ok_png(on_white(grey(LUMA), ALPHA), near=1)),
-    "grey and alpha 16 bits.png": (
-        png(np.dstack([LUMA, ALPHA]).astype(np.uint16) * 257, bits=16, colour=4),
-        ok_png(on_white(grey(LUMA), ALPHA), bits=16, near=1),
-    ),
-    "palette.png": (png(QUARTER, colour=3, before=_palette), OK_PNG),
-    "palette 2 bits.png": (png(QUARTER, bits=2, colour=3, before=_palette), ok_png(SCENE, bits=2)),
-    "palette, one clear.png": (
-        png(QUARTER, colour=3, before=_palette + chunk(b"tRNS", b"\xff\0")),
-        ok_png(without(1)),
-    ),
+    "grey.png": (png(LUMA), Ok(grey(LUMA), "PNG")),
+    "grey 1 bit.png": (png(QUARTER % 2, bits=1), Ok(TWO, "PNG", bits=1)),
+    "grey 4 bits.png": (png(QUARTER * 5, bits=4), Ok(grey(_steps), "PNG", bits=4)),
+    "grey 16 bits.png": (png(RAMP, bits=16), Ok(grey(RAMP_OF_8), "PNG", bits=16)),
+    "RGB 16 bits.png": (png(DEEP, bits=16, colour=2), Ok(SCENE, "PNG", bits=16, near=1)),
+    "RGBA 16 bits.png": (png(RGBA.astype(np.uint16) * 257, bits=16, colour=6), Ok(CLEARING, "PNG", bits=16, near=1)),
+    "RGBA.png": (png(RGBA, colour=6), Ok(CLEARING, "PNG", near=1)),
+    "grey and alpha.png": (png(np.dstack([LUMA, ALPHA]), colour=4), Ok(on_white(grey(LUMA), ALPHA), "PNG", near=1)),
+    "palette 2 bits.png": (png(QUARTER, bits=2, colour=3, before=_palette), Ok(SCENE, "PNG", bits=2)),
     "palette, half clear.png": (
-        png(QUARTER, colour=3, before=_palette + chunk(b"tRNS", bytes([0, 85, 170, 255]))),
-        ok_png(on_white(SCENE, levels(0, 85, 170, 255)), near=1),
+        png(QUARTER, colour=3, before=_palette + _half_clear),
+        Ok(on_white(SCENE, _steps), "PNG", near=1),
     ),
-    "RGB, one clear.png": (
-        png(SCENE, colour=2, before=chunk(b"tRNS", struct.pack(">HHH", *BLUE))),
-        ok_png(without(2)),
-    ),
+    "RGB, one clear.png": (png(SCENE, colour=2, before=clear(*BLUE)), Ok(without(2), "PNG")),
     "RGB 16 bits, one clear.png": (
-        png(DEEP, bits=16, colour=2, before=chunk(b"tRNS", struct.pack(">HHH", *DEEP[0, 0].tolist()))),
-        ok_png(without(0), bits=16, near=1),
+        png(DEEP, bits=16, colour=2, before=clear(*DEEP[0, 0].tolist())),
+        Ok(without(0), "PNG", bits=16, near=1),
     ),
-    "grey, one clear.png": (png(LUMA, before=chunk(b"tRNS", b"\0\x1e")), ok_grey(levels(255, 90, 150, 240))),
-    "grey 1 bit, black clear.png": (
-        png(QUARTER % 2, bits=1, before=chunk(b"tRNS", b"\0\0")),
-        ok_grey(levels(*[255] * 4), bits=1),
+    "grey, one clear.png": (png(LUMA, before=clear(30)), Ok(grey(levels(255, 90, 150, 240)), "PNG")),
+    "grey 1 bit, clear.png": (png(QUARTER % 2, bits=1, before=clear(0)), Ok(grey(0 * LUMA + 255), "PNG", bits=1)),
+    "grey 2 bits, clear.png": (
+        png(QUARTER, bits=2, before=clear(1)),
+        Ok(grey(levels(0, 255, 170, 255)), "PNG", bits=2),
     ),
-    "grey 2 bits, one clear.png": (
-        png(QUARTER, bits=2, before=chunk(b"tRNS", b"\0\1")),
-        ok_grey(levels(0, 255, 170, 255), bits=2),
-    ),
-    "grey 16 bits, black clear.png": (
-        png(RAMP, bits=16, before=chunk(b"tRNS", b"\0\0")),
-        ok_grey(np.where(RAMP == 0, 255, RAMP_OF_8), bits=16),
+    "grey 16 bits, clear.png": (
+        png(RAMP, bits=16, before=clear(0)),
+        Ok(grey(np.where(RAMP == 0, 255, RAMP_OF_8)), "PNG", bits=16),
     ),
     "way told last.png": (png(SCENE, colour=2, after=chunk(b"eXIf", exif(6)[6:])), SIX_PNG),
-    "way by ImageMagick.png": (png(SCENE, colour=2, before=chunk(b"zTXt", magick_exif(6))), SIX_PNG),
     "EXIF garbage.png": (png(SCENE, colour=2, before=chunk(b"eXIf", JUNK)), OK_PNG),
-    "garbage after.png": (_png + JUNK, OK_PNG),
+    "one pixel.png": (png(np.array([[7]])), Ok(grey(np.array([[7]])), "PNG")),
+    "thin.png": (png(np.full((20_000, 1), 9)), Ok(grey(np.full((20_000, 1), 9)), "PNG")),
     "end missing.png": (_png[:-12], OK_PNG),
     "checksum of the pixels.png": (patched(_png, len(_png) - 16, bytes(4)), OK_PNG),
     "checksum of the header.png": (patched(_png, 29, bytes(4)), "damaged"),
@@ -550,145 +453,80 @@ PNGS: Corpus = {
     "no size.png": (png(LUMA, size=(0, 0)), "damaged"),
     "claims 100 megapixels.png": (png(LUMA, size=(10_000, 10_000)), "too large"),
     "claims the most.png": (png(LUMA, size=(2**31 - 1, 2**31 - 1)), "too large"),
-    "claims 64 megapixels.png": (png(LUMA, size=(8000, 8000)), "truncated"),
-    "bomb.png": (bomb_of(10_000, 10_000), "too large"),
+    "claims 4 megapixels.png": (png(LUMA, size=(2000, 2000)), "truncated"),
     "bomb of text.png": (png(SCENE, colour=2, before=chunk(b"zTXt", _text_bomb)), "damaged"),
     "bomb of a profile.png": (png(SCENE, colour=2, before=chunk(b"iCCP", _text_bomb)), "damaged"),
 }
 
 _rgb: dict[str, Any] = {"bits": [8, 8, 8], "photometric": 2}
 _raw = [SCENE.tobytes()]
+_planes = {284: (SHORT, [2]), 278: (LONG, [HEIGHT])}
 _twelve = RAMP >> 4
-_ink = tiff([CMYK.tobytes()], bits=[8] * 4, photometric=5)
+_big = saved(SCENE, "TIFF", big_tiff=True)
+_lzw = saved(SCENE, "TIFF", compression="tiff_lzw")
 
 TIFFS: Corpus = {
     "plain.tif": (PLAIN["tif"], OK_TIFF),
-    "LZW.tif": (saved(SCENE, "TIFF", compression="tiff_lzw"), OK_TIFF),
-    "deflate.tif": (saved(SCENE, "TIFF", compression="tiff_adobe_deflate"), OK_TIFF),
-    "packbits.tif": (saved(SCENE, "TIFF", compression="packbits"), OK_TIFF),
-    "JPEG inside.tif": (saved(SCENE, "TIFF", compression="jpeg", quality=95), Ok(rgb=SCENE, near=3, format="TIFF")),
-    "fax.tif": (
-        saved(Image.fromarray(QUARTER % 2 == 1), "TIFF", compression="group4"),
-        ok_grey(levels(0, 255, 0, 255), "TIFF", bits=1),
-    ),
-    "big.tif": (saved(SCENE, "TIFF", big_tiff=True), OK_TIFF),
-    "strips.tif": (tiff([SCENE[y : y + 5].tobytes() for y in range(0, HEIGHT, 5)], **_rgb), OK_TIFF),
-    "tiles.tif": (tiff(tiles(16), **_rgb, tile=(16, 16)), OK_TIFF),
-    "tiles beyond the edge.tif": (tiff(tiles(48), **_rgb, tile=(48, 48)), OK_TIFF),
+    "LZW.tif": (_lzw, OK_TIFF),
+    "JPEG inside.tif": (saved(SCENE, "TIFF", compression="jpeg", quality=95), Ok(SCENE, "TIFF", near=3)),
+    "fax.tif": (saved(_two, "TIFF", compression="group4"), Ok(TWO, "TIFF", bits=1)),
+    "big.tif": (_big, OK_TIFF),
     "pages.tif": (animated("TIFF"), OK_TIFF),
     "page is its own next.tif": (tiff(_raw, **_rgb, itself_next=True), OK_TIFF),
-    "big-endian.tif": (tiff(_raw, **_rgb, order=">"), OK_TIFF),
-    "planes.tif": (
-        tiff([SCENE[..., i].tobytes() for i in range(3)], **_rgb, tags={284: (SHORT, [2]), 278: (LONG, [HEIGHT])}),
-        OK_TIFF,
-    ),
-    "palette.tif": (saved(indexed(), "TIFF"), OK_TIFF),
-    "RGBA.tif": (
-        tiff([RGBA.tobytes()], bits=[8] * 4, photometric=2, tags={338: (SHORT, [2])}),
-        Ok(rgb=CLEARING, near=1, format="TIFF"),
-    ),
-    "CMYK.tif": (_ink, Ok(rgb=CMYK_SEEN, near=1, format="TIFF")),
+    "planes.tif": (tiff([SCENE[..., i].tobytes() for i in range(3)], **_rgb, tags=_planes), OK_TIFF),
     "CIELAB.tif": (tiff(_raw, bits=[8] * 3, photometric=8), "unsupported"),
-    "grey 8 bits from white.tif": (grey_tiff(LUMA, photometric=0), ok_grey(255 - LUMA, "TIFF")),
+    "grey 8 bits from white.tif": (grey_tiff(LUMA, photometric=0), Ok(grey(255 - LUMA), "TIFF")),
     "grey 12 bits.tif": (
         tiff([b"".join(packed(_twelve, 12))], bits=[12], photometric=1),
-        ok_grey(np.rint(_twelve * (255 / 4095)), "TIFF", bits=12),
+        Ok(grey(np.rint(_twelve * (255 / 4095))), "TIFF", bits=12),
     ),
-    "grey 16 bits.tif": (grey_tiff(RAMP), ok_grey(RAMP_OF_8, "TIFF", bits=16)),
-    "grey 16 bits big-endian.tif": (grey_tiff(RAMP, order=">"), ok_grey(RAMP_OF_8, "TIFF", bits=16)),
-    "grey 16 bits LZW.tif": (
-        saved(Image.fromarray(RAMP), "TIFF", compression="tiff_lzw"),
-        ok_grey(RAMP_OF_8, "TIFF", bits=16),
-    ),
-    "grey 16 bits from white.tif": (grey_tiff(RAMP, photometric=0), ok_grey(255 - RAMP_OF_8, "TIFF", bits=16)),
+    "grey 16 bits from white.tif": (grey_tiff(RAMP, photometric=0), Ok(grey(255 - RAMP_OF_8), "TIFF", bits=16)),
     "grey 16 bits signed.tif": (
         grey_tiff((RAMP.astype(np.int32) - 32768).astype(np.int16)),
-        ok_grey(RAMP_OF_8, "TIFF", bits=16),
+        Ok(grey(RAMP_OF_8), "TIFF", bits=16),
     ),
-    "RGB 16 bits.tif": (
-        tiff([DEEP.tobytes()], bits=[16] * 3, photometric=2),
-        Ok(rgb=SCENE, near=1, format="TIFF", bits=16),
-    ),
-    "int32.tif": (grey_tiff(RAMP.astype(np.int32) * 20 - 1000), ok_grey(RAMP_OF_8, "TIFF", bits=32)),
-    "uint32.tif": (grey_tiff(RAMP.astype(np.uint32) * 65537), ok_grey(RAMP_OF_8, "TIFF", bits=32)),
-    "float to 1.tif": (grey_tiff(UNIT), ok_grey(UNIT_OF_8, "TIFF", bits=32)),
-    "float to 1, half used.tif": (grey_tiff(UNIT / 2), ok_grey(np.rint(UNIT * 127.5), "TIFF", bits=32, near=1)),
-    "float to 255.tif": (grey_tiff(UNIT * 255), ok_grey(UNIT_OF_8, "TIFF", bits=32)),
-    "float to 4000.tif": (grey_tiff(UNIT * 4000), ok_grey(UNIT_OF_8, "TIFF", bits=32, near=1)),
-    "float below 0.tif": (grey_tiff(UNIT * 300 - 100), ok_grey(UNIT_OF_8, "TIFF", bits=32, near=1)),
-    "float from white.tif": (grey_tiff(UNIT, photometric=0), ok_grey(255 - UNIT_OF_8, "TIFF", bits=32, near=1)),
-    "float big-endian.tif": (grey_tiff(UNIT, order=">"), ok_grey(UNIT_OF_8, "TIFF", bits=32)),
-    "float with holes.tif": (grey_tiff(HOLES), ok_grey(HOLES_OF_8, "TIFF", bits=32)),
-    "float nothing but holes.tif": (grey_tiff(UNIT * np.float32(np.nan)), ok_grey(UNIT * 0, "TIFF", bits=32)),
-    "float all the same.tif": (grey_tiff(UNIT * 0 + np.float32(-7)), ok_grey(UNIT * 0, "TIFF", bits=32)),
+    "RGB 16 bits.tif": (tiff([DEEP.tobytes()], **{**_rgb, "bits": [16] * 3}), Ok(SCENE, "TIFF", bits=16, near=1)),
+    "int32.tif": (grey_tiff(RAMP.astype(np.int32) * 20 - 1000), Ok(grey(RAMP_OF_8), "TIFF", bits=32)),
+    "uint32.tif": (grey_tiff(RAMP.astype(np.uint32) * 65537), Ok(grey(RAMP_OF_8), "TIFF", bits=32)),
+    "float to 1.tif": (grey_tiff(UNIT), Ok(grey(UNIT_OF_8), "TIFF", bits=32)),
+    "float to 255.tif": (grey_tiff(UNIT * 255, order=">"), Ok(grey(UNIT_OF_8), "TIFF", bits=32)),
+    "float from white.tif": (grey_tiff(UNIT, photometric=0), Ok(grey(255 - UNIT_OF_8), "TIFF", bits=32, near=1)),
+    "float with holes.tif": (grey_tiff(HOLES), Ok(grey(HOLES_OF_8), "TIFF", bits=32)),
     "float64.tif": (grey_tiff(UNIT.astype(np.float64)), "unsupported"),
-    "float16.tif": (grey_tiff(UNIT.astype(np.float16)), "unsupported"),
-    "float RGB.tif": (
-        tiff([SCENE.astype(np.float32).tobytes()], bits=[32] * 3, photometric=2, sample=3),
-        "unsupported",
-    ),
-    "two channels 16 bits.tif": (
-        tiff([np.dstack([RAMP, RAMP]).tobytes()], bits=[16] * 2, photometric=1),
-        "unsupported",
-    ),
-    "way by XMP.tif": (
-        tiff(_raw, **_rgb, tags={700: (BYTE, list(XMP_6))}),
-        Ok(rgb=upright(SCENE, 6), format="TIFF", rotated=True),
-    ),
+    "way by XMP.tif": (tiff(_raw, **_rgb, tags={700: (BYTE, list(XMP_6))}), SIX_TIFF),
     "way 9.tif": (tiff(_raw, **_rgb, tags={274: (SHORT, [9])}), OK_TIFF),
     "EXIF nowhere.tif": (tiff(_raw, **_rgb, tags={34665: (LONG, [10**9]), 34853: (LONG, [10**9])}), OK_TIFF),
     "claims a strip of 2 GB.tif": (tiff(_raw, **_rgb, tags={279: (LONG, [2**31])}), OK_TIFF),
     "strip is elsewhere.tif": (tiff(_raw, **_rgb, tags={279: (LONG, [10 * len(_raw[0])])})[:-9], "truncated"),
     "claims 60000 squared.tif": (tiff(_raw, **_rgb, size=(60_000, 60_000)), "too large"),
-    "claims 64 megapixels.tif": (tiff(_raw, **_rgb, size=(8000, 8000)), "truncated"),
-    "claims 64 megapixels of LZW.tif": (tiff(_raw, **_rgb, size=(8000, 8000), compression=5), "damaged"),
+    "claims 4 megapixels.tif": (tiff(_raw, **_rgb, size=(2000, 2000)), "truncated"),
+    "claims 4 megapixels of LZW.tif": (tiff(_raw, **_rgb, size=(2000, 2000), compression=5), "damaged"),
     "no width.tif": (tiff(_raw, **_rgb, size=(0, HEIGHT)), "damaged"),
 }
+
+_runs = bmp(bmp_runs(), 8, palette=BMP_PALETTE, compression=1)
 
 OTHERS: Corpus = {
     "plain.gif": (_gif, OK_GIF),
     "animated.gif": (animated("GIF"), OK_GIF),
-    "interlaced.gif": (saved(indexed(), "GIF", interlace=1), OK_GIF),
-    "in order.gif": (saved(indexed(), "GIF", interlace=0), OK_GIF),
-    "clear.gif": (saved(indexed(), "GIF", transparency=3), Ok(rgb=without(3), format="GIF")),
+    "clear.gif": (saved(indexed(), "GIF", transparency=3), Ok(without(3), "GIF")),
     "frame beyond the canvas.gif": (patched(_gif, 6, struct.pack("<HH", 8, 8)), OK_GIF),
-    "garbage after.gif": (_gif + JUNK, OK_GIF),
     "end missing.gif": (_gif[:-1], OK_GIF),
     "canvas of 65535 squared.gif": (patched(_gif, 6, b"\xff" * 4), "too large"),
     "frame of 65535 squared.gif": (patched(_gif, _gif.index(b",") + 5, b"\xff" * 4), "too large"),
     "plain.bmp": (PLAIN["bmp"], OK_BMP),
-    "1 bit.bmp": (
-        bmp(bmp_rows(QUARTER % 2, 1), 1, palette=BMP_PALETTE[:8]),
-        Ok(rgb=COLOURS[QUARTER % 2], format="BMP"),
-    ),
-    "1 bit black and white.bmp": (
-        saved(Image.fromarray(QUARTER % 2 == 1), "BMP"),
-        ok_grey(levels(0, 255, 0, 255), "BMP", bits=1),
-    ),
-    "4 bits.bmp": (bmp(bmp_rows(QUARTER, 4), 4, palette=BMP_PALETTE), OK_BMP),
-    "8 bits.bmp": (bmp(bmp_rows(QUARTER, 8), 8, palette=BMP_PALETTE), OK_BMP),
-    "16 bits.bmp": (bmp(bmp_rows(FIVES.byteswap(), 16), 16), Ok(rgb=SCENE, near=8, format="BMP")),
-    "24 bits.bmp": (bmp(bmp_rows(SCENE[..., ::-1], 8), 24), OK_BMP),
-    "32 bits.bmp": (bmp(bmp_rows(np.dstack([SCENE[..., ::-1], 0 * ALPHA]), 8), 32), OK_BMP),
-    "runs.bmp": (bmp(bmp_runs(), 8, palette=BMP_PALETTE, compression=1), OK_BMP),
-    "from the top.bmp": (bmp(bmp_rows(SCENE[::-1, :, ::-1], 8), 24, size=(WIDTH, -HEIGHT)), OK_BMP),
-    "garbage after.bmp": (PLAIN["bmp"] + JUNK, OK_BMP),
+    "1 bit.bmp": (saved(_two, "BMP"), Ok(TWO, "BMP", bits=1)),
+    "runs.bmp": (_runs, OK_BMP),
     "runs out.bmp": (bmp(bmp_runs()[:60], 8, palette=BMP_PALETTE, compression=1), "truncated"),
     "claims 30000 squared.bmp": (bmp(b"", 24, size=(30_000, 30_000)), "too large"),
-    "claims 64 megapixels.bmp": (bmp(b"", 24, size=(8000, 8000)), "truncated"),
+    "claims 4 megapixels.bmp": (bmp(b"", 24, size=(2000, 2000)), "truncated"),
     "unknown compression.bmp": (bmp(bytes(100), 24, compression=9), "unsupported"),
     "plain.webp": (_webp, OK_WEBP),
-    "lossy.webp": (saved(SCENE, "WEBP", quality=95), Ok(rgb=SCENE, near=6, seams=4, format="WEBP")),
-    "clear.webp": (saved(RGBA, "WEBP", lossless=True, exact=True), Ok(rgb=CLEARING, near=1, format="WEBP")),
-    "clear lossy.webp": (saved(RGBA, "WEBP", quality=95), Ok(rgb=CLEARING, near=8, seams=4, format="WEBP")),
+    "clear.webp": (saved(RGBA, "WEBP", lossless=True, exact=True), Ok(CLEARING, "WEBP", near=1)),
     "animated.webp": (animated("WEBP", lossless=True), OK_WEBP),
     "EXIF garbage.webp": (saved(SCENE, "WEBP", lossless=True, exif=b"Exif\0\0" + JUNK), OK_WEBP),
     "garbage after.webp": (_webp + JUNK, OK_WEBP),
     "16383 squared.webp": (webp_canvas(16383, 16383), "too large"),
-    "one pixel.png": (png(np.array([[7]])), ok_grey(np.array([[7]]))),
-    "one pixel.gif": (saved(Image.new("P", (1, 1)), "GIF"), ok_grey(np.array([[0]]), "GIF")),
-    "thin.png": (png(np.full((20_000, 1), 9)), ok_grey(np.full((20_000, 1), 9))),
-    "wide.png": (png(np.full((1, 20_000), 9)), ok_grey(np.full((1, 20_000), 9))),
 }
 
 WAYS: Corpus = {}
@@ -700,22 +538,21 @@ for _way in SIDES:
         ("webp", saved(SCENE, "WEBP", lossless=True, exif=_block), 0),
         ("tif", tiff(_raw, **_rgb, tags={274: (SHORT, [_way])}), 0),
     ):
-        WAYS[f"way {_way}.{_end}"] = (_data, Ok(rgb=_turned, near=_near, format=FORMATS[_end], rotated=_way > 1))
+        WAYS[f"way {_way}.{_end}"] = (_data, Ok(_turned, FORMATS[_end], near=_near, rotated=_way > 1))
 
-HALVES: Corpus = {f"half.{end}": (data[: len(data) // 2], "truncated") for end, data in PLAIN.items()}
+HALVES: Corpus = {f"half.{end}": (half(data), "truncated") for end, data in PLAIN.items()}
 HALVES |= {
     "half, lossy.webp": (half(saved(SCENE, "WEBP", quality=95)), "truncated"),
-    "half, animated.webp": (half(animated("WEBP")), "truncated"),
     "half, progressive.jpg": (half(jpeg(NOISE, progressive=True)), "truncated"),
     "half, pixels.jpg": (half(_noise), "truncated"),
-    "half, big.tif": (half(saved(SCENE, "TIFF", big_tiff=True)), "truncated"),
-    "half, runs.bmp": (half(bmp(bmp_runs(), 8, palette=BMP_PALETTE, compression=1)), "truncated"),
-    "directory cut off.tif": (half(saved(SCENE, "TIFF", compression="tiff_lzw")), "damaged"),
+    "half, runs.bmp": (half(_runs), "truncated"),
+    "directory cut off.tif": (half(_lzw), "damaged"),
     "header.jpg": (_jpg[:20], "damaged"),
     "header.png": (_png[:33], "damaged"),
     "header.webp": (_webp[:12], "truncated"),
     "header.tif": (PLAIN["tif"][:8], "damaged"),
-    "header of a big one.tif": (saved(SCENE, "TIFF", big_tiff=True)[:16], "damaged"),
+    "header of a big one.tif": (_big[:16], "damaged"),
+    "header, big-endian.tif": (tiff(_raw, **_rgb, order=">")[:8], "damaged"),
     "header.bmp": (PLAIN["bmp"][:54], "truncated"),
     "header.gif": (_gif[:13], "damaged"),
 }
@@ -724,59 +561,24 @@ FOREIGN: Corpus = {
     "empty.jpg": (b"", "empty"),
     "one byte.jpg": (b"\xff", "not an image"),
     "text.jpg": (b"This is not an image.\n", "not an image"),
-    "page.png": (b"<!DOCTYPE html><html><body>404 Not Found</body></html>", "not an image"),
-    "drawing.png": (b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>', "not an image"),
     "photo.heic.jpg": (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + JUNK, "not an image"),
-    "photo.avif.jpg": (saved(SCENE, "AVIF") if features.check("avif") else b"\0\0\0\x20ftypavif", "not an image"),
     "ICO.png": (saved(SCENE, "ICO"), "not an image"),
-    "PPM.jpg": (saved(SCENE, "PPM"), "not an image"),
-    "paper.jpg": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n" + JUNK, "not an image"),
     "PostScript.jpg": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\nshowpage\n", "not an image"),
-    "archive.jpg": (zip_of(_png), "not an image"),
     "sound.jpg": (b"RIFF" + struct.pack("<I", 36 + len(JUNK)) + b"WAVEfmt " + bytes(28) + JUNK, "not an image"),
-    "pickle.jpg": (pickle.dumps({"never": "load me"}), "not an image"),
     "zeros.jpg": (bytes(5000), "not an image"),
-    **{f"random {seed}.jpg": (np.random.default_rng(seed).bytes(3000), "not an image") for seed in range(5, 9)},
+    "random.jpg": (np.random.default_rng(5).bytes(3000), "not an image"),
     "really a PNG.jpg": (_png, OK_PNG),
-    "really a JPEG.png": (_jpg, OK_JPEG),
-    "really a GIF.tif": (_gif, OK_GIF),
     "no extension": (_webp, OK_WEBP),
 }
 
 PLACES: Corpus = {
-    "folder.jpg": (a_folder, "not a file"),
+    "folder.jpg": (Path.mkdir, "not a file"),
     "pipe.jpg": (os.mkfifo, "not a file"),
-    "broken link.jpg": (a_broken_link, "missing"),
-    "link to itself.jpg": (a_link_to_itself, "missing"),
+    "broken link.jpg": (lambda path: path.symlink_to("nothing at all"), "missing"),
+    "link to itself.jpg": (lambda path: path.symlink_to(path.name), "missing"),
     "link.png": (a_link, OK_PNG),
     "forbidden.png": (a_forbidden_file, OK_PNG if os.geteuid() == 0 else "forbidden"),
+    "not UTF-8 \udce9\udcff.png": (_png, OK_PNG),
 }
 
-NAMES: Corpus = dict.fromkeys(
-    (
-        " leading and trailing .png ",
-        "#hash?query=1&x=%20.png",
-        '=HYPERLINK("x").png',
-        "<script>alert(1)",
-        "two\nlines\tand\rmore.png",
-        "quote'\"`$HOME.png",
-        "back\\slash.png",
-        "-rf.png",
-        "Ünïcödé 图像 🌿.png",
-        "u\u0308 in two.png",
-        "\u202egnp.exe.png",
-        "not UTF-8 \udce9\udcff.png",
-        "\x1b[31mred\x7f.png",
-        "x" * 251 + ".png",
-    ),
-    (_png, OK_PNG),
-)
-
-CORPUS: Corpus = {**JPEGS, **PNGS, **TIFFS, **OTHERS, **WAYS, **HALVES, **FOREIGN, **PLACES, **NAMES}
-
-# Damage that Pillow's decoders keep to themselves; kept apart, as nothing can be expected of it.
-UNTOLD: Corpus = {
-    "claims twice the height.jpg": (claiming(_jpg, WIDTH, 2 * HEIGHT), "damaged"),
-    "cut and ended.jpg": (half(_noise) + b"\xff\xd9", "damaged"),
-    "half the rows.png": (png(SCENE, colour=2, stream=lambda raw: zlib.compress(half(raw))), "damaged"),
-}
+CORPUS: Corpus = {**JPEGS, **PNGS, **TIFFS, **OTHERS, **WAYS, **HALVES, **FOREIGN, **PLACES}

@@ -1,7 +1,6 @@
 """Shards: nothing happens without a group, and two processes agree on what one process would find."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -15,16 +14,17 @@ from hypothesis import strategies as st
 from processes import run_two
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.testing import assert_close
 
 from sortal import shards as module
+from sortal.errors import InputError
 from sortal.inputs import read
 from sortal.members import Fixed, Members
 from sortal.points import Points
 from sortal.seeding import Seeds, row_keys
 from sortal.shards import Shards
 
-SPLITS = {"uneven": (17, 43), "all in the first": (60, 0), "all in the second": (0, 60)}
-Result = dict[str, Any]
+SPLITS = ((17, 43), (60, 0), (0, 60))  # rows of the first and the second process
 
 
 def test_one_process_has_everything_to_itself() -> None:
@@ -62,7 +62,7 @@ def rows() -> tuple[Tensor, Tensor]:
     return x, torch.where(torch.arange(60) % 5 == 0, torch.arange(60) % 2, -1)
 
 
-def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
+def cluster(x: Tensor, labels: Tensor, shards: Shards) -> dict[str, Any]:
     """Every step that needs the other processes, up to who moves to an empty centre."""
     points = Points(x, (labels < 0).nonzero()[:, 0], shards=shards)
     fixed = Fixed.of(x, labels, 2, points)
@@ -93,204 +93,117 @@ def cluster(x: Tensor, labels: Tensor, shards: Shards) -> Result:
     }
 
 
-def attempt(call: Callable[[], Any]) -> Any:
-    """What the call returns, or the error it ends in."""
-    try:
-        return call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+# What each of two processes finds
 
 
 TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
 SHAPES = ((5,), (5, 3), (4, 2, 3), (1, 2), (0, 2), (3, 0))
 
 
-def numbers(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
     """Rows to be computed; as booleans they alternate in some way."""
     values = torch.arange(1, math.prod(shape) + 1).view(shape)
     return values % 3 == 1 if dtype == torch.bool else values.to(dtype)
 
 
-def completed(values: Tensor, shards: Shards) -> Tensor:
-    """What becomes of rows of which each process has only its part."""
+def check_completed(values: Tensor, shards: Shards) -> None:
+    """Rows of which each process has only its part are filled in."""
     mine = torch.zeros_like(values)
     start, end = shards.part(len(values))
     mine[start:end] = values[start:end]
     shards.complete(mine)
-    return mine
+    assert_close(mine, values, rtol=0, atol=0)
 
 
-def fill_in(rank: int, shards: Shards) -> Result:
-    """Every way to complete rows."""
-    found: Result = {}
+def check_rows_are_filled_in(rank: int, shards: Shards) -> None:
     for dtype in TYPES:
         for shape in SHAPES:
-            found[f"{dtype} {shape}"] = completed(numbers(shape, dtype), shards)
-    found["columns"] = completed(numbers((3, 5), torch.float32).T, shards)
-    with patch.object(module, "PIECE", 16, create=True):  # bytes, which is less than a row and no part of two
-        found["in pieces"] = completed(numbers((7, 3), torch.float32), shards)
-        found["in pieces of rows"] = completed(numbers((9, 2), torch.bfloat16), shards)
+            check_completed(numbers(shape, dtype), shards)
+    check_completed(numbers((3, 5)).T, shards)
+    with patch.object(module, "PIECE", 16):  # bytes, which is less than a row and no part of two
+        check_completed(numbers((7, 3)), shards)
+        check_completed(numbers((9, 2), torch.bfloat16), shards)
     second = dist.new_group([1])
     if rank == 1:
-        found["a smaller group"] = completed(numbers((5, 3), torch.float32), Shards(second))
-    return found
+        check_completed(numbers((5, 3)), Shards(second))
+
+
+def check_operations(rank: int, shards: Shards) -> None:
+    assert (shards.rank, shards.size) == (rank, 2)
+    assert shards.objects({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
+    mine = torch.arange(6).view(2, 3) + 10 * rank
+    kept = mine.clone()
+    assert shards.sum(mine).tolist() == [[10, 12, 14], [16, 18, 20]]
+    assert shards.sum(mine.T).tolist() == [[10, 16], [12, 18], [14, 20]]
+    assert torch.equal(mine, kept)
+    assert shards.stack(mine).tolist() == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
+    assert shards.stack(mine.T).tolist() == [[[0, 3], [1, 4], [2, 5]], [[10, 13], [11, 14], [12, 15]]]
+    assert shards.stack(mine[:, ::2]).tolist() == [[[0, 2], [3, 5]], [[10, 12], [13, 15]]]
+    for length, joined, start in (
+        (2 + 3 * rank, [0, 1, 10, 11, 12, 13, 14], 2 * rank),
+        (4 * rank, [10, 11, 12, 13], 0),
+        (0, [], 0),
+    ):
+        found = shards.concat(mine.flatten()[:length])
+        assert (found[0].tolist(), found[1]) == (joined, start)
+
+
+def check_clusters(rank: int, shards: Shards, lengths: tuple[int, int]) -> None:
+    """Spread rows are clustered as together."""
+    x, labels = rows()
+    part = slice(0, lengths[0]) if rank == 0 else slice(lengths[0], None)
+    found, whole = cluster(x[part], labels[part], shards), cluster(x, labels, Shards())
+    unlabelled = labels < 0
+    rows_here = slice(0, int(unlabelled[part].sum())) if rank == 0 else slice(int(unlabelled[: lengths[0]].sum()), None)
+    for name, value in whole.items():
+        if name.startswith("rows/"):
+            assert_close(found[name], value[rows_here], rtol=0, atol=0)
+        else:
+            assert_close(found[name], value)
+    assert whole["empty"][1, 6:].tolist() == [0, 0]
+    assert whole["counts"][1, 6:].tolist() == [1, 1]  # the empty centres were filled
+
+
+def check_reading(rank: int, shards: Shards) -> None:
+    """Rows are of one type and classes are numbered alike; a problem of one process is raised in both."""
+    three = np.zeros((3, 2))
+    names: Any = ["b", -1, 7] if rank == 0 else ["a", "b", -1]
+    _, labels, classes = read(three, names, "cpu", shards)
+    assert (labels.tolist(), classes.tolist()) == ([[2, -1, 0], [1, 2, -1]][rank], [7, "a", "b"])
+    _, labels, classes = read(three[: 3 * rank], np.array([4, -1, 2])[: 3 * rank], "cpu", shards)
+    assert (labels.tolist(), classes.tolist()) == ([[], [1, -1, 0]][rank], [2, 4])
+    assert read(np.zeros((3, 2), dtype=["f4", "f8"][rank]), None, "cpu", shards)[0].dtype == torch.float64
+    with pytest.raises(InputError, match=r"the same number of features in all processes, got \[2, 3\]"):
+        read(np.zeros((3, 2 + rank)), None, "cpu", shards)
+    here = "" if rank else "process 1: "
+    missing: Any = [0, 1, None] if rank else None
+    with pytest.raises(InputError, match=f"^{here}y must mark unlabelled rows with -1, got None"):
+        read(three, missing, "cpu", shards)
+    # Last, as a process that gives up alone leaves the other waiting.
+    with pytest.raises((TypeError, ValueError), match=f"^{here}Sparse data was passed"):
+        read(csr_array(three) if rank else three, None, "cpu", shards)
 
 
 def work(rank: int, folder: Path) -> None:
-    """One of two processes; writes what it found."""
-    shards, mine = Shards(dist.group.WORLD), torch.arange(6).view(2, 3) + 10 * rank
-    kept = mine.clone()
-    found: Result = {
-        "place": (shards.rank, shards.size),
-        "sum": shards.sum(mine),
-        "sum of columns": shards.sum(mine.T),
-        "kept": torch.equal(mine, kept),
-        "stack": shards.stack(mine),
-        "stack of columns": attempt(lambda: shards.stack(mine.T)),
-        "concat": shards.concat(mine.flatten()[: 2 + 3 * rank]),
-        "concat with nothing": shards.concat(mine.flatten()[: 4 * rank]),
-        "concat of nothing": shards.concat(mine.flatten()[:0]),
-        "objects": shards.objects({"rank": rank}),
-        "parts": (shards.part(5), shards.part(4), shards.part(1), shards.part(0)),
-        "completed": fill_in(rank, shards),
-    }
-    x, labels = rows()
-    for name, lengths in SPLITS.items():
-        part = slice(0, lengths[0]) if rank == 0 else slice(lengths[0], None)
-        found[name] = cluster(x[part], labels[part], shards)
-    three = np.zeros((3, 2))
-    label: Any = ["b", -1, 7] if rank == 0 else ["a", "b", -1]
-    found["read"] = read(three, label, "cpu", shards)
-    found["read nothing"] = read(three[: 3 * rank], np.array([4, -1, 2])[: 3 * rank], "cpu", shards)
-    missing: Any = [0, 1, None] if rank else None
-    found["bad labels"] = attempt(lambda: read(three, missing, "cpu", shards))
-    found["other features"] = attempt(lambda: read(np.zeros((3, 2 + rank)), None, "cpu", shards))
-    found["other type"] = attempt(lambda: read(np.zeros((3, 2), dtype=["f4", "f8"][rank]), None, "cpu", shards))
-    # Last, as a process that gives up alone leaves the other waiting.
-    found["sparse"] = attempt(lambda: read(csr_array(three) if rank else three, None, "cpu", shards))
-    torch.save(found, folder / f"{rank}.pt")
+    shards = Shards(dist.group.WORLD)
+    check_operations(rank, shards)
+    check_rows_are_filled_in(rank, shards)
+    for lengths in SPLITS:
+        check_clusters(rank, shards, lengths)
+    check_reading(rank, shards)
+    (folder / f"done {rank}").touch()
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
-    """What each of two processes found."""
-    folder = tmp_path_factory.mktemp("shards")
-    run_two(work, folder)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
-
-
-def test_processes_know_their_place(both: list[Result]) -> None:
-    assert [found["place"] for found in both] == [(0, 2), (1, 2)]
-    assert [found["objects"] for found in both] == [[{"rank": 0}, {"rank": 1}]] * 2
-
-
-def test_sum_adds_up_and_leaves_its_argument(both: list[Result]) -> None:
-    for found in both:
-        assert found["sum"].tolist() == [[10, 12, 14], [16, 18, 20]]
-        assert found["sum of columns"].tolist() == [[10, 16], [12, 18], [14, 20]]
-        assert found["kept"]
-
-
-def test_stack_is_in_rank_order(both: list[Result]) -> None:
-    for found in both:
-        assert found["stack"].tolist() == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
-
-
-def test_stack_takes_columns_too(both: list[Result]) -> None:
-    for found in both:
-        assert isinstance(found["stack of columns"], Tensor), found["stack of columns"]
-        assert found["stack of columns"].tolist() == [[[0, 3], [1, 4], [2, 5]], [[10, 13], [11, 14], [12, 15]]]
-
-
-def test_concat_joins_parts_of_any_length(both: list[Result]) -> None:
-    for rank, found in enumerate(both):
-        for name, joined, start in (
-            ("concat", [0, 1, 10, 11, 12, 13, 14], 2 * rank),
-            ("concat with nothing", [10, 11, 12, 13], 0),
-            ("concat of nothing", [], 0),
-        ):
-            assert found[name][0].tolist() == joined
-            assert found[name][1] == start
-
-
-def test_each_process_has_its_part(both: list[Result]) -> None:
-    assert both[0]["parts"] == ((0, 2), (0, 2), (0, 0), (0, 0))
-    assert both[1]["parts"] == ((2, 5), (2, 4), (0, 1), (0, 0))
-
-
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_rows_of_any_type_and_shape_are_filled_in(
-    both: list[Result], dtype: torch.dtype, shape: tuple[int, ...]
-) -> None:
-    for found in both:
-        got = found["completed"][f"{dtype} {shape}"]
-        assert got.dtype == dtype
-        assert got.shape == shape
-        assert torch.equal(got, numbers(shape, dtype))
-
-
-def test_rows_are_filled_in_however_they_lie_and_however_large_they_are(both: list[Result]) -> None:
-    for found in both:
-        assert torch.equal(found["completed"]["columns"], numbers((3, 5), torch.float32).T)
-        assert torch.equal(found["completed"]["in pieces"], numbers((7, 3), torch.float32))
-        assert torch.equal(found["completed"]["in pieces of rows"], numbers((9, 2), torch.bfloat16))
-
-
-def test_a_group_of_some_processes_fills_in_its_own_rows(both: list[Result]) -> None:
-    assert torch.equal(both[1]["completed"]["a smaller group"], numbers((5, 3), torch.float32))
+def test_two_processes_agree_on_what_one_would_find(tmp_path: Path) -> None:
+    run_two(work, tmp_path)
+    assert (tmp_path / "done 0").exists()
+    assert (tmp_path / "done 1").exists()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_rows_in_memory_are_filled_in_where_processes_talk_from_gpu_to_gpu(tmp_path: Path) -> None:
     dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        assert torch.equal(completed(torch.arange(6.0).view(3, 2), Shards(dist.group.WORLD)).sum(), torch.tensor(15.0))
+        check_completed(numbers((3, 2)), Shards(dist.group.WORLD))
     finally:
         dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_spread_rows_are_clustered_as_together(both: list[Result], split: str) -> None:
-    whole = cluster(*rows(), Shards())
-    for name, value in whole.items():
-        got = [found[split][name] for found in both]
-        if name.startswith("rows/"):
-            torch.testing.assert_close(torch.cat(got), value, rtol=0, atol=0)
-        else:
-            for one in got:
-                torch.testing.assert_close(one, value)
-    assert whole["empty"][1, 6:].tolist() == [0, 0]
-    assert whole["counts"][1, 6:].tolist() == [1, 1]  # the empty centres were filled
-
-
-def test_classes_are_numbered_alike(both: list[Result]) -> None:
-    assert [found["read"][1].tolist() for found in both] == [[2, -1, 0], [1, 2, -1]]
-    assert [found["read"][2].tolist() for found in both] == [[7, "a", "b"]] * 2
-    assert [found["read nothing"][1].tolist() for found in both] == [[], [1, -1, 0]]
-    assert [found["read nothing"][2].tolist() for found in both] == [[2, 4]] * 2
-
-
-def test_a_problem_of_one_process_is_raised_in_both(both: list[Result]) -> None:
-    first, second = (found["bad labels"] for found in both)
-    assert first.startswith("InputError: process 1: y must mark unlabelled rows with -1, got None")
-    assert second.startswith("InputError: y must mark unlabelled rows with -1, got None")
-
-
-def test_rows_of_different_width_are_refused(both: list[Result]) -> None:
-    for found in both:
-        assert str(found["other features"]).startswith("InputError: "), found["other features"]
-
-
-def test_rows_of_different_type_are_refused_or_made_one(both: list[Result]) -> None:
-    first, second = (found["other type"] for found in both)
-    if isinstance(first, tuple):
-        assert first[0].dtype == second[0].dtype
-    else:
-        assert first.startswith("InputError: ")
-
-
-def test_rows_of_a_kind_that_is_refused_are_no_reason_to_wait(both: list[Result]) -> None:
-    first, second = (found["sparse"] for found in both)
-    assert "Sparse data was passed" in second
-    assert first.startswith("InputError: process 1: Sparse data was passed")
