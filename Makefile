@@ -1,7 +1,14 @@
 # Needs Python 3.11 or newer and make, nothing else. Another Python: make test PYTHON=python3.12
 PYTHON ?= python3
+# Test processes. Further options of pytest: make test PYTEST="-p randomly --durations=50"
+JOBS ?= 2
+PYTEST ?=
+
 BIN := .venv/bin
-INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Marks that the environment holds what the program needs, and what its development needs as well.
+RUNTIME := .venv/.runtime
+DEVELOPMENT := .venv/.development
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test docs browser format clean
@@ -13,31 +20,25 @@ help:
 	@echo "make format   format the code and apply safe fixes"
 	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
 
-demo: $(INSTALLED)
+demo: $(RUNTIME)
 	$(BIN)/sortal demo
 
-test: $(INSTALLED) browser
+test: $(DEVELOPMENT) browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)
 
 # Any warning fails it (mkdocs.yml).
-docs: $(INSTALLED)
+docs: $(DEVELOPMENT)
 	$(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
 
-# The report is tested in Chromium. Where there is none and none can be installed, those tests skip and say so.
 browser:
-	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null 2>&1 && exit 0; done; \
-	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
-	  echo "installing chromium"; \
-	  { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1 && exit 0; \
-	fi; \
-	echo "There is no Chromium: tests of the report in a browser will be skipped."
+	@sh tests/install_chromium.sh
 
-format: $(INSTALLED)
+format: $(DEVELOPMENT)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
@@ -45,10 +46,31 @@ clean:
 	rm -rf build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-# Installed again when a requirement changes, and only then.
-$(INSTALLED): pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -e ".[dev]" -c constraints.txt
+# Install the package with the pinned versions. Without an NVIDIA GPU, take the CPU builds of torch that
+# constraints-cpu.txt names for this platform, if pip can find them. Modules are compiled when first imported:
+# most never are.
+define install
+@pins="-c constraints.txt"; \
+if ! command -v nvidia-smi >/dev/null 2>&1; then \
+  if $(PIP) install --quiet --dry-run --no-deps -r constraints-cpu.txt >/dev/null 2>&1; then \
+    pins="$$pins -c constraints-cpu.txt"; \
+  else \
+    echo "There is no NVIDIA GPU here, but your package index has no CPU build of torch for this platform:" >&2; \
+    echo "installing its CUDA build, several gigabytes. To avoid that, add PyTorch's index of CPU builds:" >&2; \
+    echo "PIP_EXTRA_INDEX_URL=<its address> make $(MAKECMDGOALS)" >&2; \
+  fi; \
+fi; \
+set -x; $(PIP) install --no-compile -e "$(1)" $$pins
+endef
+
+# Each is installed again when a requirement changes, and only then.
+$(RUNTIME): pyproject.toml constraints.txt constraints-cpu.txt | $(BIN)/python
+	$(call install,.)
 	@touch $@
+
+$(DEVELOPMENT): pyproject.toml constraints.txt constraints-cpu.txt | $(BIN)/python
+	$(call install,.[dev])
+	@touch $@ $(RUNTIME)
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1,11 +1,16 @@
-"""What all tests share. They run on the CPU, also where there is a GPU: CUDA_VISIBLE_DEVICES=0 make test lets them have it."""
+"""What all tests share.
+
+Tests run on the CPU, also where there is a GPU; CUDA_VISIBLE_DEVICES=0 make test adds those that need one.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +26,22 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other longer than they compute on tiny tensors
 # Under nohup, in the background of a script and under many job runners SIGINT is ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None, None, None]:
+    """Print which tests were skipped, and why, after everything else: nobody reads the middle of a long log."""
+    yield
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []))
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"{count} skipped: {reason.removeprefix('Skipped: ')}", yellow=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _report_leaks() -> Iterator[None]:
+    """Collect garbage after each module, so that what it left open is reported there and not in some later test."""
+    yield
+    gc.collect()
 
 
 @dataclass(frozen=True)
