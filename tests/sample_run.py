@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +47,7 @@ def sample_run(
 
     Every third image of a known category is labelled. Where the truth is known, every ninth image is astray.
     """
-    generator = np.random.default_rng(seed)
+    generator, known = np.random.default_rng(seed), min(known, categories)
     centres = _unit(generator.normal(size=(categories, d)))
     at = np.arange(images) % categories if category is None else category
     x = _unit(centres[at] + generator.normal(0, 0.45, (images, d))) if features is None else features
@@ -101,6 +103,18 @@ def by_hand() -> Run:
         truth=("class 0", "class 0", "class 0", None, "new 1", "new 1", None, "new 1"),
     )
     return replace(run, assignments=a)
+
+
+@contextmanager
+def quick_map() -> Iterator[None]:
+    """Place the images of a report by their principal components, without t-SNE."""
+    from sortal.report import layout
+
+    def placed(features: NDArray[np.float32], **_: object) -> NDArray[np.int64]:
+        return layout._scaled(layout._principal(features.astype(np.float64))[:, :2])
+
+    with patch.object(layout, "placed", placed):
+        yield
 
 
 class Noise:

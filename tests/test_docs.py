@@ -65,17 +65,14 @@ def of_help() -> Iterator[str]:
             yield re.split(r" {2,}", line.strip())[0]  # what follows says what it does
 
 
-@pytest.mark.parametrize("line", sorted({*of_pages(), *of_help()}))
-def test_a_command_parses(line: str) -> None:
-    words = words_of(line)
-    assert words[0] == "sortal"
-    command, bound, _ = cli.app.parse_args(words[1:], exit_on_error=False, print_error=False)
-    assert command in functions_of(words[1])
-    needed = {"images", "run", "name", "out", "dataset", "preset", "runs"}
-    assert needed & bound.arguments.keys() or command in (cli.demo, cli.list_presets)
-
-
-def test_every_command_has_an_example_and_is_on_a_page() -> None:
+def test_commands_parse_and_every_one_has_an_example_and_is_on_a_page() -> None:
+    for line in {*of_pages(), *of_help()}:
+        words = words_of(line)
+        assert words[0] == "sortal"
+        command, bound, _ = cli.app.parse_args(words[1:], exit_on_error=False, print_error=False)
+        assert command in functions_of(words[1]), line
+        needed = {"images", "run", "name", "out", "dataset", "preset", "runs"}
+        assert needed & bound.arguments.keys() or command in (cli.demo, cli.list_presets), line
     names = {name for name in cli.app if not name.startswith("-")}
     assert names >= {"discover", "predict", "export", "check", "sample", "demo"}
     assert {words_of(line)[1] for line in of_help()} == names
@@ -83,37 +80,26 @@ def test_every_command_has_an_example_and_is_on_a_page() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_options_that_a_page_names_are_there(page: str) -> None:
-    there = set(OF_OTHERS)
+def test_what_a_page_names_is_there(page: str) -> None:
+    """Options, Python names, imports and files that it links to; and its Python compiles."""
+    options = set(OF_OTHERS)
     for name in cli.app:
         if not name.startswith("-"):
             for function in functions_of(name):
-                there |= {f"--{option.replace('_', '-')}" for option in signature(function).parameters}
+                options |= {f"--{option.replace('_', '-')}" for option in signature(function).parameters}
     in_quotes = " ".join(re.findall(r"`[^`\n]+`", text_of(page)))
-    assert set(re.findall(r"--[a-z][a-z-]+", in_quotes)) <= there
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_python_compiles_and_what_it_imports_is_there(page: str) -> None:
+    assert set(re.findall(r"--[a-z][a-z-]+", in_quotes)) <= options
     for code in python_of(page):
         compile(code, page, "exec")
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "sortal":
                 exec(ast.unparse(node), {})
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_calls_by_its_full_name_is_there(page: str) -> None:
     for name in set(re.findall(r"\bsortal(?:\.[a-zA-Z_]\w*)+(?!\w*\.md|/)", text_of(page))):
         found: Any = sortal
         path = "sortal"
         for part in name.split(".")[1:]:
             path += f".{part}"
             found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text_of(page)) if "://" not in link]
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
@@ -130,6 +116,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
 
     monkeypatch.setattr(sortal, "discover", quick)
+    monkeypatch.setattr("sortal.report.make", lambda *_, **__: tiny_folder.PAGE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -140,16 +127,13 @@ def run_block(page: str, number: int) -> dict[str, Any]:
     return names
 
 
-def test_the_first_code_of_the_readme_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_code_of_the_readme_about_images_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "sortal.discover(" in text_of("README.md")[:1200], "it comes before anything else"
     run = run_block("README.md", 0)["run"]
     assert capsys.readouterr().out.startswith("<Run: 36 images (9 labelled, ")
     assert run.report.resolve() == photos / "photos-run" / "report.html"
     promised = {"file_name", "label", "category", "status", "confidence"}
     assert promised <= set(run.to_pandas().columns)
-
-
-def test_the_code_about_images_runs(photos: Path) -> None:
     names = run_block("README.md", 1)
     assert len(names["images"]) == 36
     assert len(names["bench"].classes) == 2
@@ -167,6 +151,7 @@ def test_the_code_about_features_runs(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_code_about_runs_and_exports_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_block("docs/discover.md", 0)["run"]
     assert [category.kind for category in run.categories] == ["known"] * 3 + ["new"] * 3, "known ones first"
+    check_table_of_files(run)
     (photos / "photos-run").rename(photos / "run")
     run_block("docs/export.md", 0)
     assert capsys.readouterr().out == "36 images; 0 are not there any more: ()\n"
@@ -175,11 +160,11 @@ def test_the_code_about_runs_and_exports_runs(photos: Path, capsys: pytest.Captu
     assert len(run_block("docs/export.md", 1)["table"]) == 36
 
 
-def test_the_files_of_a_run_are_those_that_the_page_tells_of(photos: Path) -> None:
+def check_table_of_files(run: Run) -> None:
+    """The files of a run, and the columns of its table, are those that the page tells of."""
     table = text_of("docs/discover.md").split("## The run folder")[1].split("\n## ")[0]
     cells = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
     told = {name.rstrip("/") for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
-    run = run_block("docs/discover.md", 0)["run"]
     there = {path.name for path in run.folder.iterdir() if not path.name.startswith(".")}
     assert there <= told
     not_here = {"candidates.csv", "metrics.json", "log.jsonl", "head.npy", "initial.safetensors"}

@@ -7,8 +7,8 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ import pandas
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sample_run import HOSTILE as NAMES
+from sample_run import sample_run
 
 from sortal import cells, run, whole
 from sortal.errors import InputError
@@ -25,42 +27,27 @@ from sortal.images import image_set
 from sortal.lock import NAME as LOCK
 from sortal.lock import alone
 from sortal.pixels import Quarantined
-from sortal.run import Assignments, Candidate, Category, Kind, Run, load, peek
+from sortal.run import Candidate, Kind, Run, load, peek
 from sortal.segments import write_atomically
 
 HOSTILE = (
+    *NAMES,
     '=HYPERLINK("x")',
-    "+1",
     "-1",
-    "@x",
     "\ttab",
-    "\rcarriage return",
     "'apostrophe",
-    "'''several",
     "''=1",
-    "'",
-    "a,b;c",
-    'say "no"',
-    '"',
-    "two\nlines",
+    'a,b;"c"',
     "lone\rreturn",
     "both\r\n",
-    "\n",
     " spaces ",
-    "שלום \u202e עולם",
-    "x" * 300,
-    os.fsdecode(b"caf\xe9.jpg") if os.name == "posix" else "\udce9",
-    "\udcff\udcfe",
-    "nul\x00nul",
-    "\u2028\u2029\x85\x0b\x0c\x1c",
+    "\x85\x0b\x0c\x1c",
     "\ufeffmark",
     "NA",
     "nan",
-    "-inf",
     "0012",
-    "1e5",
-    "<script>alert(1)</script>",
 )
+TABLES = (run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.CANDIDATES)
 SPREADSHEET = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula
 ABOUT: dict[str, Any] = {"images": [{"folder": "/photos", "images": 0, "paths": {}}], "notes": ["Ä\udcff"], "n": 1.5}
 
@@ -88,59 +75,50 @@ def a_run(
     category: Sequence[int] | None = None,
     of_categories: Sequence[str] = ("one", "two"),
     folders: Sequence[int] | None = None,
-    metrics: dict[str, Any] | None = None,
-    quarantine: Sequence[Quarantined] = (),
-    candidates: Sequence[Candidate] = (),
     about: dict[str, Any] | None = None,
     head: bool = False,
     seed: int = 0,
+    **others: Any,
 ) -> Run:
     """A run with numbers of six digits after the point, which is as many as are written."""
     n, k = len(files), len(of_categories)
-    draw = np.random.default_rng(seed)
-    own = np.arange(n) % k if category is None else np.array(category, dtype=np.int64)
-    has = [label is not None for label in labels or [None] * n]
-    status = np.where(has, "labelled", np.array(["known", "new", "unsure"])[np.arange(n) % 3])
-    kinds: list[Kind] = ["known", "new"]
-    return Run(
-        folder=folder,
-        about={**ABOUT, **(about or {})},
-        assignments=Assignments(
-            files=tuple(files),
-            folders=np.zeros(n, dtype=np.int64) if folders is None else np.array(folders, dtype=np.int64),
-            contents=tuple(f"{seed + row:032x}" for row in range(n)),
-            labels=(None,) * n if labels is None else tuple(labels),
-            truth=(None,) * n if truth is None else tuple(truth),
-            category=own,
-            status=status,
-            confidence=draw.random(n).round(6),
-            distance=draw.random(n).round(6),
-            next_category=(own + 1) % k if k > 1 else np.full(n, -1),
-            next_distance=draw.random(n).round(6) if k > 1 else np.full(n, np.nan),
-        ),
-        categories=tuple(
-            Category(
-                id=j,
-                name=name,
-                kind=kinds[j % 2],
-                size=int((own == j).sum()),
-                labelled=j,
-                unsure=2 * j,
-                cohesion=round(0.5 - j, 6) if (own == j).any() else None,
-                nearest_known=None if j == 0 else j - 1,
-                typical=tuple(files[row] for row in np.flatnonzero(own == j)[:12]),
-            )
-            for j, name in enumerate(of_categories)
-        ),
-        k={"k": k, "estimated": False, "curve": [{"k": 2, "score": 0.1 + 0.2, "each": []}]},
-        confidence={"temperature": 1 / 3, "usual_distance": [0.1, 2e-9]},
-        metrics=metrics,
-        features=draw.normal(size=(n, 3)).astype(np.float32),
-        centres=draw.normal(size=(k, 3)).astype(np.float32),
-        quarantine=tuple(quarantine),
-        candidates=tuple(candidates),
-        head=draw.normal(size=(k, 4)).astype(np.float32) if head else None,
+    run_ = sample_run(
+        categories=k,
+        images=n,
+        d=3,
+        seed=seed,
+        truth=False,
+        name=lambda number: of_categories[number],
+        file=lambda row: files[row],
+        category=np.arange(n) % k if category is None else np.array(category, dtype=np.int64),
     )
+    a, has = run_.assignments, np.array([label is not None for label in labels or [None] * n])
+    a = replace(
+        a,
+        folders=a.folders if folders is None else np.array(folders, dtype=np.int64),
+        contents=tuple(f"{seed + row:032x}" for row in range(n)),
+        labels=(None,) * n if labels is None else tuple(labels),
+        truth=(None,) * n if truth is None else tuple(truth),
+        status=np.where(has, "labelled", np.array(["known", "new", "unsure"])[np.arange(n) % 3]),
+        confidence=a.confidence.round(6),
+        distance=a.distance.round(6),
+        next_category=a.next_category if k > 1 else np.full(n, -1),
+        next_distance=a.next_distance.round(6) if k > 1 else np.full(n, np.nan),
+    )
+    kinds: list[Kind] = ["known", "new"]
+    made: dict[str, Any] = {
+        "about": {**ABOUT, **(about or {})},
+        "k": {"k": k, "estimated": False, "curve": [{"k": 2, "score": 0.1 + 0.2, "each": []}]},
+        "confidence": {"temperature": 1 / 3, "usual_distance": [0.1, 2e-9]},
+        "head": np.random.default_rng(seed).normal(size=(k, 4)).astype(np.float32) if head else None,
+        "categories": tuple(
+            replace(each, kind=kinds[each.id % 2], cohesion=each.cohesion and round(each.cohesion, 6))
+            for each in run_.categories
+        ),
+    }
+    for name, value in others.items():
+        made[name] = tuple(value) if isinstance(value, list) else value
+    return replace(run_, folder=folder, assignments=a, **made)
 
 
 def assert_same(one: Run, other: Run) -> None:
@@ -202,16 +180,31 @@ def hostile_run(folder: Path) -> Run:
 # What is written comes back
 
 
+def assert_no_formula(folder: Path) -> None:
+    for name in TABLES:
+        text = [cell for row in raw_cells(folder / name) for cell in row if isinstance(cell, str)]
+        assert text
+        assert not [cell for cell in text if cell.startswith(SPREADSHEET)], name
+
+
 def test_everything_comes_back_with_hostile_names(tmp_path: Path) -> None:
     wrote = hostile_run(tmp_path / "a run")
     wrote.save({"report.html": b"<p>"})
     assert_same(wrote, load(tmp_path / "a run"))
     assert_same(wrote, load(str(tmp_path / "a run")))
     assert (tmp_path / "a run/report.html").read_bytes() == b"<p>"
+    assert_no_formula(wrote.folder)
+    header = (wrote.folder / run.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
+    assert header == (
+        '"file_name","label","truth","category","category_name","status","confidence","distance",'
+        '"next_category","next_distance","folder","content"'
+    )
+    for row in raw_cells(wrote.folder / run.ASSIGNMENTS):
+        assert [type(cell) for cell in row] == [str, str, str, float, str, str, float, float, float, float, float, str]
 
 
 @given(st.lists(st.tuples(names, st.none() | names, st.none() | names, numbers), min_size=1, max_size=6), names)
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_names_come_back_and_none_is_a_formula(
     tmp_path: Path, rows: list[tuple[str, str | None, str | None, float]], category: str
 ) -> None:
@@ -228,67 +221,36 @@ def test_any_names_come_back_and_none_is_a_formula(
     wrote = replace(wrote, assignments=replace(wrote.assignments, distance=np.array(distance)))
     wrote.save({})
     assert_same(wrote, load(wrote.folder))
-    for name in (run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.CANDIDATES):
-        text = [cell for row in raw_cells(wrote.folder / name) for cell in row if isinstance(cell, str)]
-        assert text
-        assert not [cell for cell in text if cell.startswith(SPREADSHEET)]
-
-
-def test_no_cell_is_a_formula_and_numbers_stay_numbers(tmp_path: Path) -> None:
-    hostile_run(tmp_path).save({})
-    for name in (run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.CANDIDATES):
-        text = [cell for row in raw_cells(tmp_path / name) for cell in row if isinstance(cell, str)]
-        assert not [cell for cell in text if cell.startswith(SPREADSHEET)], name
-    header = (tmp_path / run.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
-    assert header == (
-        '"file_name","label","truth","category","category_name","status","confidence","distance",'
-        '"next_category","next_distance","folder","content"'
-    )
-    for row in raw_cells(tmp_path / run.ASSIGNMENTS):
-        assert [type(cell) for cell in row] == [str, str, str, float, str, str, float, float, float, float, float, str]
+    assert_no_formula(wrote.folder)
 
 
 def test_cells_are_marked_only_where_they_must_be() -> None:
-    marked = {name: cells.safe_cell(name) for name in ("=1", "+1", "-1", "@", "\tx", "\rx", "'x", "a=1", " =", "", "é")}
-    assert marked == {
-        "=1": "'=1",
-        "+1": "'+1",
-        "-1": "'-1",
-        "@": "'@",
-        "\tx": "'\tx",
-        "\rx": "'\rx",
-        "'x": "''x",
-        "a=1": "a=1",
-        " =": " =",
-        "": "",
-        "é": "é",
-    }
-    values: list[Any] = [None, -1, np.int64(-1), -0.5, np.float32(0.5), np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
+    for first in cells.FORMULA:
+        assert cells.safe_cell(f"{first}1") == f"'{first}1"
+    assert {*SPREADSHEET, "\uff1d", "\n", "'"} <= {*cells.FORMULA}
+    values: list[Any] = ["a=1", " =", None, -1, np.int64(-1), -0.5, np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
     found = [cells.safe_cell(value) for value in values]
-    assert found == ["", -1, -1, -0.5, 0.5, 0.333333, "", "", "'="]
-    assert [type(value) for value in found[1:6]] == [int, int, float, float, float]
+    assert found == ["a=1", " =", "", -1, -1, -0.5, 0.333333, "", "", "'="]
+    assert [type(value) for value in found[3:7]] == [int, int, float, float]
 
 
-def test_a_run_of_one_category_has_no_next_one(tmp_path: Path) -> None:
+def test_a_run_of_one_category_and_one_with_an_empty_category_come_back(tmp_path: Path) -> None:
     wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"])
     wrote.save({})
+    assert b'"truth"' not in (tmp_path / run.ASSIGNMENTS).read_bytes(), "there is none"
     assert [row[7:9] for row in raw_cells(tmp_path / run.ASSIGNMENTS)] == [[-1.0, ""], [-1.0, ""]]
     again = load(tmp_path)
     assert_same(wrote, again)
     assert np.isnan(again.assignments.next_distance).all()
-
-
-def test_a_category_without_images_and_one_without_files_come_back(tmp_path: Path) -> None:
     wrote = a_run(tmp_path, ["a", "b"], category=[0, 0], of_categories=["full", "empty"])
     wrote.save({})
     again = load(tmp_path)
     assert_same(wrote, again)
-    assert again.categories[1].cohesion is None
-    assert again.categories[1].typical == ()
+    assert (again.categories[1].cohesion, again.categories[1].typical) == (None, ())
 
 
 def test_a_name_longer_than_the_csv_module_s_limit_comes_back(tmp_path: Path) -> None:
-    """It would be a run that could be saved and never loaded: twelve long paths make one cell."""
+    """Otherwise a run could be saved and never loaded: twelve long paths make one cell."""
     limit = csv.field_size_limit()
     wrote = a_run(tmp_path, ["ж" * 2000 + str(row) for row in range(24)], labels=["y" * 140_000] * 24)
     wrote.save({})
@@ -296,17 +258,11 @@ def test_a_name_longer_than_the_csv_module_s_limit_comes_back(tmp_path: Path) ->
     assert csv.field_size_limit() == limit
 
 
-def test_truth_is_written_only_where_there_is_some(tmp_path: Path) -> None:
-    a_run(tmp_path, ["a", "b"]).save({})
-    assert b'"truth"' not in (tmp_path / run.ASSIGNMENTS).read_bytes()
-    assert load(tmp_path).assignments.truth == (None, None)
-
-
-def test_json_files_are_the_ones_people_know(tmp_path: Path) -> None:
+def test_json_files_hold_what_the_run_knows(tmp_path: Path) -> None:
     wrote = a_run(tmp_path, ["a"], metrics={"nmi": None})
     wrote.save({})
     about = json.loads((tmp_path / "run.json").read_text())
-    assert about == {"format": "sortal run 1", **wrote.about}
+    assert about == {"format": "sortal run 1", **wrote.about} == peek(tmp_path)
     assert json.loads((tmp_path / "k.json").read_text()) == wrote.k
     assert json.loads((tmp_path / "metrics.json").read_text()) == {"nmi": None}
     assert json.loads((tmp_path / "confidence.json").read_text())["temperature"] == 1 / 3
@@ -342,61 +298,57 @@ class Killed(BaseException):
     """Nothing is done after it."""
 
 
-CHANGING = ((os, "replace"), (os, "link"), (os, "unlink"), (os, "rmdir"), (os, "mkdir"), (os, "fsync"))
+def watched(do: Callable[[], object], before_each: Callable[[int], None] = lambda _: None) -> int:
+    """Call a function before each call that changes files, with its number, and return how many there were."""
+    count, busy, real_open = 0, False, io.open
 
-
-@contextmanager
-def before_each_change(do: Callable[[int], None]) -> Iterator[list[str]]:
-    """Call a function, with their number, before all calls that change files; they are written down."""
-    made: list[str] = []
-    busy = False
-
-    def told(name: str) -> None:
-        nonlocal busy
+    def told() -> None:
+        nonlocal busy, count
         if not busy:
             busy = True
             try:
-                do(len(made))
+                before_each(count)
             finally:
                 busy = False
-            made.append(name)
+            count += 1
 
-    def wrapped(name: str, real: Any) -> Any:
+    def wrapped(real: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
-            told(name)
+            told()
             return real(*args, **options)
 
         return call
 
     def opened(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
         if "w" in mode or "a" in mode:
-            told("open")
+            told()
         return real_open(file, mode, *args, **options)
 
-    real_open = io.open
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in CHANGING:
-            patch.setattr(module, name, wrapped(name, getattr(module, name)))
+        for name in ("replace", "link", "unlink", "rmdir", "mkdir", "fsync"):
+            patch.setattr(os, name, wrapped(getattr(os, name)))
         patch.setattr(io, "open", opened)
-        yield made
+        do()
+    return count
 
 
-def dead_from(number: int) -> Callable[[int], None]:
+def killed(do: Callable[[], object], number: int) -> None:
+    """Do something up to a change of files, or all of it where there are fewer changes."""
+
     def kill(at: int) -> None:
         if at >= number:
             raise Killed
 
-    return kill
+    with suppress(Killed):
+        watched(do, kill)
 
 
-def changes_of(do: Callable[[], object]) -> list[str]:
-    with before_each_change(lambda _: None) as made:
-        do()
-    return made
+Files = dict[str, bytes | Path]
+Two = tuple[Run, Run, Files, Files]
 
 
 @pytest.fixture
-def two_runs(tmp_path: Path) -> tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]]:
+def two_runs(tmp_path: Path) -> Two:
     """An old run and a new one for the same folder, which differ in all files; the new one has fewer of them."""
     models = tmp_path / "models"
     models.mkdir()
@@ -430,111 +382,65 @@ def restored(folder: Path, content: dict[str, bytes]) -> None:
         (folder / name).write_bytes(data)
 
 
-def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(
-    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
-) -> None:
-    """And a kill at any moment of ending what was broken off, and of ending that, and so on."""
+def test_a_kill_at_any_moment_leaves_the_old_run_or_the_new_one(two_runs: Two) -> None:
     old, new, old_files, new_files = two_runs
     place = old.folder
     old.save(old_files)
     was = snapshot(place)
-    changes = changes_of(lambda: new.save(new_files))
+    changes = watched(lambda: new.save(new_files))
     becomes = snapshot(place)
     assert {name for name in was if name not in becomes} == run.OPTIONAL
     assert all(becomes[name] != was[name] for name in becomes)
-    outcomes = []
-    for number in range(len(changes)):
-        restored(place, was)
-        with pytest.raises(Killed), before_each_change(dead_from(number)):
-            new.save(new_files)
-        for again in range(len(changes)):
-            try:
-                with before_each_change(dead_from(again)):
-                    found = load(place)
-                break
-            except Killed:
-                pass
-        else:
-            raise AssertionError("a broken-off write cannot be ended")
-        after = snapshot(place)
-        assert after in (was, becomes), number
-        assert_same(old if after == was else new, found)
-        outcomes.append(after == becomes)
+    draw = np.random.default_rng(0)
+
+    def found_whole(at: object) -> bool:
+        """Whether it is the new run that is there; a part of one must not be."""
+        found, after = load(place), snapshot(place)
+        assert after in (was, becomes), at
+        assert_same(new if after == becomes else old, found)
         assert not whole.is_pending(place)
+        return after == becomes
+
+    outcomes = []
+    for first in range(changes):
+        restored(place, was)
+        killed(lambda: new.save(new_files), first)
+        for _ in range(2):  # a kill of ending what was broken off
+            killed(lambda: load(place), int(draw.integers(changes)))
+        outcomes.append(found_whole(first))
+        if first % 2:
+            restored(place, was)
+            killed(lambda: new.save(new_files), first)
+            second = int(draw.integers(changes))  # what the first left may be whole: its word is not the second's
+            killed(lambda: old.save(old_files), second)
+            found_whole((first, second))
+            killed(lambda: new.save(new_files), first)
+            old.save(old_files)
+            assert snapshot(place) == was, "nothing of what was broken off gets into the next save"
     assert outcomes == sorted(outcomes)  # the old one up to a moment, then the new one
-    assert outcomes[0] is False
-    assert outcomes[-1] is True
+    assert set(outcomes) == {False, True}
 
 
-def test_a_first_run_is_there_whole_or_not_at_all(
-    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
-) -> None:
-    run_, _, files, _ = two_runs
-    place = run_.folder
-    changes = changes_of(lambda: run_.save(files))
-    whole = snapshot(place)
+def test_a_first_run_is_there_whole_or_not_at_all(two_runs: Two) -> None:
+    first, _, files, _ = two_runs
+    place = first.folder
+    changes = watched(lambda: first.save(files))
+    all_of_it = snapshot(place)
     there = []
-    for number in range(len(changes)):
+    for number in range(changes):
         shutil.rmtree(place)
-        with pytest.raises(Killed), before_each_change(dead_from(number)):
-            run_.save(files)
+        killed(lambda: first.save(files), number)
         there.append(peek(place) is not None)
-        if there[-1]:
-            assert snapshot(place) == whole
-        else:
+        if not there[-1]:
             with pytest.raises(InputError, match="give the same command again"):
                 load(place)
-            run_.save(files)  # the way out
-            assert snapshot(place) == whole
+            first.save(files)  # the way out
+        assert snapshot(place) == all_of_it
     assert there == sorted(there)
     assert set(there) == {False, True}
 
 
-def test_saving_goes_on_after_a_save_that_was_killed(
-    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
-) -> None:
-    """Nothing of a broken-off save gets into the next one."""
-    old, new, old_files, new_files = two_runs
-    place = old.folder
-    old.save(old_files)
-    was = snapshot(place)
-    for number in range(len(changes_of(lambda: new.save(new_files)))):
-        restored(place, was)
-        with pytest.raises(Killed), before_each_change(dead_from(number)):
-            new.save(new_files)
-        old.save(old_files)
-        assert snapshot(place) == was, number
-
-
-def test_a_kill_of_one_save_and_of_the_next_leaves_one_run_whole(
-    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
-) -> None:
-    """What the first left may be whole and not in its place yet: the second must not take its word for its own."""
-    old, new, old_files, new_files = two_runs
-    place = old.folder
-    old.save(old_files)
-    was = snapshot(place)
-    changes = len(changes_of(lambda: new.save(new_files)))
-    becomes = snapshot(place)
-    seen = set()
-    for first in range(2, changes, 5):
-        for second in range(first % 3, changes, 3):
-            restored(place, was)
-            with pytest.raises(Killed), before_each_change(dead_from(first)):
-                new.save(new_files)
-            with suppress(Killed), before_each_change(dead_from(second)):
-                old.save(old_files)
-            found = load(place)
-            after = snapshot(place)
-            assert after in (was, becomes), (first, second)
-            assert_same(old if after == was else new, found)
-            seen.add(after == becomes)
-    assert seen == {False, True}
-
-
-def test_a_reader_in_the_midst_of_writing_breaks_nothing(
-    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
-) -> None:
+def test_a_reader_in_the_midst_of_writing_breaks_nothing(two_runs: Two) -> None:
     """Whoever writes holds the folder's lock; a process that reads takes nothing away from under its hands."""
     old, new, old_files, new_files = two_runs
     place = old.folder
@@ -546,21 +452,22 @@ def test_a_reader_in_the_midst_of_writing_breaks_nothing(
 
     def read(_: int) -> None:
         nonlocal reads
-        if not (place / whole.NEXT / whole.COMMIT).exists():
+        if whole.is_pending(place):
+            peek(place)
+            assert whole.is_pending(place), "whoever has the lock ends it"
+        else:
             assert load(place).assignments.files in (old.assignments.files, new.assignments.files)
             reads += 1
 
-    with alone(place), before_each_change(read):
-        new.save(new_files)
+    with alone(place):
+        watched(lambda: new.save(new_files), read)
     assert reads > len(becomes)
     assert snapshot(place) == becomes
 
 
-@pytest.mark.parametrize("name", [run.ASSIGNMENTS, run.RUN, whole.COMMIT, "report.html"])
-def test_a_full_disk_is_said_and_the_old_run_stays(
-    two_runs: tuple[Run, Run, dict[str, bytes | Path], dict[str, bytes | Path]],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
+@pytest.mark.parametrize("name", [run.ASSIGNMENTS, whole.COMMIT])
+def test_a_full_disk_is_reported_and_the_old_run_stays(
+    two_runs: Two, monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Path
 ) -> None:
     old, new, old_files, new_files = two_runs
     old.save(old_files)
@@ -579,52 +486,37 @@ def test_a_full_disk_is_said_and_the_old_run_stays(
     )
     assert snapshot(old.folder) == was
     assert_same(old, load(old.folder))
-
-
-def test_a_place_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     with pytest.raises(InputError, match=r"cannot be written: (Not a directory|File exists)"):
         a_run(tmp_path / "file", ["a"]).save({})
     assert (tmp_path / "file").read_bytes() == b"mine"
 
 
-def test_files_are_linked_or_else_copied_and_stay_where_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = tmp_path / "model"
-    model.write_bytes(b"weights")
-    one, other = a_run(tmp_path / "linked", ["a"]), a_run(tmp_path / "copied", ["a"])
-    for _ in range(2):  # the second time the name is there already, and means the same file
-        one.save({"model.safetensors": model})
-        assert (one.folder / "model.safetensors").samefile(model)
-
+def test_files_that_cannot_be_linked_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr(os, "link", refuse)
-    for _ in range(2):
-        other.save({"model.safetensors": model})
-        assert not (other.folder / "model.safetensors").samefile(model)
-        assert (other.folder / "model.safetensors").read_bytes() == b"weights"
-    assert model.read_bytes() == b"weights"
+    model, kept = tmp_path / "model", tmp_path / "run/model.safetensors"
+    model.write_bytes(b"weights")
+    for linked in (True, True, False, False):  # the second time each, the name is there already
+        if not linked:
+            monkeypatch.setattr(os, "link", refuse)
+        a_run(tmp_path / "run", ["a"]).save({"model.safetensors": model})
+        assert kept.samefile(model) == linked
+        assert kept.read_bytes() == model.read_bytes() == b"weights"
 
 
 def test_files_of_an_earlier_run_vanish_unless_they_are_kept(tmp_path: Path) -> None:
     candidate = Candidate(id=1, files=("a",), folders=(1,), nearest=0)
-    optional = {run.METRICS, run.CANDIDATES, run.LOG, run.HEAD, run.INITIAL}
-    assert optional == run.OPTIONAL
     full = a_run(tmp_path, ["a", "b"], metrics={}, candidates=[candidate], head=True)
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
-
-    def there() -> set[str]:
-        return {path.name for path in tmp_path.iterdir()} & (optional | {"notes.txt", "report.html", whole.NEXT})
-
-    for keep in (set(), {run.LOG}, {run.LOG, run.INITIAL}, optional):
+    for keep in (set(), {run.LOG, run.INITIAL}, run.OPTIONAL):
         full.save({run.LOG: b"{}", run.INITIAL: b"before", run.REPORT: b"<p>"})
-        assert there() == {*optional, "notes.txt", "report.html"}
+        before = {path.name for path in tmp_path.iterdir()}
+        assert before >= {*run.OPTIONAL, "notes.txt", "report.html"}
         bare.save({}, keep=keep)
-        assert there() == {*keep, "notes.txt", "report.html"}
+        assert {path.name for path in tmp_path.iterdir()} == before - run.OPTIONAL | keep
     assert (tmp_path / run.INITIAL).read_bytes() == b"before"
     full.save({run.LOG: b"{}"}, keep={run.METRICS})
     assert json.loads((tmp_path / run.METRICS).read_text()) == {}
@@ -643,165 +535,129 @@ def test_a_loaded_run_can_be_saved_where_it_came_from(tmp_path: Path) -> None:
 # What is no run, or a damaged one
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b"{}", b'{"format": "sortal run 2"}', b"\xff"])
-def test_a_folder_with_another_run_json_is_no_run(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "run.json").write_bytes(content)
-    assert peek(tmp_path) is None
-    with pytest.raises(InputError) as caught:
-        load(tmp_path)
-    assert str(caught.value) == (
-        f"A run must be the folder that sortal discover wrote, got {str(tmp_path)!r}, which holds none. "
-        "If the run was interrupted, give the same command again."
-    )
-    assert (tmp_path / "run.json").read_bytes() == content
-
-
-def test_what_is_no_folder_is_no_run(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    (tmp_path / "folder/run.json").mkdir(parents=True)
-    for name in ("file", "gone", "\0"):
+def test_what_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+    for content in (b"", b"{", b"[]", b"null", b"{}", b'{"format": "sortal run 2"}', b"\xff"):
+        (tmp_path / "run.json").write_bytes(content)
+        assert peek(tmp_path) is None
+        with pytest.raises(InputError) as caught:
+            load(tmp_path)
+        assert str(caught.value) == (
+            f"A run must be the folder that sortal discover wrote, got {str(tmp_path)!r}, which holds none. "
+            "If the run was interrupted, give the same command again."
+        )
+        assert (tmp_path / "run.json").read_bytes() == content
+    for name in ("run.json", "gone", "\0"):
         assert peek(tmp_path / name) is None
         with pytest.raises(InputError, match=r"got .*, which is no folder\."):
             load(tmp_path / name)
+    (tmp_path / "folder/run.json").mkdir(parents=True)
     assert peek(tmp_path / "folder") is None
-    assert peek(tmp_path) is None
-    with pytest.raises(InputError, match=r"which holds none\."):
-        load(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
-
-
-def test_peek_says_what_run_json_says(tmp_path: Path) -> None:
-    wrote = a_run(tmp_path, ["a"])
-    wrote.save({})
-    assert peek(tmp_path) == {"format": run.FORMAT, **wrote.about}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run.json"]
 
 
 WHOLE = (run.K, run.CONFIDENCE, run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.FEATURES, run.CENTRES)
 OPTIONAL = (run.METRICS, run.CANDIDATES, run.HEAD)
 
 
-def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """A run with all its files, to be damaged."""
     a_run(
-        folder,
+        tmp_path / "run",
         ["a", "b", "c"],
         metrics={"nmi": 0.5},
         quarantine=[Quarantined("bad", "truncated", "torn")],
         candidates=[Candidate(id=1, files=("a",), folders=(1,), nearest=0)],
         head=True,
     ).save({})
-    if content is None:
-        (folder / name).unlink()
-    else:
+    return tmp_path / "run"
+
+
+def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
+    """What is said of a run with a file replaced or, for None, removed; the file is put back."""
+    before = (folder / name).read_bytes()
+    (folder / name).unlink()
+    if content is not None:
         (folder / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         load(folder)
     text = str(caught.value)
     assert text.startswith(f"The run in {str(folder)!r} is damaged: ")
     assert text.endswith(". Give the command that made it again, with --force.")
+    (folder / name).write_bytes(before)
     return text
 
 
-@pytest.mark.parametrize("name", WHOLE)
-def test_a_missing_file_is_damage(tmp_path: Path, name: str) -> None:
-    assert name in said_of_damage(tmp_path, name, None)
-
-
 @pytest.mark.parametrize("name", [*WHOLE, *OPTIONAL])
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b'"', b"\x00" * 500])
-def test_a_file_of_something_else_is_damage(tmp_path: Path, name: str, content: bytes) -> None:
-    said_of_damage(tmp_path, name, content)
-
-
-@pytest.mark.parametrize("name", [*WHOLE, *OPTIONAL])
-def test_a_file_that_was_cut_off_anywhere_is_damage(tmp_path: Path, name: str) -> None:
-    a_run(
-        tmp_path,
-        ["a", "b", "c"],
-        metrics={"nmi": 0.5},
-        quarantine=[Quarantined("bad", "truncated", "torn")],
-        candidates=[Candidate(id=1, files=("a",), folders=(1,), nearest=0)],
-        head=True,
-    ).save({})
-    wrote, whole = load(tmp_path), (tmp_path / name).read_bytes()
-    for size in range(0, len(whole) - 1, max(1, len(whole) // 40)):
-        (tmp_path / name).write_bytes(whole[:size])
+def test_a_file_that_is_missing_or_cut_off_or_something_else_is_damage(sound: Path, name: str) -> None:
+    if name in WHOLE:
+        assert name in said_of_damage(sound, name, None)
+    for content in (b"", b"\xff\xfe\x00", b'"', b"\x00" * 500):
+        said_of_damage(sound, name, content)
+    wrote, all_of_it = load(sound), (sound / name).read_bytes()
+    for size in range(0, len(all_of_it) - 1, max(1, len(all_of_it) // 20)):
+        (sound / name).write_bytes(all_of_it[:size])
         found = None
         with suppress(InputError):
-            found = load(tmp_path)
+            found = load(sound)
         if found is not None:  # cut off behind a line, or before a cell that is there for people
             assert name in (run.QUARANTINE, run.CANDIDATES)
             assert [bad.file for bad in found.quarantine] in (["bad"], [])
             assert found.candidates in (wrote.candidates, ())
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
+def test_cells_that_make_no_sense_are_damage(sound: Path) -> None:
+    for name, old, new in (
         (run.ASSIGNMENTS, b'"file_name"', b'"file"'),
         (run.ASSIGNMENTS, b'"category"', b'"categories"'),
         (run.ASSIGNMENTS, b'"a","",0,', b'"a","",0.5,'),
         (run.ASSIGNMENTS, b'"a","",0,', b'"a","",99999999999999999999,'),
-        (run.ASSIGNMENTS, b'"a","",0,', b'"a","",zero,'),
         (run.ASSIGNMENTS, b'"a"', b'"a'),
         (run.ASSIGNMENTS, b'"a","",', b'"a"\n"",'),
-        (run.CATEGORIES, b'"one"', b'"one'),
-        (run.CATEGORIES, b'"[""a""', b'"[""a'),
+        (run.CATEGORIES, b'"[""', b'"["'),
         (run.CATEGORIES, b'0,"one"', b'1,"one"'),
         (run.CATEGORIES, b'"known",2,', b'"known",3,'),
         (run.CANDIDATES, b'1,"a"', b'one,"a"'),
         (run.CANDIDATES, b'"candidate"', b'"number"'),
-    ],
-)
-def test_cells_that_make_no_sense_are_damage(tmp_path: Path, name: str, old: bytes, new: bytes) -> None:
-    said_of_damage(tmp_path / "first", run.K, b"")
-    content = (tmp_path / "first" / name).read_bytes()
-    assert content.count(old) >= 1
-    said_of_damage(tmp_path / "second", name, content.replace(old, new, 1))
+    ):
+        content = (sound / name).read_bytes()
+        assert old in content
+        said_of_damage(sound, name, content.replace(old, new, 1))
 
 
-def test_pickles_are_not_loaded(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
+def test_pickles_are_not_loaded(sound: Path) -> None:
+    pickled = as_npy(np.array([print], dtype=object), allow_pickle=True)
     kinds = ((run.FEATURES, "Python objects in dtype"), (run.CENTRES, "allow_pickle=False"))
     for name, why in (*kinds, (run.HEAD, "allow_pickle=False")):
-        said = said_of_damage(tmp_path, name, buffer.getvalue())
+        said = said_of_damage(sound, name, pickled)
         assert why in said
-        assert ".." not in said.removeprefix(f"The run in {str(tmp_path)!r}")
+        assert ".." not in said.removeprefix(f"The run in {str(sound)!r}")
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (1, 4), (2, 3), (2, 5), (8,), (2, 4, 1), ()])
-def test_a_head_of_another_shape_is_damage(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_a_head_of_another_shape_is_damage(sound: Path) -> None:
     """Two categories by three features: weights and biases of (2, 4)."""
-    said = said_of_damage(tmp_path, run.HEAD, as_npy(np.zeros(shape, dtype=np.float32)))
-    assert "a classifier must tell all categories by features" in said
+    for shape in ((3, 4), (2, 3), (8,), ()):
+        said = said_of_damage(sound, run.HEAD, as_npy(np.zeros(shape, dtype=np.float32)))
+        assert "a classifier must tell all categories by features" in said
 
 
-def as_npy(array: Any) -> bytes:
+def as_npy(array: Any, *, allow_pickle: bool = False) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, array)
+    np.save(buffer, array, allow_pickle=allow_pickle)
     return buffer.getvalue()
 
 
 def test_a_head_that_is_gone_is_damage(tmp_path: Path) -> None:
     """Without it images would go to the nearest centre, and nobody would know."""
-    a_run(tmp_path, ["a", "b"], head=True, about={"recipe": {"clustering": "head"}}).save({})
-    assert load(tmp_path).head is not None
+    wrote = a_run(tmp_path, ["a", "b"], head=True, about={"recipe": {"clustering": "head"}})
+    wrote.save({})
+    assert wrote.head is not None
+    np.testing.assert_array_equal(np.load(tmp_path / "head.npy"), wrote.head)
     (tmp_path / run.HEAD).unlink()
     with pytest.raises(InputError, match=r"is damaged: .*head\.npy"):
         load(tmp_path)
-
-
-def test_a_run_without_a_head_has_none(tmp_path: Path) -> None:
-    with_one = a_run(tmp_path, ["a", "b"], head=True)
-    with_one.save({run.INITIAL: b"before"})
-    assert_same(with_one, load(tmp_path))
-    assert with_one.head is not None
-    np.testing.assert_array_equal(np.load(tmp_path / "head.npy"), with_one.head)
-    assert (tmp_path / "initial.safetensors").read_bytes() == b"before"
     a_run(tmp_path, ["a", "b"]).save({})
     assert load(tmp_path).head is None
-    assert not (tmp_path / "head.npy").exists()
-    assert not (tmp_path / "initial.safetensors").exists()
 
 
 # To look at
@@ -810,7 +666,7 @@ def test_a_run_without_a_head_has_none(tmp_path: Path) -> None:
 def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
     plain = [name for name in HOSTILE if not name.startswith(cells.FORMULA) and name.isprintable()]
     plain += ["two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
-    assert len(plain) > 10
+    assert len(plain) > 8
     wrote = a_run(
         tmp_path,
         plain,
@@ -831,29 +687,24 @@ def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> Non
     assert load(tmp_path).to_pandas().equals(frame)
 
 
-def test_a_data_frame_has_hostile_names_as_they_are() -> None:
+def test_hostile_names_are_kept_in_a_data_frame_and_escaped_in_html() -> None:
     frame = hostile_run(Path("x")).to_pandas()
     assert frame["file_name"].tolist() == list(HOSTILE)
     assert frame["category_name"].tolist() == list(HOSTILE)
     assert frame["label"].tolist() == [name if row % 2 else None for row, name in enumerate(HOSTILE)]
     assert "truth" not in a_run(Path("x"), ["a"]).to_pandas()
-
-
-def test_html_is_escaped_and_can_be_encoded() -> None:
     html = hostile_run(Path("<b>&"))._repr_html_()
     html.encode("utf-8")
     assert "<script>" not in html
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "&lt;script&gt;window.hit = 1&lt;/script&gt;" in html
     assert "<b>" not in html
     assert "\\udcff" in html
     assert html.count("<tr>") == len(HOSTILE)
     assert html.startswith(f"<p><i>Run: {len(HOSTILE)} images (")
-
-
-def test_repr_counts() -> None:
-    shown = repr(a_run(Path("photos-run"), [str(row) for row in range(1300)], labels=["x"] + [None] * 1299))
+    files = [str(row) for row in range(1300)]
+    shown = repr(a_run(Path("photos-run"), files, labels=["x"] + [None] * 1299, of_categories="abc"))
     assert shown == (
-        "<Run: 1,300 images (1 labelled, 433 known, 433 new, 433 unsure) in 2 categories, 1 of them new; "
+        "<Run: 1,300 images (1 labelled, 433 known, 433 new, 433 unsure) in 3 categories, 1 of them new; "
         f"{str(Path('photos-run/report.html'))!r}>"
     )
 
@@ -877,26 +728,12 @@ def test_the_result_in_short_is_json() -> None:
 
 
 def test_images_open_in_their_folder_but_for_those_that_lie_elsewhere() -> None:
-    found = a_run(
-        Path("x"),
-        ["a.jpg", "sub/b.jpg", "a.jpg", "c.jpg"],
-        folders=[0, 0, 1, 1],
-        about={
-            "images": [
-                {"folder": "/photos", "images": 2, "paths": {"sub/b.jpg": "/photos/SUB/b.jpg"}},
-                {"folder": "/more", "images": 2, "paths": {"c.jpg": "/elsewhere/d.jpg"}},
-            ]
-        },
-    )
-    assert found.paths() == [
-        os.path.join("/photos", "a.jpg"),
-        "/photos/SUB/b.jpg",
-        os.path.join("/more", "a.jpg"),
-        "/elsewhere/d.jpg",
-    ]
-
-
-def test_rows_of_an_array_open_nowhere() -> None:
+    photos = {"folder": "/photos", "images": 2, "paths": {"sub/b.jpg": "/photos/SUB/b.jpg"}}
+    more = {"folder": "/more", "images": 2, "paths": {"c.jpg": "/elsewhere/d.jpg"}}
+    files = ["a.jpg", "sub/b.jpg", "a.jpg", "c.jpg"]
+    found = a_run(Path("x"), files, folders=[0, 0, 1, 1], about={"images": [photos, more]})
+    first, third = os.path.join("/photos", "a.jpg"), os.path.join("/more", "a.jpg")
+    assert found.paths() == [first, "/photos/SUB/b.jpg", third, "/elsewhere/d.jpg"]
     found = a_run(Path("x"), ["0"], about={"images": [{"folder": None, "images": 1, "paths": {}}]})
     for ask in (found.paths, found.images):
         with pytest.raises(InputError, match="were given as an array: there are no files of them"):
@@ -918,29 +755,19 @@ def test_images_come_back_with_their_labels_and_truth(tmp_path: Path) -> None:
 # Rows
 
 
-def test_selected_rows_keep_their_order_and_all_columns() -> None:
+def test_selected_and_joined_rows_keep_their_order_and_all_columns() -> None:
     a = hostile_run(Path("x")).assignments
     mask = np.arange(len(a)) % 3 == 1
-    some = a.select(mask)
-    rows = np.flatnonzero(mask).tolist()
-    assert len(some) == len(rows)
-    assert some.files == tuple(HOSTILE[row] for row in rows)
+    some, both = a.select(mask), a.select(mask).joined(a.select(~mask))
+    rows, others = np.flatnonzero(mask).tolist(), np.flatnonzero(~mask).tolist()
+    assert (len(some), len(both)) == (len(rows), len(a))
     for name, column in vars(a).items():
         picked = getattr(some, name)
         assert type(picked) is type(column)
         assert list(picked) == [column[row] for row in rows]
+        assert list(getattr(both, name)) == [column[row] for row in [*rows, *others]], name
     none = a.select(np.zeros(len(a), dtype=bool))
     assert (len(none), none.files, none.category.shape) == (0, (), (0,))
-
-
-@given(st.lists(st.booleans(), min_size=len(HOSTILE), max_size=len(HOSTILE)))
-@settings(deadline=None, max_examples=25)
-def test_what_was_parted_and_joined_is_a_rearrangement(mask: list[bool]) -> None:
-    a, rows = hostile_run(Path("x")).assignments, np.array(mask)
-    both = a.select(rows).joined(a.select(~rows))
-    order = [*np.flatnonzero(rows).tolist(), *np.flatnonzero(~rows).tolist()]
-    for name, column in vars(a).items():
-        assert list(getattr(both, name)) == [column[row] for row in order], name
 
 
 def test_joining_keeps_words_whole() -> None:

@@ -15,6 +15,7 @@ from sortal import show, tokens
 from sortal.benchmark.presets import PRESETS, listing
 from sortal.benchmark.records import Record
 from sortal.benchmark.sweep import Swept
+from sortal.check import ClassCount, Duplicates, Health, Kind
 from sortal.demo import DemoResult
 from sortal.export import Exported
 from sortal.figures import Drawn
@@ -25,7 +26,7 @@ from sortal.prediction import Prediction
 from sortal.run import Candidate, Category, Run
 
 BAD = tuple(Quarantined(f"{number}.jpg", "empty", "0 bytes") for number in range(12))
-NAMES = (*HOSTILE, "\x1b[31mred", "[red]oak[/red]", ":smile:", "a\rb\tc\bd", "\x9b2J")
+NAMES = (*HOSTILE[3:7], "\x1b[31mred", "[red]oak[/red]", ":smile:", "a\rb\tc\bd\x9b2J")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def a_run(*categories: Category) -> Run:
 
 def shown(found: Run, capsys: pytest.CaptureFixture[str]) -> list[str]:
     show.run(found)
-    return [line.rstrip() for line in capsys.readouterr().out.split("\n")]
+    return lines_of(capsys)
 
 
 def table_of(lines: Sequence[str]) -> list[list[str]]:
@@ -85,9 +86,6 @@ def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
         f"Report: {Path('a run', 'report.html')}",
         "",
     ]
-
-
-def test_a_k_that_was_given_is_not_called_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     given: dict[str, object] = {"k": 6, "estimated": False, "known": 4, "interval": None, "method": None, "curve": []}
     lines = shown(replace(sample_run(), k=given), capsys)
     assert lines[1] == "k = 6, given: 4 known categories and 2 new ones."
@@ -113,21 +111,22 @@ def test_accuracy_where_the_truth_is_known(capsys: pytest.CaptureFixture[str]) -
 
 def test_files_that_cannot_be_read_are_named_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert not any("Cannot be read" in line for line in shown(sample_run(), capsys))
-    bad = (Quarantined("a\x1b.png", "truncated", "ends\nearly"), *BAD, Quarantined("b.png", "truncated", "ends\nearly"))
+    cut = [Quarantined(name, "truncated", "ends\nearly") for name in ("a\x1b.png", "b.png")]
+    bad = (cut[0], *BAD, cut[1], Quarantined("c.png", "damaged", "not shown"))
     lines = shown(sample_run(quarantine=bad), capsys)
-    start = lines.index("Cannot be read and left out of every run (exit code 3): 14")
+    start = lines.index("Cannot be read and left out of every run (exit code 3): 15")
     assert lines[start + 1 : start + 4] == ["  truncated: ends\\nearly", "    a\\x1b.png", "    b.png"]
     assert lines[start + 4 : start + 13] == ["  empty: 0 bytes", *(f"    {number}.jpg" for number in range(8))]
-    assert lines[start + 13] == "  … and 4 more; --json lists all"
+    assert lines[start + 13] == "  … and 5 more; --json lists all"
 
 
-@pytest.mark.parametrize(("count", "rows"), [(24, 24), (25, 24), (1000, 24)])
+@pytest.mark.parametrize("count", [24, 25, 1000])
 def test_many_categories_are_shown_in_short_and_the_sums_are_those_of_all(
-    count: int, rows: int, capsys: pytest.CaptureFixture[str]
+    count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = [category(number, known=number % 2 == 0, size=1 + 7 * number % 13) for number in range(count)]
     table = table_of(shown(a_run(*made), capsys))
-    assert len(table) == rows
+    assert len(table) == 24
     numbers = [[int(cell.replace(",", "")) for cell in row if cell.replace(",", "").isdigit()] for row in table]
     listed = [row for row in numbers if row[0] in range(count) and len(row) == 4]
     rest = [row for row in table if row[0] == "…"]
@@ -155,9 +154,10 @@ def test_names_do_not_disturb_a_terminal(
     candidate = Candidate(id=1, files=(name,), folders=(1,), nearest=0)
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
     exported = Exported(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
-    said = [*show.prediction(added), *show.exported(exported)]
+    drawn = Drawn(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
+    said = [*show.prediction(added), *show.exported(exported), *show.drawn(drawn)]
     assert all(line.isprintable() for line in said)
-    assert sum(show.plain(name) in line for line in said) >= 3
+    assert sum(show.plain(name) in line for line in said) >= 4
 
 
 def a_prediction(found: Run) -> Prediction:
@@ -167,47 +167,145 @@ def a_prediction(found: Run) -> Prediction:
 def test_a_prediction() -> None:
     found = a_prediction(sample_run(candidates=3))
     assert show.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."], "nothing was added, nothing is proposed"
-
-
-def test_a_prediction_names_what_cannot_be_read() -> None:
-    lines = show.prediction(replace(a_prediction(sample_run()), quarantine=BAD[:10]))
-    assert lines[1:] == [f"  cannot be read, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
-    lines = show.prediction(replace(a_prediction(sample_run()), quarantine=BAD))
-    assert lines[10:] == ["  cannot be read, left out: 9.jpg (empty: 0 bytes)", "  … and 2 more that cannot be read"]
-
-
-def test_an_update_tells_of_candidates() -> None:
+    unread = [f"  cannot be read, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
+    assert show.prediction(replace(found, quarantine=BAD[:10]))[1:] == unread
+    more = "  … and 2 more that cannot be read"
+    assert show.prediction(replace(found, quarantine=BAD))[1:] == [*unread, more]
     files = tuple(f"{number}.jpg" for number in range(1200))
     candidates = (
         Candidate(id=1, files=files, folders=(1,) * len(files), nearest=0),
         Candidate(id=2, files=files[:2], folders=(1, 1), nearest=1),
     )
-    found = replace(a_prediction(replace(sample_run(), candidates=candidates)), added=1300)
+    found = replace(found, run=replace(sample_run(), candidates=candidates), added=1300)
     assert show.prediction(found)[1:] == [
         f"1,300 images were added to the run; report: {Path('a run', 'report.html')}",
         "  candidate 1 for a new category: 1,200 images far from all others, such as 0.jpg, 1.jpg, 2.jpg",
         "  candidate 2 for a new category: 2 images far from all others, such as 0.jpg, 1.jpg",
     ]
     many = tuple(replace(candidates[1], id=number) for number in range(30))
-    found = replace(a_prediction(replace(sample_run(), candidates=many)), added=1)
-    assert len(show.prediction(found)) == 12
+    assert len(show.prediction(replace(found, run=replace(sample_run(), candidates=many)))) == 12
 
 
-def test_an_export() -> None:
-    done = Exported(format="coco", out=Path("x.json"), images=1234, missing=())
-    assert show.exported(done) == ["1,234 images written as coco: x.json"]
+def test_an_export_and_figures() -> None:
     missing = tuple(f"{number}.jpg" for number in range(12))
-    assert show.exported(replace(done, missing=missing[:1]))[1:] == ["  not there any more, left out: 0.jpg"]
-    lines = show.exported(replace(done, missing=missing))
-    assert lines[10:] == ["  not there any more, left out: 9.jpg", "  … and 2 more"]
-
-
-def test_figures() -> None:
+    done = Exported(format="coco", out=Path("x.json"), images=1234, missing=missing[:10])
+    left_out = [f"  not there any more, left out: {file}" for file in missing[:10]]
+    assert show.exported(done) == ["1,234 images written as coco: x.json", *left_out]
+    assert show.exported(replace(done, missing=missing))[1:] == [*left_out, "  … and 2 more"]
     drawn = Drawn(out=Path("o"), files=(Path("o/tsne.png"), Path("o/tsne.svg")), left_out={"k-curve": "k was given."})
     assert show.drawn(drawn) == [str(Path("o/tsne.png")), str(Path("o/tsne.svg")), "Left out: k-curve. k was given."]
     assert show.drawn(replace(drawn, files=(), left_out={})) == []
-    odd = replace(drawn, files=(Path("a\x1b[31m\n.png"),), left_out={"attention": "No \x07token."})
-    assert show.drawn(odd) == ["a\\x1b[31m\\n.png", "Left out: attention. No \\x07token."]
+
+
+# Health of images
+
+
+def duplicates(kind: Kind, *members: tuple[str, str | None]) -> Duplicates:
+    files, labels = zip(*members, strict=True)
+    return Duplicates(kind=kind, files=files, labels=labels)
+
+
+def counts(*images: int) -> tuple[ClassCount, ...]:
+    """A class for each number but the last, which is of unlabelled images."""
+    *known, unlabelled = images
+    made = (ClassCount(name=f"class {at}", images=n, unreadable=0) for at, n in enumerate(known))
+    return *made, ClassCount(name=None, images=unlabelled, unreadable=0)
+
+
+HEALTHY = Health(
+    images=1103,
+    labelled=1102,
+    classes=counts(2, 1100, 1),
+    alike_names=(),
+    unreadable=(),
+    duplicates=(),
+    near_duplicates=(),
+    tiny=(),
+    rotated=(),
+    deep=(),
+    ignored=("notes.txt",),
+)
+
+
+def health_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
+    show.health(replace(HEALTHY, **changes), 32)
+    return lines_of(capsys)
+
+
+def test_the_health_of_images(capsys: pytest.CaptureFixture[str]) -> None:
+    assert health_of(capsys) == [
+        "1,103 images: 1,102 labelled in 2 classes, 1 unlabelled.",
+        "",
+        "Class          Images",
+        "─────────────────────",
+        "class 0             2",
+        "class 1         1,100",
+        "(unlabelled)        1",
+        "",
+        "Ignored, not in a format that is read: 1",
+        "  notes.txt",
+        "",
+        "Nothing is wrong with them.",
+        "",
+    ]
+    cats = [("cat/1", "cat"), *((f"cat/{number}", "cat") for number in range(10, 20))]
+    group = duplicates("two labels", *cats, ("dog/x", "dog"), ("y\n", None))
+    unreadable = tuple(Quarantined(f"{number}.jpg", "empty", "0 bytes") for number in range(3))
+    ill = health_of(
+        capsys,
+        labelled=1103,
+        classes=(ClassCount(name="class 0", images=1103, unreadable=3), ClassCount(name=None, images=0, unreadable=0)),
+        alike_names=(("Oak", "oak "),),
+        unreadable=unreadable,
+        duplicates=(group, duplicates("same", ("a", "cat"), ("b", "cat"))),
+        near_duplicates=(duplicates("labelled and unlabelled", ("c", "cat"), ("d", None)),),
+        tiny=("t.png",),
+        rotated=tuple(f"{number}.jpg" for number in range(1103)),
+        deep=tuple(f"{number}.png" for number in range(11)),
+    )
+    assert [line for line in ill if line] == [
+        "1,103 images: 1,103 labelled in 1 classes, 0 unlabelled. 3 cannot be read.",
+        "Class     Images   Unreadable",
+        "─────────────────────────────",
+        "class 0    1,103            3",
+        "Classes whose names differ only in case and spaces: 1",
+        "  Oak = oak",
+        "One image under two labels (exit code 1); keep one of them: 1",
+        "  cat/1 (cat) = dog/x (dog) = y\\n (unlabelled) = cat/10 (cat) and 9 more",
+        "Cannot be read and left out of every run (exit code 3): 3",
+        "  empty: 0 bytes",
+        *(f"    {number}.jpg" for number in range(3)),
+        "The same image several times: 1",
+        "  a (cat) = b (cat)",
+        "Nearly the same image, labelled and unlabelled: 1",
+        "  c (cat) ≈ d (unlabelled)",
+        "Tiny, shorter side below 32 pixels: 1",
+        "  t.png",
+        "Rotated by EXIF, shown upright: all 1,103",
+        "More than 8 bits a channel, scaled to 8: 11",
+        *(f"  {number}.png" for number in range(10)),
+        "  … and 1 more; --json lists all",
+        "Ignored, not in a format that is read: 1",
+        "  notes.txt",
+    ]
+
+
+def test_the_health_of_many_classes_and_of_none(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = health_of(capsys, classes=counts(*range(1, 31), 5))
+    rows = [line.split() for line in lines[4:30]]
+    assert rows[0] == ["class", "29", "30"]
+    assert rows[12] == ["…", "6", "more", "classes", str(13 + 14 + 15 + 16 + 17 + 18)]
+    assert rows[24:] == [["class", "0", "1"], ["(unlabelled)", "5"]]
+    assert sum(int(row[-1]) for row in rows[:25]) == sum(range(31))
+    assert len(health_of(capsys, classes=counts(*range(24), 5))) == len(lines) - 1, "24 are shown one by one"
+    lines = health_of(capsys, labelled=0, classes=counts(7), near_duplicates=None)
+    assert "No image is labelled. Put the images of a class into a folder named after it, or pass" in lines[6]
+    assert "Near-duplicates were not searched for: there are too many images." in lines
+    assert "Nothing is wrong with them." not in lines
+
+
+def test_what_is_not_printable_is_escaped() -> None:
+    assert show.plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
 
 
 # Benchmarks
@@ -247,20 +345,15 @@ def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize("columns", ["30", "80", "200"])
-@pytest.mark.parametrize(
-    "name", ["flowers55/rankstats", "table3/stanford_cars/rankstats", "table6/fgvc_aircraft/simgcd", "x" * 90 + "/gcd"]
-)
-def test_names_of_runs_are_never_broken(
-    name: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
+def test_names_of_runs_are_never_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     k = {**FEWER, "k": 1048, "true": 1055}
-    show.swept(swept_of(*(example(name=name, seed=seed, k=k, inductive=scores(100, 100, 100)) for seed in (0, 1))))
-    lines = lines_of(capsys)
-    assert lines[2] == name
-    assert [line.split()[:4] for line in lines[3:5]] == [[seed, "1048", "(true", "1055)"] for seed in ("0", "1")]
-    assert all(line.split()[-3:] == ["100.0", "2", "min"] for line in lines[3:5])
+    for columns, name in (("30", "table3/stanford_cars/rankstats"), ("80", "x" * 90 + "/gcd"), ("200", "a/gcd")):
+        monkeypatch.setenv("COLUMNS", columns)
+        show.swept(swept_of(*(example(name=name, seed=seed, k=k, inductive=scores(100, 100, 100)) for seed in (0, 1))))
+        lines = lines_of(capsys)
+        assert lines[2] == name
+        assert [line.split()[:4] for line in lines[3:5]] == [[seed, "1048", "(true", "1055)"] for seed in ("0", "1")]
+        assert all(line.split()[-3:] == ["100.0", "2", "min"] for line in lines[3:5])
 
 
 def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,11 +368,8 @@ def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.Captu
         "Failed: b/gcd, k true, seed 1: The loss must be a number.",
     ]
     assert "a\\x1b[31m/gcd" in out.replace(lines[0], "")
-
-
-def test_a_sweep_in_which_all_failed_has_no_table(capsys: pytest.CaptureFixture[str]) -> None:
-    show.swept(swept_of(failed=(("b/gcd, k true, seed 1", "No."),)))
-    assert lines_of(capsys) == ["", "Failed: b/gcd, k true, seed 1: No.", ""]
+    show.swept(swept_of(failed=failed[1:]))
+    assert lines_of(capsys) == ["", lines[1], ""], "no table where all failed"
 
 
 def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,19 +382,19 @@ def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[
     assert lines[2] == "table2/cifar10/kmeans                  1   CIFAR-10, k-means"
 
 
+RESULT = DemoResult(
+    run=replace(sample_run(), metrics=None),
+    plain=Accuracy(all=0.75, old=0.5, new=0.875),
+    semi_supervised=Accuracy(all=0.9, old=None, new=1.0),
+    discovered=Accuracy(all=0.95, old=0.9, new=0.975),
+    k_true=10,
+    seconds=61.6,
+)
+
+
 def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    found = replace(sample_run(), metrics=None)
-    show.demo(
-        DemoResult(
-            run=found,
-            plain=Accuracy(all=0.75, old=0.5, new=0.875),
-            semi_supervised=Accuracy(all=0.9, old=None, new=1.0),
-            discovered=Accuracy(all=0.95, old=0.9, new=0.975),
-            k_true=10,
-            seconds=61.6,
-        )
-    )
-    lines = [line.rstrip() for line in capsys.readouterr().out.split("\n")]
+    show.demo(RESULT)
+    lines = lines_of(capsys)
     assert lines[-11:] == [
         "",
         "The truth is 10 classes. For k = 6, on the unlabelled images:",
@@ -315,10 +405,10 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
         "semi-supervised k-means on pixels   90.0    n/a   100.0",
         "sortal discover                     95.0   90.0    97.5",
         "",
-        f"62 s. Report: {found.report}",
+        f"62 s. Report: {RESULT.run.report}",
         "",
     ]
-    assert lines[:-11] == shown(found, capsys)[:-3], "what was found comes first, as after sortal discover"
+    assert lines[:-11] == shown(RESULT.run, capsys)[:-3], "what was found comes first, as after sortal discover"
 
 
 def test_no_bar_without_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,15 +484,12 @@ def test_what_a_plan_does_not_do_it_does_not_say(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.splitlines()[-1].startswith("time")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
+def test_how_long_a_plan_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    for seconds, text in (
         ({"check": 0.2, "report": 0.4}, "about 1 s"),
         ({"check": 0.6, "learn": 89.2}, "about 90 s: check 1 s, learn 89 s"),
         ({"learn": 90.0}, "about 2 min: learn 2 min"),
         ({"learn": 5399.0}, "about 90 min: learn 90 min"),
         ({"learn": 72_000.0, "report": 0.1}, "about 20.0 h: learn 20.0 h"),
-    ],
-)
-def test_how_long(seconds: dict[str, float], text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert planned(capsys, seconds=seconds)["time"] == text
+    ):
+        assert planned(capsys, seconds=seconds)["time"] == text
