@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other longer than they compute on tiny tensors
 # Under nohup, in the background of a script and under many job runners SIGINT is ignored, and children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The same examples everywhere, however slow the machine. To look for new ones: pytest --hypothesis-profile=default
+hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("sortal")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

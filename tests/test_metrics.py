@@ -28,7 +28,7 @@ def rows(draw: st.DrawFn, min_size: int = 1) -> Rows:
 
 
 old_classes = st.sets(st.integers(0, 6))
-untimed = settings(deadline=None)
+untimed = settings(deadline=None, max_examples=60)
 
 
 def columns(rows: Rows) -> tuple[list[int], list[int]]:
@@ -44,65 +44,17 @@ def from_table(table: dict[tuple[str, str], int]) -> tuple[list[str], list[str]]
 # Hand-computed
 
 
-def test_a_permuted_labelling_is_perfect() -> None:
-    truth, clusters = [1, 1, 2, 2], [2, 2, 1, 1]  # the paper's toy check
-    assert accuracy(truth, clusters, old=[1]) == Accuracy(all=1.0, old=1.0, new=1.0)
-    assert legacy_accuracy(truth, clusters, old=[1]) == Accuracy(all=1.0, old=1.0, new=1.0)
-    assert match(truth, clusters) == {2: 1, 1: 2}
-    assert nmi(truth, clusters) == 1.0
-    assert ari(truth, clusters) == 1.0
-    assert known_accuracy(truth, clusters, old=[1]) == 0.0
-
-
 THREE = from_table(
     {("0", "cat"): 5, ("0", "dog"): 1, ("1", "cat"): 4, ("1", "fox"): 3, ("2", "dog"): 2, ("2", "fox"): 2}
 )  # the six matches have 10, 7, 7, 6, 4 and 0 correct of 17; the first is 0 cat, 1 fox, 2 dog
 
 
-def test_three_classes() -> None:
+def test_a_match_by_hand() -> None:
     truth, clusters = THREE
     assert match(truth, clusters) == {"0": "cat", "1": "fox", "2": "dog"}
     assert accuracy(truth, clusters, old=["cat", "dog"]) == Accuracy(all=10 / 17, old=7 / 12, new=3 / 5)
-
-
-def test_legacy_uses_a_cluster_twice() -> None:
-    truth, clusters = ["old", "old", "new", "new"], [0, 0, 0, 0]
-    assert legacy_accuracy(truth, clusters, old=["old"]) == Accuracy(all=1.0, old=1.0, new=1.0)
-    assert accuracy(truth, clusters, old=["old"]) == Accuracy(all=0.5, old=1.0, new=0.0)
-
-
-def test_legacy_all_is_correct_images_of_both_parts_over_all() -> None:
-    truth, clusters = from_table({("0", "old"): 3, ("0", "new"): 2, ("1", "old"): 1, ("1", "new"): 1})
-    assert accuracy(truth, clusters, old=["old"]) == Accuracy(all=4 / 7, old=3 / 4, new=1 / 3)
-    assert legacy_accuracy(truth, clusters, old=["old"]) == Accuracy(all=5 / 7, old=3 / 4, new=2 / 3)
-
-
-def test_surplus_clusters_match_nothing() -> None:
-    truth, clusters = ["a", "a", "a", "a"], [0, 0, 1, 2]
-    assert match(truth, clusters) == {0: "a"}
-    assert accuracy(truth, clusters, old=["a"]).all == 0.5
-
-
-def test_surplus_classes_match_nothing() -> None:
-    truth, clusters = ["a", "b", "b", "c"], [0, 0, 0, 0]
-    assert match(truth, clusters) == {0: "b"}
-    assert accuracy(truth, clusters, old=["a", "b"]) == Accuracy(all=1 / 2, old=2 / 3, new=0.0)
-
-
-def test_a_cluster_is_not_matched_to_a_class_it_shares_no_image_with() -> None:
-    assert match(["a", "a", "b"], [0, 1, 0]) == {0: "b", 1: "a"}
-    assert match(["a", "a", "a", "b"], [0, 0, 1, 0]) == {0: "a"}  # 1 and b are left over
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 1, 2, 0], [2, 3, 0, 1]])
-@pytest.mark.parametrize("names", [(0, 1), (1, 0), ("x", None)])
-def test_of_equal_matches_the_best_for_old_counts(order: list[int], names: tuple[Hashable, Hashable]) -> None:
-    truth, clusters = ["n", "o", "p", "p"], [names[0], names[0], names[1], names[1]]  # cluster 0 is n or o
-    truth, clusters = [truth[i] for i in order], [clusters[i] for i in order]
-    assert accuracy(truth, clusters, old=["o"]) == Accuracy(all=3 / 4, old=1.0, new=2 / 3)
-    assert accuracy(truth, clusters, old=["n"]) == Accuracy(all=3 / 4, old=1.0, new=2 / 3)
-    assert match(truth, clusters, old=["o"]) == {names[0]: "o", names[1]: "p"}
-    assert match(truth, clusters, old=["n"]) == {names[0]: "n", names[1]: "p"}
+    assert accuracy(np.array(truth, dtype=object), tuple(clusters), old=iter(["fox"])).old == 3 / 5
+    assert match(["a", "a", "a", "b"], [0, 0, 1, 0]) == {0: "a"}  # 1 and b share no image
 
 
 def test_nmi_and_ari_by_hand() -> None:
@@ -111,10 +63,7 @@ def test_nmi_and_ari_by_hand() -> None:
     assert ari([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx((1 - 2 / 6) / (1.5 - 2 / 6))
     assert nmi([0, 1, 0, 1], [0, 0, 1, 1]) == 0.0
     assert ari([0, 1, 0, 1], [0, 0, 1, 1]) == -0.5
-    assert nmi([0, 0, 1], ["x", "x", "x"]) == 0.0
-    assert ari([0, 0, 1], ["x", "x", "x"]) == 0.0
-    assert nmi([7, 7], ["x", "x"]) == 1.0
-    assert ari([7, 7], ["x", "x"]) == 1.0
+    assert nmi([7, 7], ["x", "x"]) == ari([7, 7], ["x", "x"]) == 1.0
 
 
 def test_known_accuracy_takes_names_literally() -> None:
@@ -174,19 +123,12 @@ def test_brute_force_over_all_matches(rows: Rows, old: set[int]) -> None:
 def test_match_is_the_map_behind_accuracy(rows: Rows, old: set[int]) -> None:
     mapping = match(*columns(rows), old=old)
     assert len(set(mapping.values())) == len(mapping)
+    assert {(label, cluster) for cluster, label in mapping.items()} <= set(rows), "they share an image"
     right = [mapping.get(cluster, "nothing") == label for label, cluster in rows]
     of_old = [hit for hit, (label, _) in zip(right, rows, strict=True) if label in old]
     found = accuracy(*columns(rows), old=old)
     assert found.all == sum(right) / len(rows)
     assert found.old == (sum(of_old) / len(of_old) if of_old else None)
-
-
-@untimed
-@given(rows())
-def test_nmi_and_ari_agree_with_scikit_learn(rows: Rows) -> None:
-    truth, clusters = columns(rows)
-    assert nmi(truth, clusters) == pytest.approx(normalized_mutual_info_score(truth, clusters), abs=1e-12)
-    assert ari(truth, clusters) == pytest.approx(adjusted_rand_score(truth, clusters), abs=1e-12)
 
 
 @untimed
@@ -197,16 +139,15 @@ def test_evaluate_is_the_sum_of_its_parts(rows: Rows, categories: list[int], old
     assert scores.accuracy == accuracy(truth, clusters, old=old)
     assert scores.legacy == legacy_accuracy(truth, clusters, old=old)
     assert (scores.nmi, scores.ari) == (nmi(truth, clusters), ari(truth, clusters))
+    if rows:
+        assert scores.nmi == pytest.approx(normalized_mutual_info_score(truth, clusters), abs=1e-12)
+        assert scores.ari == pytest.approx(adjusted_rand_score(truth, clusters), abs=1e-12)
     assert scores.known == known_accuracy(truth, categories[: len(rows)], old=old)
     of_old = [label == name for label, name in zip(truth, categories, strict=False) if label in old]
     assert scores.known == (sum(of_old) / len(of_old) if of_old else None)
-    assert (scores.k, scores.classes) == (len(set(clusters)), len(set(truth)))
+    k, n = len(set(clusters)), len(set(truth))
+    assert (scores.k, scores.classes, scores.k_error) == (k, n, abs(k - n) / n if n else None)
     assert evaluate(truth, clusters, old=old).known is None
-
-
-def test_k_error_is_relative_to_the_classes() -> None:
-    assert evaluate([0, 1, 2, 3], [0, 1, 2, 2], old=[]).k_error == 0.25
-    assert evaluate([0, 1, 1, 1], [0, 1, 2, 3], old=[]).k_error == 1.0
 
 
 # Invariants
@@ -225,32 +166,6 @@ def test_row_order_and_names_do_not_matter(rows: Rows, old: set[int], random: An
     assert match(truth, clusters) == match(*columns(rows))
 
 
-@untimed
-@given(rows(), old_classes)
-def test_old_and_new_change_places(rows: Rows, old: set[int]) -> None:
-    new = set(range(7)) - old
-    here, there = (legacy_accuracy(*columns(rows), old=part) for part in (old, new))
-    assert (here.all, here.old, here.new) == (there.all, there.new, there.old)
-    here, there = (accuracy(*columns(rows), old=part) for part in (old, new))
-    assert here.all == there.all
-    assert (here.old is None) == (there.new is None)
-    if here.old is not None and there.new is not None:
-        assert here.old >= there.new  # equal but for ties, which go to the old classes
-
-
-@untimed
-@given(rows(), old_classes)
-def test_all_is_the_weighted_mean_and_legacy_is_never_lower(rows: Rows, old: set[int]) -> None:
-    n_old = sum(label in old for label, _ in rows)
-    one, legacy = (measure(*columns(rows), old=old) for measure in (accuracy, legacy_accuracy))
-    for found in (one, legacy):
-        parts = n_old * (found.old or 0) + (len(rows) - n_old) * (found.new or 0)
-        assert found.all == pytest.approx(parts / len(rows))
-    for name in ("all", "old", "new"):
-        assert (getattr(one, name) is None) == (getattr(legacy, name) is None)
-        assert (getattr(legacy, name) or 0) >= (getattr(one, name) or 0)
-
-
 # Labels of every kind
 
 
@@ -267,32 +182,7 @@ class Series:
         return self.values
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        [1, "1", None],
-        [(1, 2), (1, 3), (2, 1)],
-        [("a",), "a", 0],
-        ["cat", "dog", "fox"],
-        [2**70, -(2**70), 0],
-        [2**63, -1, 2**63 + 1],
-        [0.5, 0.25, 3],
-        [frozenset({1}), frozenset({2}), frozenset({1, 2})],
-    ],
-)
-def test_any_hashables(names: list[Hashable]) -> None:
-    label = dict(zip(["cat", "dog", "fox"], names, strict=True))
-    truth, clusters = [label[name] for name in THREE[0]], [names[int(c)] for c in THREE[1]]
-    expected = Accuracy(all=10 / 17, old=7 / 12, new=3 / 5)
-    assert accuracy(truth, clusters, old=names[:2]) == expected
-    assert match(truth, clusters) == {names[0]: names[0], names[1]: names[2], names[2]: names[1]}
-    as_objects = np.empty(len(truth), dtype=object)
-    as_objects[:] = truth
-    assert accuracy(as_objects, tuple(clusters), old=iter(names[:2])) == expected
-    assert known_accuracy(as_objects, clusters, old=names[:2]) == 5 / 12  # 5 cats in the cluster with their name
-
-
-@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "uint64", "float32", "U5", "S5", "M8[ns]", "object"])
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint64", "float32", "U5", "M8[ns]", "object"])
 @pytest.mark.parametrize("scale", [1, 60])
 def test_numpy_arrays(dtype: str, scale: int) -> None:
     values = np.array([0, 1, 2]) * scale
@@ -308,14 +198,9 @@ def test_numpy_arrays(dtype: str, scale: int) -> None:
     assert match(truth, clusters) == {names[0]: names[0], names[1]: names[2], names[2]: names[1]}
 
 
-def test_integers_far_apart() -> None:
+def test_integers_far_apart_and_at_the_edge_of_their_type() -> None:
     truth = np.array([-(2**63), 2**63 - 1, 2**63 - 1])
     assert accuracy(truth, np.array([5, 5, 7]), old=[2**63 - 1]) == Accuracy(all=2 / 3, old=0.5, new=1.0)
-    truth = np.array([2**64 - 1, 0, 0], dtype=np.uint64)
-    assert accuracy(truth, [5, 5, 7], old=[2**64 - 1]) == Accuracy(all=2 / 3, old=1.0, new=0.5)
-
-
-def test_integers_at_the_edge_of_their_type() -> None:
     every = np.arange(-128, 128).astype(np.int8)  # differences overflow int8
     assert match(every, every[::-1]) == {-1 - i: i for i in range(-128, 128)}
     top = np.array([2**64 - 1, 2**64 - 2], dtype=np.uint64)
@@ -326,26 +211,15 @@ def test_numpy_and_python_values_are_the_same_label() -> None:
     truth = [np.int64(3), 3, np.str_("a"), "a"]
     assert accuracy(truth, [0, 0, 1, 1], old=[np.int8(3)]) == Accuracy(all=1.0, old=1.0, new=1.0)
     assert [type(key) for key in match(np.array([3, 4]), np.array(["a", "b"]))] == [str, str]
-
-
-def test_booleans() -> None:
-    truth = np.array([True, True, False])
-    assert accuracy(truth, [0, 0, 0], old=[True]) == Accuracy(all=2 / 3, old=1.0, new=0.0)
-    assert match(truth, truth) == {True: True, False: False}
-    assert all(isinstance(label, bool) for label in match(truth, truth).values())
+    booleans = np.array([True, True, False])
+    assert accuracy(booleans, [0, 0, 0], old=[True]) == Accuracy(all=2 / 3, old=1.0, new=0.0)
+    assert all(isinstance(label, bool) for label in match(booleans, booleans).values())
 
 
 # Nothing to measure
 
 
-def test_subsets_without_an_image_are_not_defined() -> None:
-    for measure in (accuracy, legacy_accuracy):
-        assert measure([0, 1], [0, 1], old=[]) == Accuracy(all=1.0, old=None, new=1.0)
-        assert measure([0, 1], [0, 1], old=[0, 1, 2]) == Accuracy(all=1.0, old=1.0, new=None)
-    assert known_accuracy([0, 1], [0, 1], old=[]) is None
-
-
-@pytest.mark.parametrize("empty", [[], (), np.array([]), np.array([], dtype=int), np.array([], dtype=str)])
+@pytest.mark.parametrize("empty", [[], np.array([], dtype=int), np.array([], dtype=str)])
 def test_no_rows(empty: Any) -> None:
     scores = evaluate(empty, empty, old=[1], categories=empty)
     assert (scores.accuracy, scores.legacy) == (NOTHING, NOTHING)
@@ -365,21 +239,15 @@ def test_no_rows(empty: Any) -> None:
         ({"truth": np.zeros((2, 1))}, r"truth must be one-dimensional, .* got shape \(2, 1\)"),
         ({"clusters": np.array(1)}, r"clusters must be one-dimensional, .* got shape \(\)"),
         ({"truth": [[0], [1]]}, "truth must hold hashable labels .* 'list'"),
-        ({"clusters": [0, (1, [2])]}, "clusters must hold hashable labels .* 'list'"),
         ({"truth": "ab"}, "truth must be a list or array with one label per row, got str"),
-        ({"truth": {0, 1}}, "truth must be a list or array .* got set"),
         ({"clusters": {0: 1, 1: 0}}, "clusters must be a list or array .* got dict"),
         ({"clusters": iter([0, 1])}, "clusters must be a list or array .* got list_iterator"),
-        ({"clusters": 7}, "clusters must be a list or array .* got int"),
         ({"truth": [0, float("nan")]}, "truth must not hold nan"),
-        ({"clusters": np.array([np.nan, 1])}, "clusters must not hold nan"),
         ({"truth": np.array(["NaT", "2020-01-01"], dtype="M8[D]")}, "truth must not hold .*NaT"),
         ({"truth": [Series([0]), Series([1])]}, "truth must not hold arrays or tensors"),
         ({"old": "cat"}, r"old must be a collection of classes, got 'cat'. For that one class write \['cat'\]"),
-        ({"old": np.str_("cat")}, "old must be a collection of classes"),
         ({"old": 3}, "old must be a one-dimensional collection of classes, got 3"),
         ({"old": np.array([[3]])}, "old must be a one-dimensional collection of classes, got array"),
-        ({"old": [[3]]}, "old must hold hashable labels"),
         ({"old": [np.nan]}, "old must not hold nan"),
         ({"old": np.array([True, False])}, "old must name classes, not mask them"),
     ],

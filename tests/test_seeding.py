@@ -7,17 +7,18 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare, kstest
+from scipy.stats import chisquare
 from sklearn.datasets import load_digits
 from torch import Tensor
 
+from sortal import seeding
 from sortal.points import Points
 from sortal.seeding import Seeds, exponentials, mix, row_keys
 
-untimed = settings(deadline=None)
+untimed = settings(deadline=None, max_examples=50)
 WORD = 1 << 64
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-CHANCE = 1e-5  # below it, a p-value is no accident: there are some sixty of them here
+CHANCE = 1e-5  # below it, a p-value is no accident: there are ten of them here
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
@@ -31,13 +32,6 @@ def splitmix(z: int) -> int:
     z = (z ^ (z >> 30)) * MIX1 % WORD
     z = (z ^ (z >> 27)) * MIX2 % WORD
     return z ^ (z >> 31)
-
-
-def splitmix_inverse(z: int) -> int:
-    for shift, factor in ((31, MIX2), (27, MIX1), (30, 1)):
-        z ^= (z >> shift) ^ (z >> 2 * shift)
-        z = z * pow(factor, -1, WORD) % WORD
-    return (z - GOLDEN) % WORD
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -66,47 +60,20 @@ def rows_of(seeds: Seeds, x: Tensor, skip: int = 0) -> Tensor:
 # Random numbers
 
 
-def test_mix_is_splitmix64() -> None:
-    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F, 0xF88BB8A8724C81EC, 0x1B39896A51A8749B]
-    states = [signed(i * GOLDEN % WORD) for i in range(5)]
-    assert [int(z) % WORD for z in mix(torch.tensor(states))] == published
-
-
 @untimed
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
-def test_mix_agrees_with_whole_numbers_and_loses_nothing(values: list[int]) -> None:
-    mixed = mix(torch.tensor(values)).tolist()
-    assert mixed == [signed(splitmix(z % WORD)) for z in values]
-    assert [signed(splitmix_inverse(z % WORD)) for z in mixed] == values
+def test_mix_is_splitmix64(values: list[int]) -> None:
+    published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert [splitmix(i * GOLDEN % WORD) for i in range(3)] == published
+    assert mix(torch.tensor(values)).tolist() == [signed(splitmix(z % WORD)) for z in values]
 
 
 @dtypes
-def test_clocks_are_exponential_over_rows_and_over_restarts(dtype: torch.dtype) -> None:
-    keys = row_keys(Points(torch.arange(20_000, dtype=dtype)[:, None]))
-    for clocks in (exponentials(keys, [5], dtype)[0], exponentials(keys[:1], list(range(20_000)), dtype)[:, 0]):
-        assert clocks.dtype == dtype
-        assert kstest(clocks.double().numpy(), "expon").pvalue > CHANCE
-        assert float(clocks.double().mean()) == pytest.approx(1, abs=0.03)  # four standard errors
-    pair = exponentials(keys, [5, 6], dtype).double()
-    assert abs(float(torch.corrcoef(pair)[0, 1])) < 0.03
-    assert abs(float(torch.corrcoef(torch.stack([pair[0, 1:], pair[0, :-1]]))[0, 1])) < 0.03
-
-
-def test_clocks_depend_on_seed_and_key_alone() -> None:
-    keys = row_keys(Points(normal(50, 3)))
-    clocks = exponentials(keys, [3, 4, 5], torch.float64)
-    some = torch.tensor([7, 3, 20])
-    torch.testing.assert_close(exponentials(keys[some], [5, 3], torch.float64), clocks[[2, 0]][:, some], rtol=0, atol=0)
-    assert len(torch.unique(clocks)) == clocks.numel()
-
-
-@dtypes
-@pytest.mark.parametrize("word", [0, WORD - 1, WORD - 1 - 2**11, 2**63])
-def test_every_clock_runs(word: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("word", [0, -1])
+def test_every_clock_runs(word: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first and the last of all random numbers: a clock at zero would be 0/0 for a copy of a centre."""
-    key = torch.tensor([signed(splitmix_inverse(word) ^ splitmix(9))])
-    clock = float(exponentials(key, [9], dtype))
-    assert 0 < clock < 40
+    monkeypatch.setattr(seeding, "mix", lambda z: torch.full_like(z, word))
+    assert 0 < float(exponentials(torch.tensor([7]), [9], dtype)) < 40
 
 
 # Keys
@@ -114,37 +81,22 @@ def test_every_clock_runs(word: int, dtype: torch.dtype) -> None:
 SETS = {
     "normal": normal(500, 8),
     "binary": torch.unique((normal(500, 32) > 0).float(), dim=0),
-    "signs": torch.unique(normal(500, 32).sign(), dim=0),
     "digits": torch.from_numpy(load_digits().data[:, 1:]),  # whole numbers 0–16, no two rows alike
+    "signs": torch.where(normal(300_000, 40) > 0, 1.0, -1.0),  # all floats end in the same zero bits
+    "alike in float32": 1 + 1e-12 * normal(500, 8).double(),
+    "infinite in float32": 1e100 * normal(500, 8).double(),
 }
 
 
-@dtypes
 @pytest.mark.parametrize("name", SETS)
-def test_keys_are_of_the_content_and_not_of_the_order(name: str, dtype: torch.dtype) -> None:
-    x = SETS[name].to(dtype)
-    keys, order = row_keys(Points(x)), shuffled(len(x))
+def test_keys_are_of_the_content_and_not_of_the_order_or_the_precision(name: str) -> None:
+    x = SETS[name]
+    order = shuffled(len(x))
+    for same in (x, x.float(), x.double()) if name not in ("alike in float32", "infinite in float32") else (x,):
+        keys = row_keys(Points(same))
+        assert torch.equal(row_keys(Points(x)), keys)
+        assert torch.equal(row_keys(Points(same[order])), keys[order])
     assert len(torch.unique(keys)) == len(x)
-    assert int((row_keys(Points(x[order])) != keys[order]).sum()) == 0
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_keys_of_the_same_numbers_are_the_same_in_either_precision(name: str) -> None:
-    x = SETS[name].float()
-    assert torch.equal(row_keys(Points(x)), row_keys(Points(x.double())))
-
-
-def test_keys_of_many_rows_of_signs_do_not_collide() -> None:
-    """Where all floats end in the same zero bits, a hash must not."""
-    x = torch.where(normal(300_000, 40) > 0, 1.0, -1.0)
-    keys, order = row_keys(Points(x)), shuffled(len(x))
-    assert int((row_keys(Points(x[order])) != keys[order]).sum()) == 0
-
-
-@pytest.mark.parametrize("x", [1 + 1e-12 * normal(500, 8).double(), 1e100 * normal(500, 8).double()], ids=["ε", "huge"])
-def test_keys_tell_rows_apart_that_float32_cannot(x: Tensor) -> None:
-    keys, order = row_keys(Points(x)), shuffled(500)
-    assert int((row_keys(Points(x[order])) != keys[order]).sum()) == 0
 
 
 @dtypes
@@ -217,71 +169,30 @@ def law(
     return found
 
 
-def test_the_law_of_three_points_by_hand() -> None:
-    assert law(LINE, [1, 1, 1], 2, []) == pytest.approx(
-        {(0, 1): 1 / 30, (0, 2): 9 / 30, (1, 0): 1 / 15, (1, 2): 4 / 15, (2, 0): 3 / 13, (2, 1): 4 / 39}
-    )
-    assert law(LINE, [1, 3, 1], 1, [[0.0]]) == pytest.approx({(1,): 3 / 12, (2,): 9 / 12})
-    # The better of two: 1 leaves 4 and 3 leaves 3 · 1, so that 3 is taken unless both are copies of 1.
-    assert law(LINE, [1, 3, 1], 1, [[0.0]], 2) == pytest.approx({(1,): 3 / 12 * 2 / 11, (2,): 1 - 3 / 12 * 2 / 11})
+# Places, copies of each, rows to draw, labelled means, candidates.
+LAWS: dict[str, tuple[list[list[float]], list[int], int, list[list[float]], int]] = {
+    "pairs of copies": (LINE, [2, 5, 1], 2, [], 1),
+    "triples of copies": (PLANE, [4, 1, 3, 1, 2], 3, [], 1),
+    "labelled": (PLANE, [1, 1, 1, 1, 1], 2, [[0.0, 1.0], [2.0, 0.0]], 1),
+    "labelled, on a row": (PLANE, [4, 1, 3, 1, 2], 3, [[1.0, 0.0]], 1),
+    "the better of two copies": (UNEVEN, [2, 1, 3, 1, 1, 1], 3, [], 2),
+    "the best of three, labelled": (UNEVEN, [1, 1, 1, 1, 1, 1], 3, [[4.0, 4.5]], 3),
+    "equally good two": (PAIRED, [1, 1, 1, 1, 1, 1], 3, [[0.3, -0.4]], 2),
+}
 
 
 @pytest.mark.parametrize(
-    ("places", "copies", "draws", "fixed", "candidates"),
+    ("name", "dtype", "scale", "offset"),
     [
-        (LINE, [1, 1, 1], 1, [], 1),
-        (LINE, [1, 1, 1], 2, [], 1),
-        (LINE, [2, 5, 1], 2, [], 1),
-        (PLANE, [1, 1, 1, 1, 1], 3, [], 1),
-        (PLANE, [4, 1, 3, 1, 2], 3, [], 1),
-        (PLANE, [1, 1, 1, 1, 1], 2, [[0.0, 1.0], [2.0, 0.0]], 1),
-        (PLANE, [4, 1, 3, 1, 2], 3, [[1.0, 0.0]], 1),
-        (UNEVEN, [1, 1, 1, 1, 1, 1], 3, [], 2),
-        (UNEVEN, [2, 1, 3, 1, 1, 1], 3, [], 2),
-        (UNEVEN, [1, 1, 1, 1, 1, 1], 3, [[4.0, 4.5]], 3),
-        (PAIRED, [1, 1, 1, 1, 1, 1], 3, [[0.3, -0.4]], 2),
-        (PAIRED, [1, 1, 1, 1, 1, 1], 2, [[0.3, -0.4]], 3),
-        ([*PAIRED, [4.0, -0.2]], [1, 1, 1, 1, 1, 1, 1], 3, [[0.3, -0.4]], 2),
-        ([*PAIRED, [4.0, -0.2]], [1, 1, 1, 1, 1, 1, 1], 2, [[0.3, -0.4]], 3),
-    ],
-    ids=[
-        "first",
-        "pairs",
-        "pairs of copies",
-        "triples",
-        "triples of copies",
-        "labelled",
-        "labelled, on a row",
-        "the better of two",
-        "the better of two copies",
-        "the best of three, labelled",
-        "equally good two",
-        "equally good three",
-        "the better of seven",
-        "the best of seven",
+        *((name, torch.float32, 1, 0) for name in LAWS),
+        ("labelled, on a row", torch.float64, 1, 0),
+        ("the best of three, labelled", torch.float64, 1, 0),
+        ("equally good two", torch.float32, 1, 30),
+        ("the better of two copies", torch.float32, 1e-17, 0),
     ],
 )
-@pytest.mark.parametrize(
-    ("dtype", "scale", "offset"),
-    [
-        (torch.float32, 1, 0),
-        (torch.float64, 1, 0),
-        (torch.float32, 1, 30),
-        (torch.float32, 1000, 0),
-        (torch.float32, 1e-17, 0),
-    ],
-    ids=["float32", "float64", "offset", "thousands", "tiny"],
-)
-def test_draws_follow_the_d2_law(
-    places: list[list[float]],
-    copies: list[int],
-    draws: int,
-    fixed: list[list[float]],
-    candidates: int,
-    dtype: torch.dtype,
-    scale: float,
-    offset: float,
-) -> None:
+def test_draws_follow_the_d2_law(name: str, dtype: torch.dtype, scale: float, offset: float) -> None:
+    places, copies, draws, fixed, candidates = LAWS[name]
     distinct = torch.tensor(places, dtype=dtype) * scale + offset
     x = distinct.repeat_interleave(torch.tensor(copies), 0)
     first = (torch.tensor(fixed, dtype=dtype).view(-1, x.shape[1])) * scale + offset
@@ -296,24 +207,7 @@ def test_draws_follow_the_d2_law(
     observed = [drawn[sequence] for sequence in common] + [sum(drawn[sequence] for sequence in rare)]
     hoped = [n * expected[sequence] for sequence in common] + [n * sum(expected[sequence] for sequence in rare)]
     keep = slice(None) if rare else slice(-1)
-    if len(common) > 1:
-        assert chisquare(observed[keep], hoped[keep]).pvalue > CHANCE
-
-
-def test_more_candidates_than_rows_are_left() -> None:
-    x = normal(6, 2)
-    seeds = Seeds(Points(x), row_keys(Points(x)), [0, 1, 2], x[:0], 9).grow(6)
-    assert sorted(rows_of(seeds, x, skip=0)[0].tolist()) == list(range(6))
-    assert Seeds(Points(x), row_keys(Points(x)), [0], x[:0], 9).grow(8).centres.isfinite().all()
-
-
-def test_greedy_starts_are_better() -> None:
-    x = torch.cat([normal(60, 8) * 0.4 + 3 * normal(20, 8)[j] for j in range(20)])
-    points, keys = Points(x), row_keys(Points(x))
-    cost = [
-        (Seeds(points, keys, list(range(30)), x[:0], w).grow(20).best + points.norms).sum(1).mean() for w in (1, 2, 5)
-    ]
-    assert cost[0] > cost[1] > cost[2]
+    assert chisquare(observed[keep], hoped[keep]).pvalue > CHANCE
 
 
 # Growth
@@ -332,14 +226,17 @@ def grids(draw: st.DrawFn) -> Tensor:
 
 
 @untimed
-@given(grids(), st.integers(1, 4))
-@example(torch.tensor([[100.0, 100.0]] * 3 + [[99.0, 100.0], [100.0, 99.0]]), 2)
-def test_no_row_is_drawn_twice_while_another_is_left(x: Tensor, candidates: int) -> None:
+@given(grids(), st.integers(1, 4), st.integers(1, 4))
+@example(torch.tensor([[100.0, 100.0]] * 3 + [[99.0, 100.0], [100.0, 99.0]]), 2, 1)
+def test_no_row_is_drawn_twice_while_another_is_left(x: Tensor, candidates: int, more: int) -> None:
     distinct, points = torch.unique(x, dim=0), Points(x)
     seeds = seeded(points, 4, candidates=candidates).grow(len(distinct))
     assert rows_of(seeds, distinct).sort(1).values.tolist() == [list(range(len(distinct)))] * 4
     copies = torch.unique(x, dim=0, return_inverse=True)[1].sort().values.tolist()
     assert rows_of(seeds.grow(len(x)), distinct).sort(1).values.tolist() == [copies] * 4
+    beyond = seeded(points, 2, x[:1] + 1, candidates).grow(1 + len(x) + more)  # defined, whatever they are
+    assert beyond.centres.isfinite().all()
+    rows_of(beyond, x, skip=1)
 
 
 def test_copies_of_a_centre_weigh_nothing_however_many_and_whatever_rounding_says() -> None:
@@ -347,14 +244,6 @@ def test_copies_of_a_centre_weigh_nothing_however_many_and_whatever_rounding_say
     x = distinct.repeat_interleave(torch.tensor([2000, 2000, 1, 1, 1]), 0)
     seeds = seeded(Points(x), 50).grow(5)
     assert rows_of(seeds, distinct).sort(1).values.tolist() == [[0, 1, 2, 3, 4]] * 50
-
-
-@untimed
-@given(grids(), st.integers(1, 4), st.integers(1, 3))
-def test_more_centres_than_rows_are_defined(x: Tensor, more: int, candidates: int) -> None:
-    seeds = seeded(Points(x), 2, x[:1] + 1, candidates).grow(1 + len(x) + more)
-    assert seeds.centres.isfinite().all()
-    rows_of(seeds, x, skip=1)
 
 
 def same(one: Seeds, other: Seeds) -> bool:
@@ -377,25 +266,23 @@ def test_the_first_centres_are_the_start_of_fewer(fixed: Tensor | None, candidat
 
 
 @dtypes
-@pytest.mark.parametrize("offset", [0, 20])
-@pytest.mark.parametrize("c", [0, 1, 3])
+@pytest.mark.parametrize(("c", "offset"), [(0, 0), (1, 0), (3, 20)])
 def test_nearest_best_and_second_are_those_of_an_oracle(c: int, offset: float, dtype: torch.dtype) -> None:
     x = (normal(200, 5) + offset).to(dtype)
     points = Points(x, budget=64)
     seeds = seeded(points, 4, (normal(c, 5, seed=8) + offset).to(dtype))
-    for k in sorted({c, 1, 2, 12}):
+    for k in sorted({max(c, 1), 2, 12}):
         seeds.grow(k)
-        if not seeds.drawn:
-            continue
         places = seeds.centres.double() + points.mean
         squared = (x.double()[None, :, None] - places[:, None]).square().sum(3)  # (g, n, k)
-        values, order = squared.sort(2)
-        off = 1e-4 * (1 + offset) if dtype == torch.float32 else 1e-10
-        torch.testing.assert_close((seeds.best + points.norms).double(), values[:, :, 0], rtol=0, atol=off)
+        values, order = torch.cat([squared, torch.full((4, 200, 1), torch.inf)], 2).sort(2)
+        # Less the norms, which are rounded too.
+        off = points.slack(torch.linalg.vector_norm(seeds.centres, dim=2)) + points.digits * points.norms
+        assert ((seeds.best + points.norms - values[:, :, 0]).abs() <= off).all()
         if seeds.drawn == 1:
             assert (seeds.second == torch.inf).all()
-            continue
-        torch.testing.assert_close((seeds.second + points.norms).double(), values[:, :, 1], rtol=0, atol=off)
+        else:
+            assert ((seeds.second + points.norms - values[:, :, 1]).abs() <= off).all()
         clear = values[:, :, 1] - values[:, :, 0] > 2 * off
         assert clear.double().mean() > 0.9
         assert torch.equal(seeds.nearest[clear], order[:, :, 0][clear])
@@ -414,10 +301,9 @@ def test_a_tie_goes_to_the_centre_that_was_there_first() -> None:
 
 
 @candidates
-@dtypes
 @labelled
-def test_the_order_of_rows_changes_no_centre(fixed: Tensor | None, dtype: torch.dtype, candidates: int) -> None:
-    x, skip = normal(300, 4).to(dtype), 0 if fixed is None else 2
+def test_the_order_of_rows_changes_no_centre(fixed: Tensor | None, candidates: int) -> None:
+    x, skip = normal(300, 4), 0 if fixed is None else 2
     x[250:] = x[:50]
     order = shuffled(300)
     for offset in (0, 100):
