@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from unittest.mock import patch
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sortal.pixels import Quarantined
 from sortal.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
 
+Array: TypeAlias = NDArray[Any]
 UNSURE_BELOW = 0.5
 HOSTILE = (
     "<script>window.hit = 1</script>",
@@ -62,23 +63,24 @@ def sample_run(
     status[confidence < UNSURE_BELOW] = UNSURE
     status[labelled] = LABELLED
     right = np.where(~labelled & (np.arange(images) % 9 == 8), (at + 1) % categories, at)
+    a = Assignments(
+        files=tuple(files),
+        folders=np.zeros(images, dtype=np.int64),
+        contents=tuple(f"{row:032x}" for row in range(images)),
+        labels=tuple(names[c] if is_labelled else None for c, is_labelled in zip(at, labelled, strict=True)),
+        truth=tuple(names[c] if truth else None for c in right),
+        category=at.astype(np.int64),
+        status=status,
+        confidence=confidence,
+        distance=distance,
+        next_category=following,
+        next_distance=next_distance,
+    )
     return Run(
         folder=Path("a run"),
         about=_about(images),
-        assignments=Assignments(
-            files=tuple(files),
-            folders=np.zeros(images, dtype=np.int64),
-            contents=tuple(f"{row:032x}" for row in range(images)),
-            labels=tuple(names[c] if is_labelled else None for c, is_labelled in zip(at, labelled, strict=True)),
-            truth=tuple(names[c] if truth else None for c in right),
-            category=at.astype(np.int64),
-            status=status,
-            confidence=confidence,
-            distance=distance,
-            next_category=following,
-            next_distance=next_distance,
-        ),
-        categories=_categories(names, known, at, status, x, centres, distance, files),
+        assignments=a,
+        categories=_categories(names, known, a, x, centres),
         k=_k(categories, known),
         confidence={"calibrated": True, "held_out": 40, "unsure_below": UNSURE_BELOW, "temperature": 0.07},
         metrics=_metrics(at, right, known, labelled, names) if truth else None,
@@ -138,9 +140,7 @@ def _name(known: int) -> Callable[[int], str]:
     return lambda number: f"class {number}" if number < known else f"new {number - known + 1}"
 
 
-def _distances(
-    x: NDArray[np.float32], centres: NDArray[np.float32], at: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
+def _distances(x: Array, centres: Array, at: Array) -> tuple[Array, Array, Array]:
     """To the own centre; which of the others is nearest; and to that."""
     squares = np.clip(2 - 2 * (x @ centres.T).astype(np.float64), 0, None)
     rows = np.arange(len(x))
@@ -151,21 +151,12 @@ def _distances(
     return own, squares.argmin(axis=1), np.sqrt(squares.min(axis=1))
 
 
-def _categories(
-    names: Sequence[str],
-    known: int,
-    at: NDArray[np.int64],
-    status: NDArray[np.str_],
-    x: NDArray[np.float32],
-    centres: NDArray[np.float32],
-    distance: NDArray[np.float64],
-    files: Sequence[str],
-) -> tuple[Category, ...]:
+def _categories(names: Sequence[str], known: int, a: Assignments, x: Array, centres: Array) -> tuple[Category, ...]:
     nearness = centres @ centres.T
     np.fill_diagonal(nearness, -2)
     made = []
     for each, name in enumerate(names):
-        rows = np.flatnonzero(at == each)
+        rows = np.flatnonzero(a.category == each)
         others = [other for other in range(known) if other != each]
         made.append(
             Category(
@@ -173,11 +164,11 @@ def _categories(
                 name=name,
                 kind="known" if each < known else "new",
                 size=len(rows),
-                labelled=int((status[rows] == LABELLED).sum()),
-                unsure=int((status[rows] == UNSURE).sum()),
+                labelled=int((a.status[rows] == LABELLED).sum()),
+                unsure=int((a.status[rows] == UNSURE).sum()),
                 cohesion=float((x[rows] @ centres[each]).mean()) if len(rows) else None,
                 nearest_known=others[int(nearness[each, others].argmax())] if others else None,
-                typical=tuple(files[row] for row in rows[np.argsort(distance[rows], kind="stable")][:12]),
+                typical=tuple(a.files[row] for row in rows[np.argsort(a.distance[rows], kind="stable")][:12]),
             )
         )
     return tuple(made)
@@ -185,27 +176,13 @@ def _categories(
 
 def _k(categories: int, known: int) -> dict[str, Any]:
     tried = sorted({max(1, round(categories * factor)) for factor in (0.6, 0.8, 0.9, 1, 1.1, 1.3, 1.8, 3)})
-    score = [0.92 - 0.3 * abs(np.log(each / categories)) for each in tried]
-    return {
-        "k": categories,
-        "estimated": True,
-        "known": known,
-        "interval": [max(1, round(0.9 * categories)), round(1.15 * categories)],
-        "method": "brent",
-        "curve": [
-            {"k": k, "score": float(s), "each": [float(s) - 0.03, float(s), float(s) + 0.02]}
-            for k, s in zip(tried, score, strict=True)
-        ],
-    }
+    score = [float(0.92 - 0.3 * abs(np.log(each / categories))) for each in tried]
+    curve = [{"k": k, "score": s, "each": [s - 0.03, s, s + 0.02]} for k, s in zip(tried, score, strict=True)]
+    interval = [max(1, round(0.9 * categories)), round(1.15 * categories)]
+    return {"k": categories, "estimated": True, "known": known, "interval": interval, "method": "brent", "curve": curve}
 
 
-def _metrics(
-    at: NDArray[np.int64],
-    right: NDArray[np.int64],
-    known: int,
-    labelled: NDArray[np.bool_],
-    names: Sequence[str],
-) -> dict[str, Any]:
+def _metrics(at: Array, right: Array, known: int, labelled: Array, names: Sequence[str]) -> dict[str, Any]:
     pairs = [(r, a) for r, a, is_labelled in zip(right.tolist(), at.tolist(), labelled, strict=True) if not is_labelled]
     accuracy = float(np.mean([r == a for r, a in pairs])) if pairs else None
     counts = {pair: pairs.count(pair) for pair in dict.fromkeys(pairs[:5000]) if pair[0] < known}

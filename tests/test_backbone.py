@@ -14,7 +14,7 @@ import pytest
 import timm
 import torch
 from huggingface_hub import constants
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sortal.backbone import load_backbone
@@ -422,3 +422,27 @@ def test_a_fingerprint_does_not_depend_on_the_device() -> None:
     made = random()
     before = made.fingerprint()
     assert made.to("cuda").fingerprint() == before
+
+
+REAL = Path(__file__).parents[2] / "shared/weights/vit_small_patch14_dinov2.safetensors"
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason="needs the weights of a real ViT beside the project")
+def test_a_real_vit_is_loaded_and_resampled_to_another_grid(tmp_path: Path) -> None:
+    """The file is float16, with position embeddings of 37 × 37 patches."""
+    raw = load_file(REAL)
+    backbone = load_backbone("vit_small_patch14_dinov2", weights=REAL)
+    assert isinstance(backbone, VisionTransformer)
+    assert (backbone.spec.image_size, backbone.grid) == (224, (16, 16))
+    own = backbone.net.state_dict()
+    assert (raw["pos_embed"].shape, own["pos_embed"].shape) == ((1, 1 + 37 * 37, 384), (1, 1 + 16 * 16, 384))
+    assert torch.equal(own["pos_embed"][:, 0], raw["pos_embed"][:, 0].float())
+    assert all(torch.equal(value, raw[key].float()) for key, value in own.items() if key != "pos_embed")
+    pixels = torch.randint(0, 256, (1, 224, 224, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images = backbone.normalise(pixels)
+    net: Any = backbone.net
+    with torch.no_grad():
+        found = backbone(images)
+        torch.testing.assert_close(found, net.forward_features(images)[:, 0], rtol=1e-3, atol=1e-3)
+        backbone.save(tmp_path / "x")
+        assert torch.equal(load_backbone(str(tmp_path / "x.json"))(images), found)

@@ -46,10 +46,7 @@ def test_a_card_shows_the_nearest_images_then_the_least_sure_without_a_label() -
     first, second = records.cards(by_hand(), typical=3, doubtful=5)
     assert (first.typical, first.doubtful) == ([6, 2, 4], []), "no image is shown twice"
     assert (second.typical, second.doubtful) == ([1, 3, 7], [5])
-
-
-def test_images_of_a_known_class_elsewhere_are_marked() -> None:
-    assert np.flatnonzero(records.wrong(by_hand())).tolist() == [1, 4]
+    assert np.flatnonzero(records.wrong(by_hand())).tolist() == [1, 4], "of a known class, and in another category"
 
 
 def test_a_page_tells_of_all_images_categories_candidates_and_unreadable_files() -> None:
@@ -154,7 +151,7 @@ def test_a_picture_is_the_whole_image_and_a_tiny_one_is_enlarged_dot_by_dot() ->
     assert (large[:2, 2:] == dots[0, 1]).all()
 
 
-def test_sheets_show_what_the_store_holds() -> None:
+def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures() -> None:
     """Tiny images come back dot for dot, each at its place; a row without pixels has none."""
     images = [np.full((3, 5, 3), value, dtype=np.uint8) for value in range(0, 250, 10)]
     store = store_of(images)
@@ -169,16 +166,13 @@ def test_sheets_show_what_the_store_holds() -> None:
         row, column = divmod(at, made.columns)
         assert sheet[row * made.cell + half, column * made.cell + half].tolist() == 3 * [10 * at]
 
-
-def test_less_room_makes_smaller_pictures_and_none_at_last() -> None:
-    store, rows = Noise(12, 100), [*range(12)]
-    large, small = (thumbnails.sheets(store, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
+    noise, rows = Noise(12, 100), [*range(12)]
+    large, small = (thumbnails.sheets(noise, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
     assert large is not None
     assert small is not None
-    assert large.cell == 96
-    assert small.cell < large.cell
+    assert small.cell < large.cell == 96
     assert small.bytes <= 2 * 10**4
-    assert thumbnails.sheets(store, rows, room=1000, cells=(32, 96)) is None
+    assert thumbnails.sheets(noise, rows, room=1000, cells=(32, 96)) is None
 
 
 # The map
@@ -195,29 +189,20 @@ def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
 
 
 def test_every_matrix_can_be_placed() -> None:
-    for features in (
-        np.zeros((0, 4)),
-        np.ones((1, 4)),
-        np.ones((50, 4)),
-        np.ones((3, 1)),
-        np.arange(40.0).reshape(40, 1),
-        np.repeat(np.eye(5), 20, axis=0),
-        np.eye(10),
-    ):
+    same = [np.ones(shape) for shape in ((0, 4), (1, 4), (50, 4), (3, 1))]
+    for features in (*same, np.arange(40.0).reshape(40, 1), np.repeat(np.eye(5), 20, axis=0), np.eye(10)):
         placed = layout.place(features.astype(np.float32), seed=0)
         assert placed.shape == (len(features), 2)
         assert ((placed >= 0) & (placed <= layout.SPAN)).all()
 
 
-def test_few_images_lie_at_their_principal_components() -> None:
-    """Of a cross they are its arms; on a line there is only one."""
+def test_few_images_lie_at_their_principal_components_and_clusters_stay_together() -> None:
+    """Of a cross the components are its arms; on a line there is only one."""
     cross = layout.place(np.array([[-2, 0], [2, 0], [0, 1], [0, -1]], dtype=np.float32), seed=0)
     assert cross.tolist() == [[0, 5000], [9999, 5000], [5000, 9999], [5000, 0]]
     line = layout.place(np.array([[0, 0], [1, 1], [4, 4]], dtype=np.float32), seed=0)
     assert line.tolist() == [[0, 5000], [2500, 5000], [9999, 5000]]
 
-
-def test_clusters_stay_together() -> None:
     generator = np.random.default_rng(0)
     centres = np.repeat(np.eye(3) * 5, 30, axis=0)
     placed = layout.place((centres + generator.normal(0, 0.1, (90, 3))).astype(np.float32), seed=0)
@@ -229,7 +214,7 @@ def test_clusters_stay_together() -> None:
 # Charts and tables
 
 
-def test_the_k_curve_has_a_log_axis() -> None:
+def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:
     curve = [{"k": k, "score": 0.5, "each": [0.4, 0.6]} for k in (10, 100, 1000)]
     chart = charts.k_curve({"k": 100, "estimated": True, "interval": [90, 120], "curve": curve})
     assert chart is not None
@@ -241,16 +226,13 @@ def test_the_k_curve_has_a_log_axis() -> None:
     chart = charts.k_curve({"k": 7, "interval": None, "curve": [{"k": 7, "score": 0.5, "each": []}]})
     assert chart is not None
     assert [tick.text for tick in chart.x_ticks] == ["7"], "one point can be drawn"
-
-
-def test_the_histogram_counts_every_image() -> None:
     chart = charts.histogram(np.array([0.0, 0.1, 0.49, 0.5, 1.0, 1.0]), 0.5)
     assert chart is not None
     assert sum(int(bar.text.split()[0]) for bar in chart.bars) == 6
     assert [bar.style for bar in chart.bars].count("unsure") == 10
 
 
-def test_confusion_by_hand() -> None:
+def test_confusion_is_a_table_and_of_many_classes_a_list() -> None:
     run = sample_run(categories=3, known=2, images=9)
     made = confusion([("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)], run.categories)
     assert made is not None
@@ -261,9 +243,6 @@ def test_confusion_by_hand() -> None:
         ("class 1", "class 0", 1, 0.25),
     ]
     assert confusion([], run.categories) is None
-
-
-def test_many_classes_make_a_list_instead_of_a_table() -> None:
     run = sample_run(categories=40, known=35, images=80)
     made = confusion([(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
     assert made is not None
