@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sortal.benchmark.presets import PRESETS
-from sortal.benchmark.records import FORMAT, NAME, Record, find, load, save
+from sortal.benchmark.records import NAME, Record, find, load, save
 from sortal.errors import InputError
 
 WEIGHTS = "model.safetensors (sha256 " + "0123456789abcdef" * 4 + ")"
@@ -55,17 +54,14 @@ def example(of: str = "table3/cub/gcd", seed: int = 0, **changes: Any) -> Record
     return Record(**{**whole, **changes})
 
 
-def broken(path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    """The content of a file with one thing changed, or gone."""
-    content = example(inductive=scores(1, 2, 3)).to_json()
-    at = content
-    for name in path[:-1]:
-        at = at[name]
+def damage(content: dict[str, Any], path: str, value: Any) -> None:
+    """Change one thing in the content of a file, or remove it."""
+    *above, name = path.split(".")
+    for each in above:
+        content = content[each]
+    content[name] = value
     if value is ...:
-        del at[path[-1]]
-    else:
-        at[path[-1]] = value
-    return content
+        del content[name]
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
@@ -75,6 +71,11 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
     assert load(path) == load(path.parent) == record
     assert json.loads(path.read_text())["format"] == "sortal benchmark 1"
     assert os.listdir(path.parent) == [NAME]
+    save(example(training={"loss": float("nan"), "each": (1.0, float("inf"))}), tmp_path)
+    assert load(tmp_path).training == {"loss": None, "each": [1.0, None]}, "what is no number is nothing"
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be written: .*\. Choose another folder, or make room"):
+        save(record, tmp_path / "file")
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 2**32 - 1))
@@ -85,14 +86,8 @@ def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, name: str
     assert load(folder) == record
 
 
-def test_what_is_no_number_is_nothing(tmp_path: Path) -> None:
-    save(example(training={"loss": float("nan"), "each": (1.0, float("inf"))}), tmp_path)
-    assert load(tmp_path).training == {"loss": None, "each": [1.0, None]}
-
-
 def test_minutes_and_moment() -> None:
     assert example().minutes == 2
-    assert example(timings={}).minutes == 0
     earlier, later = example(finished="2026-01-01T12:00:00+03:00"), example(finished="2026-01-01T09:30:00")
     assert earlier.moment < later.moment  # 9:00 and 9:30 in UTC
 
@@ -100,31 +95,33 @@ def test_minutes_and_moment() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        (("name",), 3, "name of a benchmark run must be text, got 3"),
-        (("weights",), None, "weights of a benchmark run must be text, got None"),
-        (("version",), "1", "version of a benchmark run must be a whole number or nothing, got '1'"),
-        (("seed",), True, "seed of a benchmark run must be a whole number, got True"),
-        (("seed",), 10**400, "seed of a benchmark run must be a whole number"),
-        (("k",), [], "k of a benchmark run must be a table, got []"),
-        (("k", "asked"), "many", "k.asked of a benchmark run must be 'true', 'auto' or a whole number, got 'many'"),
-        (("k", "true"), ..., "k.true of a benchmark run must be a whole number, got None"),
-        (("k", "error"), None, "k.error of a benchmark run must be a number, got None"),
-        (("transductive",), None, "transductive of a benchmark run must be a table, got None"),
-        (("transductive", "images"), 1.5, "transductive.images of a benchmark run must be a whole number, got 1.5"),
-        (("transductive", "accuracy", "new"), ..., "transductive.accuracy of a benchmark run must be a table of all"),
-        (("transductive", "legacy", "all"), "1", "transductive.legacy of a benchmark run must be a table of all"),
-        (("transductive", "nmi"), ..., "transductive.nmi of a benchmark run must be a number or nothing"),
-        (("inductive",), 3, "inductive of a benchmark run must be a table, got 3"),
-        (("inductive", "ari"), 10**400, "inductive.ari of a benchmark run must be a number or nothing"),
-        (("timings", "learn"), "long", "timings.learn of a benchmark run must be a number of seconds, got 'long'"),
-        (("finished",), "yesterday", "finished of a benchmark run must be a time in ISO 8601, got 'yesterday'"),
-        (("seed",), ..., "what must be there is not, or what must not be there is: 'seed'"),
-        (("colour",), "red", "what must be there is not, or what must not be there is: 'colour'"),
+        ("name", 3, "name of a benchmark run must be text, got 3"),
+        ("finished", None, "finished of a benchmark run must be text, got None"),
+        ("finished", "yesterday", "finished of a benchmark run must be a time in ISO 8601, got 'yesterday'"),
+        ("version", "1", "version of a benchmark run must be a whole number or nothing, got '1'"),
+        ("seed", True, "seed of a benchmark run must be a whole number, got True"),
+        ("seed", -1, "seed of a benchmark run must be a whole number, got -1"),
+        ("seed", 2**63, "seed of a benchmark run must be a whole number"),
+        ("k", [], "k of a benchmark run must be a table, got []"),
+        ("k.asked", "many", "k.asked of a benchmark run must be 'true', 'auto' or a whole number, got 'many'"),
+        ("k.true", ..., "k.true of a benchmark run must be a whole number, got None"),
+        ("k.error", None, "k.error of a benchmark run must be a number, got None"),
+        ("transductive", None, "transductive of a benchmark run must be a table, got None"),
+        ("transductive.images", 1.5, "transductive.images of a benchmark run must be a whole number, got 1.5"),
+        ("transductive.accuracy.new", ..., "transductive.accuracy of a benchmark run must be a table of all"),
+        ("transductive.legacy.all", "1", "transductive.legacy of a benchmark run must be a table of all"),
+        ("transductive.nmi", ..., "transductive.nmi of a benchmark run must be a number or nothing"),
+        ("inductive", 3, "inductive of a benchmark run must be a table, got 3"),
+        ("inductive.ari", 10**400, "inductive.ari of a benchmark run must be a number or nothing"),
+        ("timings.learn", "long", "timings.learn of a benchmark run must be a number of seconds, got 'long'"),
+        ("seed", ..., "what must be there is not, or what must not be there is: 'seed'"),
+        ("colour", "red", "what must be there is not, or what must not be there is: 'colour'"),
     ],
 )
-def test_what_is_damaged_is_told(tmp_path: Path, path: tuple[str, ...], value: Any, told: str) -> None:
-    file = tmp_path / NAME
-    file.write_text(json.dumps(broken(path, value)))
+def test_damage_is_reported(tmp_path: Path, path: str, value: Any, told: str) -> None:
+    file, content = tmp_path / NAME, example(inductive=scores(1, 2, 3)).to_json()
+    damage(content, path, value)
+    file.write_text(json.dumps(content))
     with pytest.raises(InputError) as caught:
         load(tmp_path)
     assert str(caught.value).startswith(f"The benchmark run {str(file)!r} is damaged: {told}")
@@ -132,51 +129,40 @@ def test_what_is_damaged_is_told(tmp_path: Path, path: tuple[str, ...], value: A
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("content", "told"),
     [
-        ("", "is damaged: Expecting value"),
-        ('{"format": "sortal', "is damaged: Unterminated string"),
-        ('{"format": NaN}', "is damaged: NaN is no number"),
-        ("[" * 100_000, "is damaged: "),
-        ("[]", "which is something else."),
-        ('{"name": "a"}', "which is something else."),
+        (b"", "is damaged: Expecting value"),
+        (b'{"format": NaN}', "is damaged: NaN is no number"),
+        (b"[" * 100_000, "is damaged: "),
+        (b"\xff\xfe", "is damaged: "),
+        (b"[]", "which is something else."),
+        (b'{"name": "a"}', "which is something else."),
         (
-            '{"format": "sortal benchmark 2"}',
+            b'{"format": "sortal benchmark 2"}',
             "must have the format 'sortal benchmark 1', got 'sortal benchmark 2'. Use the version of Sortal that",
         ),
     ],
 )
-def test_what_is_no_record_is_told(tmp_path: Path, text: str, told: str) -> None:
-    (tmp_path / NAME).write_text(text)
+def test_a_file_that_is_no_record_is_reported(tmp_path: Path, content: bytes, told: str) -> None:
+    save(example(), tmp_path / "1")
+    (tmp_path / "2").mkdir()
+    (tmp_path / "2" / NAME).write_bytes(content)
     with pytest.raises(InputError) as caught:
-        load(tmp_path / NAME)
+        find([tmp_path])
     assert told in str(caught.value)
-    assert str(tmp_path / NAME) in str(caught.value)
+    assert str(tmp_path / "2" / NAME) in str(caught.value)
 
 
-def test_bytes_that_are_no_text_are_told(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match="is damaged"):
-        load(tmp_path)
-
-
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
-        load(tmp_path / "nowhere")
+def test_what_is_not_there_is_reported(tmp_path: Path) -> None:
+    for read in (load, lambda path: find([path])):
+        with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
+            read(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"which holds no benchmark\.json"):
         load(tmp_path)
-    with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
-        find([tmp_path / "nowhere"])
     with pytest.raises(InputError, match=r"there is none in '.*' or below\. Run sortal benchmark first"):
         find([tmp_path])
     with pytest.raises(InputError, match=r"got none\. Name at least one"):
         find([])
-
-
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"cannot be written: .*\. Choose another folder, or make room"):
-        save(example(), tmp_path / "file")
 
 
 def test_runs_are_found_wherever_they_lie_each_once(tmp_path: Path) -> None:
@@ -198,17 +184,3 @@ def test_runs_are_found_wherever_they_lie_each_once(tmp_path: Path) -> None:
     assert seeds(copy[0]) == [0]
     assert seeds(places[1], copy[1], places[1] / NAME, tmp_path / "a" / "b" / ".." / "2") == [1]
     assert seeds(places[0], copy[0]) == [0, 0]  # two files, if of one content
-
-
-def test_one_damaged_run_is_named_among_many(tmp_path: Path) -> None:
-    save(example(), tmp_path / "1")
-    save(example(), tmp_path / "2")
-    (tmp_path / "2" / NAME).write_text("{")
-    with pytest.raises(InputError, match=r"'.*2.benchmark\.json' is damaged"):
-        find([tmp_path])
-
-
-def test_records_are_checked_when_they_are_made() -> None:
-    assert example().to_json()["format"] == FORMAT
-    with pytest.raises(InputError, match="seed of a benchmark run must be a whole number, got -1"):
-        replace(example(), seed=-1)

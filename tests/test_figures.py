@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,24 +33,21 @@ from sortal.run import INITIAL, Run
 
 CPU: dict[str, Any] = {"device": "cpu", "workers": 1}
 EACH, LABELLED = 8, 4  # images of a class
-HEADS = 2  # of the tiny transformer
+VIT: dict[str, Any] = {"backbone": "test_vit", "weights": "random"}
+HEADS = 2  # of that
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quickly() -> Iterator[None]:
-    with tiny.quickly():
-        yield
+pytestmark = pytest.mark.usefixtures("quickly")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, _quickly: None) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Path:
     """A folder with images and a run that trained a tiny transformer on them."""
     folder = tmp_path_factory.mktemp("made")
     truth = tiny.write(folder / "images", tiny.planted(EACH, LABELLED))
     labels = [tiny.label_of(file) for file in truth]
     table = tiny.write_table(folder / "labels.csv", [*truth], labels, [*truth.values()])
-    options: dict[str, Any] = {"backbone": "test_vit", "weights": "random", "views": 2, "k": "auto", "held_out": 0.0}
-    tiny.sort(folder / "images", folder / "run", labels=table, **options)
+    tiny.sort(folder / "images", folder / "run", labels=table, views=2, k="auto", held_out=0.0, **VIT)
     return folder
 
 
@@ -76,30 +72,30 @@ def panels_of(drawn: Figure) -> dict[str, NDArray[np.float64]]:
     }
 
 
-def gone(found: Run) -> None:
-    """Delete the pixels in a run's folder, and the images themselves."""
-    shutil.rmtree(found.cache / "pixels")
-    shutil.rmtree(Path(found.about["images"][0]["folder"]))
-
-
 # Before and after
 
 
 def test_attention_is_that_of_the_network_before_and_after_training(trained: Run) -> None:
-    """Computed again from the weights the run began with, and the files themselves."""
-    file = trained.assignments.files[7]
-    found = maps_of(attention(trained, images=[file], **CPU))
-    data = (Path(trained.about["images"][0]["folder"]) / file).read_bytes()
-    pixels = decode(data, shorter_side=256).rgb[None, 16:240, 16:240]
-    expected = []
-    for backbone in (
-        load_backbone("test_vit", weights="random", seed=0),
-        load_backbone(str(trained.folder / "model.json")),
-    ):
-        maps = backbone.attention(backbone.normalise(torch.from_numpy(pixels.copy())))
-        expected.append(maps[0].numpy())
-    assert_allclose(np.array(found), np.concatenate(expected), rtol=1e-6)
-    assert not np.allclose(expected[0], expected[1], rtol=1e-5, atol=0)
+    """Computed from the weights the run began with, and pixels in the run or, where these are gone, unchanged files."""
+    images, file = Path(trained.about["images"][0]["folder"]), trained.assignments.files[7]
+    pixels = decode((images / file).read_bytes(), shorter_side=256).rgb[None, 16:240, 16:240]
+    networks = load_backbone("test_vit", weights="random", seed=0), load_backbone(str(trained.folder / "model.json"))
+    before, after = (net.attention(net.normalise(torch.from_numpy(pixels.copy())))[0].numpy() for net in networks)
+    assert not np.allclose(before, after, rtol=1e-5, atol=0)
+
+    def found() -> NDArray[np.float64]:
+        return np.array(maps_of(attention(trained, images=[file], **CPU)))
+
+    images.rename(images.with_name("away"))
+    in_run = found()
+    assert_allclose(in_run, np.concatenate([before, after]), rtol=1e-5)
+    images.with_name("away").rename(images)
+    shutil.rmtree(trained.cache / "pixels")
+    assert np.array_equal(found(), in_run)
+    shutil.rmtree(trained.cache / "pixels")
+    tiny.save(images / file, tiny.noise(0))
+    with pytest.raises(LeftOutError, match=f"Of 1 image there are no pixels, .* nor in an unchanged file: '{file}'"):
+        found()
 
 
 def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,8 +105,10 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
         placed.append(x)
         return np.stack([np.arange(len(x)), np.arange(len(x))], axis=1)
 
+    told: list[str] = []
     monkeypatch.setattr(layout, "place", place)
-    drawn = tsne(trained, points=20, seed=3, **CPU)
+    options: Any = {"points": 20, "seed": 3, "on_progress": lambda what, done, total: told.append(what), **CPU}
+    drawn = tsne(trained, **options)
     panels = panels_of(drawn)
     assert [*panels] == ["Raw features", "Fine-tuned features"]
     assert np.array_equal(panels["Raw features"], panels["Fine-tuned features"])  # a row of both is the same image
@@ -122,60 +120,29 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
     assert_allclose(placed[0], raw[order], atol=1e-5)
     assert not np.allclose(placed[0], placed[1], atol=1e-3)
     assert drawn.get_supxlabel().startswith("20 of 48 images, the same in both panels, by true class")
-
-
-def test_raw_features_are_kept_and_not_computed_twice(trained: Run) -> None:
-    for times in (1, 0):
-        told: list[str] = []
-        tsne(trained, on_progress=lambda what, done, total, told=told: told.append(what), **CPU)  # type: ignore[misc]
-        assert told.count("Computing features") == times
-
-
-@pytest.mark.parametrize("lost", ["files", "pixels"])
-def test_pixels_are_found_in_the_run_or_in_the_files(trained: Run, lost: str) -> None:
-    some = [trained.assignments.files[row] for row in (40, 7)]
-    before = maps_of(attention(trained, images=some, **CPU))
-    shutil.rmtree(trained.cache / "pixels" if lost == "pixels" else Path(trained.about["images"][0]["folder"]))
-    assert np.array_equal(maps_of(attention(trained, images=some, **CPU)), before)
-
-
-def test_a_file_that_was_changed_does_not_pass_for_the_image(trained: Run) -> None:
-    shutil.rmtree(trained.cache / "pixels")
-    file = trained.assignments.files[7]
-    tiny.save(Path(trained.about["images"][0]["folder"]) / file, tiny.noise(0))
-    with pytest.raises(LeftOutError, match=f"Of 1 image there are no pixels, .* nor in an unchanged file: '{file}'"):
-        attention(trained, images=[file], **CPU)
+    tsne(trained, **options)
+    assert told.count("Computing features") == 1, "raw features are kept"
 
 
 def test_without_images_the_figures_that_need_them_say_so(trained: Run, tmp_path: Path) -> None:
-    gone(trained)
+    shutil.rmtree(trained.cache / "pixels")
+    shutil.rmtree(Path(trained.about["images"][0]["folder"]))
     notes: list[str] = []
     drawn = draw(trained, tmp_path / "out", on_note=notes.append, formats=["png"], **CPU)
     assert [*drawn.left_out] == ["attention"]
     assert drawn.left_out["attention"].startswith("Of 6 images there are no pixels, neither in")
     assert [path.stem for path in drawn.files] == ["tsne", "k-curve", "risk-coverage", "legacy"]
-    assert len(notes) == 1
-    assert notes[0].startswith("t-SNE shows one set of features. Of 48 images there are no pixels")
+    (note,) = notes
+    assert note.startswith("t-SNE shows one set of features. Of 48 images there are no pixels")
     caption = tsne(trained, **CPU).get_supxlabel().replace("\n", " ")
     assert caption.endswith("Raw features are not to be had any more.")
 
 
 def test_images_of_an_array_are_in_the_run(tmp_path: Path) -> None:
+    """A run that learned nothing is shown once."""
     array = tiny.as_array()
     few = array.select(np.arange(len(array)) % 4 == 0)
-    found = tiny.sort(few, tmp_path / "run", backbone="test_vit", weights="random", views=2, epochs=1)
-    assert len(maps_of(attention(found, **CPU))) == 6 * 2 * HEADS
-    shutil.rmtree(found.cache / "pixels")
-    with pytest.raises(LeftOutError, match="were given as an array: there are no files of them"):
-        attention(found, **CPU)
-
-
-# What was not learned
-
-
-def test_a_run_that_learned_nothing_is_shown_once(made: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"backbone": "test_vit", "weights": "random", "method": "kmeans"}
-    found = tiny.sort(made / "images", tmp_path / "run", **options)
+    found = tiny.sort(few, tmp_path / "run", method="kmeans", **VIT)
     notes: list[str] = []
     page, places = (figure(found, on_note=notes.append, **CPU) for figure in (attention, tsne))
     assert len(maps_of(page)) == 6 * HEADS
@@ -183,6 +150,9 @@ def test_a_run_that_learned_nothing_is_shown_once(made: Path, tmp_path: Path) ->
     for drawn, note in zip((page, places), notes, strict=True):
         assert "Nothing was learned in this run" in note
         assert "Nothing was learned in this run" in drawn.get_supxlabel().replace("\n", " ")
+    shutil.rmtree(found.cache / "pixels")
+    with pytest.raises(LeftOutError, match="were given as an array: there are no files of them"):
+        attention(found, **CPU)
 
 
 def test_an_older_run_does_not_know_what_was_before(trained: Run) -> None:
@@ -214,12 +184,8 @@ def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> 
     tiny.write(tmp_path / "images", tiny.planted(4, 2))
     found = tiny.sort(tmp_path / "images", tmp_path / "run")
     drawn = draw(found, **CPU)
-    assert drawn.left_out == {
-        "attention": "convnet has no class token, so there is no attention to show.",
-        "k-curve": "The number of categories was given (k = 6): no others were tried.",
-        "risk-coverage": "No image without a label has a known truth, so there is no accuracy to show.",
-        "legacy": "No image without a label has a known truth, so there is no accuracy to show.",
-    }
+    assert [*drawn.left_out] == ["attention", "k-curve", "risk-coverage", "legacy"]
+    assert drawn.left_out["attention"] == "convnet has no class token, so there is no attention to show."
     assert [path.name for path in drawn.files] == ["tsne.png", "tsne.svg"]
     assert [*panels_of(tsne(found, **CPU))] == ["Raw features", "Fine-tuned features"]
     shutil.rmtree(found.folder / "figures")
@@ -273,13 +239,9 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_settings_of_matplotlib(t
         assert matplotlib.rcParams["font.size"] == 30
     assert [path.read_bytes() for path in again.files] == [path.read_bytes() for path in first.files]
     assert [what for what in told if what.startswith("Drawing ")] == [f"Drawing {name}" for name in FIGURES]
-
-
-def test_another_seed_draws_other_images(trained: Run, first: Drawn, tmp_path: Path) -> None:
-    other = draw(trained, tmp_path / "other", seed=1, which=["attention", "tsne"], formats=["svg"], **CPU)
+    other = draw(trained, seed=1, which=["attention", "tsne"], formats=["svg"], **CPU)
     assert [path.name for path in other.files] == ["tsne.svg", "attention.svg"]
-    for path in other.files:
-        assert path.read_bytes() != (first.out / path.name).read_bytes()
+    assert all(path.read_bytes() != (first.out / path.name).read_bytes() for path in other.files)
 
 
 def small(folder: Path) -> Run:
@@ -311,9 +273,8 @@ def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> N
     assert sorted(path.name for path in out.iterdir()) == ["k-curve.png", "k-curve.svg"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_is_wrong_is_said_before_anything_is_drawn(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         (
             {"which": ["k-curve", "tnse"]},
             "which must be a list of some of tsne, attention, k-curve, risk-coverage, leg",
@@ -323,11 +284,10 @@ def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> N
         ({"formats": ["pdf"]}, r"formats must be a list of some of png, svg, got \['pdf'\]"),
         ({"images": ["nobody.jpg"]}, "images must be file names of the run, .* got 'nobody.jpg'"),
         ({"device": "gpu"}, "device must be"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_is_drawn(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=words):
-        quick(small(tmp_path), tmp_path / "out", **changes)
+    ]
+    for changes, words in wrong:
+        with pytest.raises(InputError, match=words):
+            quick(small(tmp_path), tmp_path / "out", **changes)
     assert not (tmp_path / "out").exists()
 
 
@@ -352,18 +312,3 @@ def test_figures_do_not_go_among_the_images(tmp_path: Path) -> None:
             quick(among, place)
     assert quick(among, tmp_path / "pictures" / "figures").files
     assert quick(replace(among, folder=tmp_path / "pictures" / "photos" / "run")).files  # its own folder is no image
-
-
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (path,) = quick(small(tmp_path), tmp_path / "out").files
-    before = path.read_bytes()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.replace", full)
-    other = small(tmp_path)
-    with pytest.raises(InputError, match=r"cannot be written: No space left on device\. Name another, or make room"):
-        quick(replace(other, k={**other.k, "k": 7}), tmp_path / "out")
-    assert path.read_bytes() == before
-    assert [each.name for each in (tmp_path / "out").iterdir()] == ["k-curve.svg"]

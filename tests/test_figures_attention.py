@@ -41,18 +41,9 @@ def test_focus_by_hand(values: list[list[float]], expected: float) -> None:
     assert_allclose(focus(values), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("m", [1, 2, 7, 100, 196])
-def test_a_head_that_looks_at_some_patches_alike(m: int) -> None:
-    flat = np.zeros(196)
-    flat[np.random.default_rng(m).choice(196, m, replace=False)] = 0.003
-    assert_allclose(focus(flat.reshape(14, 14)), 1 - log(m) / log(196), atol=1e-12)
-
-
 def test_each_map_has_its_own_focus() -> None:
     maps = np.random.default_rng(0).dirichlet(np.ones(12), (5, 2, 3)).reshape(5, 2, 3, 3, 4)
-    found = focus(maps)
-    assert found.shape == (5, 2, 3)
-    assert_allclose(found[4, 1, 2], focus(maps[4, 1, 2]))
+    assert_allclose(focus(maps), [[[focus(each) for each in row] for row in some] for some in maps])
 
 
 @given(arrays(np.float64, (2, 3), elements=st.floats(1e-6, 1)), st.floats(1e-3, 1e3))
@@ -75,43 +66,28 @@ def test_a_sample_is_of_classes_old_and_new_without_labels_and_no_class_twice() 
     assert len(set(names)) == 2 * SAMPLED
     assert not (run.assignments.status[rows] == LABELLED).any()
     assert rows == sampled(run, seed=0) != sampled(run, seed=1)
-
-
-def test_a_sample_makes_do_with_what_there_is() -> None:
-    run = sample_run(categories=2, known=1, images=8)
-    a = run.assignments
-    rows = sampled(run, seed=0)
-    assert sorted(str(a.truth[row]) for row in rows) == ["class 0"] * 3 + ["new 1"] * 3
-    all_labelled = replace(run, assignments=replace(a, status=np.full(8, LABELLED), truth=("class 0",) * 8))
-    assert len(sampled(all_labelled, seed=0)) == SAMPLED
+    few = sample_run(categories=2, known=1, images=8)
+    a = few.assignments
+    assert sorted(str(a.truth[row]) for row in sampled(few, seed=0)) == ["class 0"] * 3 + ["new 1"] * 3
+    labelled = replace(few, assignments=replace(a, status=np.full(8, LABELLED), truth=("class 0",) * 8))
+    assert len(sampled(labelled, seed=0)) == SAMPLED, "it makes do with what there is"
 
 
 def test_images_are_found_by_name_and_by_path() -> None:
     run = _with_paths(sample_run())
-    assert named(run, ["photos/00005.jpg", "photos/00002.jpg"]) == [5, 2]
-    assert named(run, ["/pictures/photos/00007.jpg", "photos/00002.jpg"]) == [7, 2]
-    assert named(run, ["photos/00002.jpg"] * 3) == [2]
-
-
-def test_of_two_images_of_one_name_both_are_shown() -> None:
-    run = _with_paths(sample_run())
-    twice = replace(run, assignments=replace(run.assignments, files=("a.jpg", "a.jpg", *run.assignments.files[2:])))
-    assert named(twice, ["a.jpg"]) == [0, 1]
-
-
-def test_a_name_that_is_none_is_told_with_one_that_is() -> None:
-    run = _with_paths(sample_run())
+    files = run.assignments.files
+    assert named(run, ["/pictures/photos/00007.jpg", "photos/00002.jpg", "photos/00002.jpg"]) == [7, 2]
+    twice = replace(run, assignments=replace(run.assignments, files=("a.jpg", "a.jpg", *files[2:])))
+    assert named(twice, ["a.jpg"]) == [0, 1], "two images of one name"
     with pytest.raises(InputError, match=r"got 'photos/00005.jpeg'\. There is 'photos/00005.jpg', for example"):
         named(run, ["photos/00001.jpg", "photos/00005.jpeg"])
     array = replace(run, about={**run.about, "images": [{"folder": None, "paths": {}}]})
     with pytest.raises(InputError, match="got 'x', 'y'"):
         named(array, ["x", "y"])
-
-
-@pytest.mark.parametrize(("names", "got"), [("photos/00001.jpg", "'photos/00001.jpg'"), ([], "0"), (["x"] * 13, "13")])
-def test_names_are_a_list_of_a_few(names: list[str], got: str) -> None:
-    with pytest.raises(InputError, match=f"images must be a list of 1 to {MOST} file names of the run, got {got}"):
-        named(sample_run(), names)
+    assert named(run, files[:MOST]) == [*range(MOST)]
+    for names, got in ((files[1], "'photos/00001.jpg'"), ([], "0"), (files[: MOST + 1], "13")):
+        with pytest.raises(InputError, match=f"images must be a list of 1 to {MOST} file names of the run, got {got}"):
+            named(run, names)
 
 
 def _with_paths(run: Run) -> Run:
@@ -144,18 +120,14 @@ def test_every_map_is_drawn_over_its_image_with_its_focus_above() -> None:
         assert above.get_clim() == (0, maps[at].max())
         assert axes.get_title(loc="center") == f"{float(focus(maps[at])):.2f}"
         assert below.get_extent() == above.get_extent()
-    pictures = [axes for axes in drawn.axes if axes.get_label() == "image"]
-    assert all(np.array_equal(np.asarray(a.images[0].get_array()), p) for a, p in zip(pictures, pixels, strict=True))
-
-
-def test_a_head_has_the_mean_of_its_focus_before_and_after() -> None:
-    drawn, _, maps = page(3, 2, 2)
     means = focus(maps).mean(axis=0)  # (states, heads)
     words = [text.get_text() for text in drawn.texts]
-    for head in range(2):
+    for head in range(3):
         assert words.count(f"{means[0, head]:.2f} → {means[1, head]:.2f}") == 1
         assert words.count(f"Head {head + 1}") == 1
-    assert words.count("before") == words.count("after") == 3
+    assert words.count("before") == words.count("after") == 2
+    pictures = [axes for axes in drawn.axes if axes.get_label() == "image"]
+    assert all(np.array_equal(np.asarray(a.images[0].get_array()), p) for a, p in zip(pictures, pixels, strict=True))
 
 
 def test_what_is_not_defined_is_a_dash_and_is_in_no_mean() -> None:
