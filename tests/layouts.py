@@ -49,11 +49,12 @@ def pickle0(key: str, names: list[str]) -> bytes:
 
 
 def cifar_rows(labels: list[int], first: int) -> NDArray[np.uint8]:
-    """Images by channel, as (n, 3072): the first pixel is (number of the image from `first`, label, 7)."""
+    """Images by channel, as (n, 3072): pixel (0, 0) is (number of the image from `first`, label, 7), (0, 1) red."""
     planes = np.zeros((len(labels), 3, 1024), dtype=np.uint8)
     planes[:, 0, 0] = np.arange(first, first + len(labels))
     planes[:, 1, 0] = labels
     planes[:, 2, 0] = 7
+    planes[:, 0, 1] = 255
     return planes.reshape(len(labels), 3072)
 
 

@@ -40,7 +40,8 @@ def test_floats(values: list[float], expected: list[int]) -> None:
     assert eight_bits(np.array(values, dtype=np.float32), 32).tolist() == expected
 
 
-def test_long_integers_are_stretched() -> None:
+def test_long_and_negative_integers_are_stretched() -> None:
+    assert eight_bits(np.array([-10, 0, 10], dtype=np.int32), 16).tolist() == [0, 128, 255]
     assert eight_bits(np.array([-10, 0, 10], dtype=np.int32), 32).tolist() == [0, 128, 255]
     assert eight_bits(np.array([10, 2**31, 2**32 - 1], dtype=np.uint32), 32).tolist() == [0, 127, 255]
 

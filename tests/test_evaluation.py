@@ -48,36 +48,19 @@ def columns(rows: list[tuple[bool, float]]) -> tuple[NDArray[np.bool_], NDArray[
 # Curves
 
 
-def test_the_surest_images_come_first() -> None:
+def test_curves_by_hand() -> None:
+    """The surest images come first, and those of equal confidence together."""
     right, confidence = np.array([True, False, True, True]), np.array([0.6, 0.3, 0.9, 0.8])
-    assert risk_coverage(right, confidence) == [
-        [0.25, 1.0, 0.9],
-        [0.5, 1.0, 0.8],
-        [0.75, 1.0, 0.6],
-        [1.0, 0.75, 0.3],
-    ]
-
-
-def test_images_of_equal_confidence_come_in_together() -> None:
-    right, confidence = np.array([False, True, True, False, True]), np.array([0.5, 0.9, 0.5, 0.9, 0.5])
-    expected = [[0.4, 0.5, 0.9], [1.0, 0.6, 0.5]]
+    expected = [[0.25, 1.0, 0.9], [0.5, 1.0, 0.8], [0.75, 1.0, 0.6], [1.0, 0.75, 0.3]]
     assert risk_coverage(right, confidence) == expected
-    assert risk_coverage(right[::-1], confidence[::-1]) == expected
-    assert risk_coverage(np.array([True, False, False]), np.ones(3)) == [[1.0, 0.333333, 1.0]]
-
-
-def test_no_image_has_no_curve() -> None:
-    right, confidence = columns([])
-    assert risk_coverage(right, confidence) == []
-    assert reliability(right, confidence) == []
-    assert calibration_error(right, confidence) is None
+    right, confidence = np.array([False, True, True, False, True]), np.array([0.5, 0.9, 0.5, 0.9, 0.5])
+    assert risk_coverage(right, confidence) == [[0.4, 0.5, 0.9], [1.0, 0.6, 0.5]]
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     n = 1001
-    confidence = np.linspace(1, 0, n)
     right = np.arange(n) < 500
-    curve = risk_coverage(right, confidence)
+    curve = risk_coverage(right, np.linspace(1, 0, n))
     assert len(curve) == evaluation.POINTS == 200
     assert curve[0] == [round(1 / n, 6), 1.0, 1.0]
     assert curve[-1] == [1.0, round(500 / n, 6), 0.0]
@@ -85,11 +68,8 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
     assert all(every[coverage] == accuracy for coverage, accuracy, _ in curve)
     gaps = np.diff([coverage for coverage, _, _ in curve])
     assert gaps.max() < 1.5 * gaps.min()  # five or six images
-
-
-def test_as_many_points_as_allowed_are_not_thinned() -> None:
-    for n, points in ((200, 200), (201, 200)):
-        assert len(risk_coverage(np.ones(n, dtype=bool), np.linspace(0, 1, n))) == points
+    for few in (200, 201):
+        assert len(risk_coverage(np.ones(few, dtype=bool), np.linspace(0, 1, few))) == 200
 
 
 @untimed
@@ -99,10 +79,7 @@ def test_a_curve_is_that_of_the_obvious_loop(rows: list[tuple[bool, float]]) -> 
     for threshold in sorted({sure for _, sure in rows}, reverse=True):
         among = [right for right, sure in rows if sure >= threshold]
         slow.append([round(value, 6) for value in (len(among) / len(rows), sum(among) / len(among), threshold)])
-    curve = risk_coverage(*columns(rows))
-    assert curve == slow
-    if rows:
-        assert curve[-1][:2] == [1.0, round(sum(right for right, _ in rows) / len(rows), 6)]
+    assert risk_coverage(*columns(rows)) == slow
 
 
 # Calibration
@@ -118,13 +95,9 @@ def test_bins_by_hand() -> None:
     ]
     # (2 · 0.475 + 1 · 0.9 + 3 · 0.283333) / 6
     assert calibration_error(right, confidence) == pytest.approx(0.45, abs=1e-5)
-
-
-def test_calibration_is_perfect_where_confidence_is_accuracy() -> None:
-    right = np.array([True, True, True, False])
-    assert calibration_error(right, np.full(4, 0.75)) == 0.0
-    assert calibration_error(right, np.ones(4)) == 0.25
-    assert calibration_error(right, np.zeros(4)) == 0.75
+    nothing = columns([])
+    assert reliability(*nothing) == []
+    assert calibration_error(*nothing) is None
 
 
 @untimed
@@ -190,27 +163,26 @@ def test_without_truth_there_is_nothing_to_say() -> None:
 
 def test_parts_without_an_image_have_no_figures() -> None:
     only_new = evaluate(assigned(["fox", "fox"], [0, 0]), ["new 1"], 0)
+    only_old = evaluate(assigned(["cat", "cat"], [0, 1]), ["cat", "new 1"], 1)
     assert only_new is not None
+    assert only_old is not None
     assert only_new["accuracy"] == {"all": 1.0, "old": None, "new": 1.0}
     assert only_new["known_accuracy"] is None
-    assert only_new["risk_coverage"]["old"] == []
-    assert only_new["calibration_error"]["old"] is None
     assert only_new["confusion"] == []
-    only_old = evaluate(assigned(["cat", "cat"], [0, 1]), ["cat", "new 1"], 1)
-    assert only_old is not None
     assert only_old["accuracy"] == {"all": 0.5, "old": 0.5, "new": None}
-    assert (only_old["risk_coverage"]["new"], only_old["calibration_error"]["new"]) == ([], None)
+    for found, part in ((only_new, "old"), (only_old, "new")):
+        assert (found["risk_coverage"][part], found["calibration_error"][part]) == ([], None)
+    labelled = evaluate(assigned(["cat", "fox"], [0, 1], labelled=[0]), ["cat", "new 1"], 1)
+    assert labelled is not None
+    assert (labelled["images"], labelled["k_true"]) == (1, 2)  # classes of labelled images are there too
 
 
 def test_where_two_matches_are_as_good_the_old_class_has_it() -> None:
     found = evaluate(assigned(["ant", "cat"], [0, 0], confidence=[0.9, 0.6]), ["cat"], 1)
     assert found is not None
     assert found["accuracy"] == {"all": 0.5, "old": 1.0, "new": 0.0}
-    assert found["risk_coverage"] == {
-        "all": [[0.5, 0.0, 0.9], [1.0, 0.5, 0.6]],
-        "old": [[1.0, 1.0, 0.6]],
-        "new": [[1.0, 0.0, 0.9]],
-    }
+    curves = {"all": [[0.5, 0.0, 0.9], [1.0, 0.5, 0.6]], "old": [[1.0, 1.0, 0.6]], "new": [[1.0, 0.0, 0.9]]}
+    assert found["risk_coverage"] == curves
 
 
 def test_a_class_named_like_a_new_category_is_not_taken_for_it() -> None:
@@ -224,27 +196,23 @@ def test_a_class_named_like_a_new_category_is_not_taken_for_it() -> None:
 @given(
     st.lists(
         st.tuples(st.sampled_from(["a", "b", "c", "d", "e", None]), st.integers(0, 5), st.booleans(), st.floats(0, 1)),
+        min_size=1,
         max_size=40,
     ),
     st.integers(0, 4),
 )
 def test_figures_agree_with_the_metrics(rows: list[tuple[str | None, int, bool, float]], n_known: int) -> None:
     names = (*"edcb"[:n_known], *(f"new {number}" for number in range(1, 7)))
-    labelled = [row for row, (truth, _, given, _) in enumerate(rows) if given and truth is not None]
-    a = assigned(
-        [truth for truth, _, _, _ in rows],
-        [category for _, category, _, _ in rows],
-        labelled=labelled,
-        confidence=[sure for _, _, _, sure in rows],
-    )
+    old = names[:n_known]
+    truths, categories, given_labels, sure = zip(*rows, strict=True)
+    labelled = [row for row, truth in enumerate(truths) if given_labels[row] and truth is not None]
     scored = [(truth, j) for row, (truth, j, _, _) in enumerate(rows) if truth is not None and row not in labelled]
-    found = evaluate(a, names, n_known)
+    found = evaluate(assigned(truths, categories, labelled=labelled, confidence=sure), names, n_known)
     if not scored:
         assert found is None
         return
     assert found is not None
     truth, category = [t for t, _ in scored], [j for _, j in scored]
-    old = names[:n_known]
     expected = metrics.accuracy(truth, category, old=old)
     assert found["accuracy"] == vars(expected)
     assert found["legacy"] == vars(metrics.legacy_accuracy(truth, category, old=old))
@@ -255,10 +223,7 @@ def test_figures_agree_with_the_metrics(rows: list[tuple[str | None, int, bool, 
         curve = found["risk_coverage"][part]
         assert (curve == []) == (share is None)
         if share is not None:
-            assert curve[-1][0] == 1.0
-            assert curve[-1][1] == pytest.approx(share, abs=1e-6)
-    n_old = sum(t in old for t in truth)
-    assert sum(count for _, _, count in found["confusion"]) == n_old
+            assert curve[-1][:2] == [1.0, pytest.approx(share, abs=1e-6)]
     assert {(t, j): count for t, j, count in found["confusion"]} == {
         (t, j): scored.count((t, j)) for t, j in scored if t in old
     }

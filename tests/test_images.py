@@ -18,7 +18,7 @@ Names = Sequence[str | None]
 
 
 def make(labels: Names, truth: Names | None = None, validation: Sequence[int] = (), **options: Any) -> ImageSet:
-    """Images called 0, 1, 2...; `validation` are rows."""
+    """Make a set of images called 0, 1, 2...; `validation` are rows."""
     files = [str(i) for i in range(len(labels))]
     held = np.isin(np.arange(len(labels)), validation)
     paths = [f"/data/{file}" for file in files]
@@ -30,22 +30,13 @@ def named(images: ImageSet, numbers: NDArray[np.int64]) -> list[str | None]:
     return [None if number == -1 else names[number] for number in numbers]
 
 
-def drawn(n: int, size: int, seed: int) -> list[int]:
-    """What the paper's code draws: NumPy's global generator, seeded."""
-    before = np.random.get_state()
-    try:
-        np.random.seed(seed)
-        return [int(i) for i in np.random.choice(n, size=size, replace=False)]
-    finally:
-        np.random.set_state(before)
-
-
 def hidden(
     truth: Names, validation: Sequence[bool], old: set[str], fraction: float, seed: int
 ) -> list[tuple[str, str]]:
-    """The oracle, one image at a time: (row, split, class) of each image that stays, as "row" and "split class"."""
+    """Split one image at a time: (row, split, class) of each image that stays, as "row" and "split class"."""
     candidates = [i for i, name in enumerate(truth) if name in old and not validation[i]]
-    kept = {candidates[i] for i in drawn(len(candidates), int(fraction * len(candidates)), seed)}
+    size = int(fraction * len(candidates))
+    kept = {candidates[i] for i in np.random.RandomState(seed).choice(len(candidates), size=size, replace=False)}
     rows = []
     for i, name in enumerate(truth):
         if validation[i]:
@@ -57,7 +48,7 @@ def hidden(
 
 
 def told(images: ImageSet) -> list[tuple[str, str]]:
-    """The same of an ImageSet."""
+    """Say the same of an ImageSet."""
     labels = named(images, images.labels)
     return [
         (file, f"{'validation' if held else 'unlabelled' if name is None else 'labelled'} {name}")
@@ -68,7 +59,7 @@ def told(images: ImageSet) -> list[tuple[str, str]]:
 # The record
 
 
-def test_by_hand() -> None:
+def test_a_set_by_hand() -> None:
     images = make(["b", None, "a", None, "b", None], [None, "c", "a", "a", "b", None], validation=[4])
     assert len(images) == 6
     assert images.classes == ("a", "b")
@@ -78,32 +69,23 @@ def test_by_hand() -> None:
     assert images.labelled.tolist() == [True, False, True, False, False, False]
     assert images.unlabelled.tolist() == [False, True, False, True, False, True]
     assert images.validation.tolist() == [False, False, False, False, True, False]
-    assert [array.dtype.name for array in (images.labels, images.truth, images.validation)] == [
-        "int64",
-        "int64",
-        "bool",
-    ]
+    assert images.labels.dtype == images.truth.dtype == np.int64
+    assert images.validation.dtype == np.bool_
     assert [images.source(i) for i in (0, 5)] == ["/data/0", "/data/5"]
     assert repr(images) == "<ImageSet: 6 images, 2 labelled in 2 classes, 3 unlabelled, 1 for validation>"
 
 
-def test_truth_is_not_needed() -> None:
-    images = make(["a", None])
-    assert images.truth.tolist() == [0, -1]
-    assert images.new_classes == ()
-
-
-def test_nothing_labelled() -> None:
-    images = make([None, None], ["b", "a"])
-    assert (images.classes, images.new_classes) == ((), ("a", "b"))
-    assert images.labels.tolist() == [-1, -1]
-    assert images.truth.tolist() == [1, 0]
-
-
-def test_no_images() -> None:
-    images = make([])
-    assert (len(images), images.classes, images.labels.shape) == (0, (), (0,))
-    assert images.to_pandas().shape == (0, 4)
+def test_a_set_without_labels_truth_or_images() -> None:
+    without_truth = make(["a", None])
+    assert without_truth.truth.tolist() == [0, -1]
+    assert without_truth.new_classes == ()
+    without_labels = make([None, None], ["b", "a"])
+    assert (without_labels.classes, without_labels.new_classes) == ((), ("a", "b"))
+    assert without_labels.labels.tolist() == [-1, -1]
+    assert without_labels.truth.tolist() == [1, 0]
+    empty = make([])
+    assert (len(empty), empty.classes, empty.labels.shape) == (0, (), (0,))
+    assert empty.to_pandas().shape == (0, 4)
 
 
 def test_truth_may_not_contradict_a_label() -> None:
@@ -117,26 +99,16 @@ def test_truth_may_not_contradict_a_label() -> None:
         ([], []),
         (["b", "a", "C"], ["C", "a", "b"]),
         (["10", "9", "2"], ["2", "9", "10"]),
-        (["10", "9", "x"], ["10", "9", "x"]),  # one that is no number: all by code point
-        (["10", "9", "-2"], ["-2", "10", "9"]),
-        (["10", "9", "2.5"], ["10", "2.5", "9"]),
+        (["10", "9", "-2"], ["-2", "10", "9"]),  # one that is no whole number in digits: all by code point
         (["1", "01", "001", "0"], ["0", "001", "01", "1"]),
         (["10", "\uff19"], ["10", "\uff19"]),  # a digit, but not of ASCII
-        (["10", "²"], ["10", "²"]),
-        (["é", "z", "e"], ["e", "z", "é"]),
-        ([str(10**30), str(9 * 10**29)], [str(9 * 10**29), str(10**30)]),
+        (["9" * 5000, "1" + "0" * 5000, "7"], ["7", "9" * 5000, "1" + "0" * 5000]),  # too long for int()
     ],
 )
 def test_order_of_classes(names: list[str], expected: list[str]) -> None:
     assert in_order(names) == expected
     assert make(names).classes == tuple(expected)
     assert make([None] * len(names), names).new_classes == tuple(expected)
-
-
-def test_numbers_too_long_for_python() -> None:
-    """int() refuses more than 4,300 digits."""
-    nines, tens = "9" * 5000, "1" + "0" * 5000
-    assert in_order([tens, nines, "7"]) == ["7", nines, tens]
 
 
 @given(st.sets(st.one_of(st.text(max_size=4), st.integers(0, 200).map(str))), st.randoms())
@@ -149,32 +121,29 @@ def test_order_of_classes_does_not_depend_on_the_rows(names: set[str], random: A
     assert in_order(shuffled) == expected
 
 
-def test_the_truth_does_not_change_the_labels() -> None:
+@pytest.mark.parametrize("name", ["fox", "1", "9"])
+def test_the_truth_does_not_change_the_labels(name: str) -> None:
     """It is for evaluation only: the same labels get the same numbers, whatever the truth says of other images."""
-    labels = ["10", "9", None]
-    without = make(labels)
-    for name in ("fox", "-3", "1", "9"):
-        with_truth = make(labels, [None, None, name])
-        assert with_truth.classes == without.classes == ("9", "10")
-        assert with_truth.labels.tolist() == without.labels.tolist()
+    images = make(["10", "9", None], [None, None, name])
+    assert images.classes == ("9", "10")
+    assert images.labels.tolist() == [1, 0, -1]
 
 
 # Immutable
 
 
-def test_fields_are_frozen() -> None:
-    images = make(["a", None])
-    for field in dataclasses.fields(images):
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            setattr(images, field.name, getattr(images, field.name))
-
-
-@pytest.mark.parametrize("name", ["labels", "truth", "validation"])
-def test_arrays_are_read_only(name: str) -> None:
+def test_nothing_in_a_set_can_be_changed() -> None:
     made = make(["a", "a", "b", "b"], validation=[1])
+    for field in dataclasses.fields(made):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(made, field.name, getattr(made, field.name))
     for images in (made, made.select(made.labelled), made.hide_labels(old=2, fraction=1), made.hold_out(fraction=0.5)):
-        with pytest.raises(ValueError, match="read-only"):
-            operator.setitem(getattr(images, name), 0, 0)
+        for name in ("labels", "truth", "validation"):
+            with pytest.raises(ValueError, match="read-only"):
+                operator.setitem(getattr(images, name), 0, 0)
+    for mask in (made.labelled, made.unlabelled):
+        mask[:] = True
+    assert told(made) == [("0", "labelled a"), ("1", "validation a"), ("2", "labelled b"), ("3", "labelled b")]
 
 
 def test_pixels_are_read_only() -> None:
@@ -188,7 +157,7 @@ def test_pixels_are_read_only() -> None:
     pixels[0] = 1  # the caller's array is still the caller's
 
 
-def test_the_callers_arrays_are_copied() -> None:
+def test_the_callers_arrays_and_lists_are_copied() -> None:
     labels, truth, validation = np.array([0, 1]), np.array([0, 1]), np.array([False, True])
     images = ImageSet(
         files=("0", "1"), paths=("0", "1"), labels=labels, classes=("a", "b"), truth=truth, validation=validation
@@ -196,25 +165,12 @@ def test_the_callers_arrays_are_copied() -> None:
     labels[:], truth[:], validation[:] = 7, 7, False
     assert images.labels.tolist() == images.truth.tolist() == [0, 1]
     assert images.validation.tolist() == [False, True]
-
-
-def test_the_callers_lists_are_copied() -> None:
-    files, paths, labels, ignored = ["0", "1"], ["x", "y"], ["a", None], ["t"]
-    held = np.array([False, False])
-    images = image_set(files, paths=paths, labels=labels, validation=held, ignored=ignored)
-    held[0] = True
-    for column in (files, paths, labels, ignored):
+    files, paths, names, ignored = ["0", "1"], ["x", "y"], ["a", None], ["t"]
+    listed = image_set(files, paths=paths, labels=names, ignored=ignored)
+    for column in (files, paths, names, ignored):
         column.clear()
-    assert (images.files, images.paths, images.ignored) == (("0", "1"), ("x", "y"), ("t",))
-    assert told(images) == [("0", "labelled a"), ("1", "unlabelled None")]
-
-
-def test_masks_are_copies() -> None:
-    images = make(["a", None])
-    for mask in (images.labelled, images.unlabelled):
-        mask[:] = True
-    assert images.labelled.tolist() == [True, False]
-    assert images.unlabelled.tolist() == [False, True]
+    assert (listed.files, listed.paths, listed.ignored) == (("0", "1"), ("x", "y"), ("t",))
+    assert told(listed) == [("0", "labelled a"), ("1", "unlabelled None")]
 
 
 # Selecting
@@ -222,33 +178,22 @@ def test_masks_are_copies() -> None:
 
 def test_select_by_hand() -> None:
     images = make(["c", "a", None, "b", None], [None, None, "d", None, "a"], validation=[3], ignored=["x.txt"])
-    chosen = images.select(np.array([True, False, True, True, False]))
-    assert chosen.files == ("0", "2", "3")
-    assert chosen.paths == ("/data/0", "/data/2", "/data/3")
-    assert (chosen.classes, chosen.new_classes) == (("a", "b", "c"), ("d",))  # "a" has no image left, and stays
-    assert chosen.labels.tolist() == [2, -1, 1]
-    assert chosen.truth.tolist() == [2, 3, 1]
-    assert chosen.validation.tolist() == [False, False, True]
+    chosen = images.select(np.array([True, False, True, True, True]))
+    assert chosen.files == ("0", "2", "3", "4")
+    assert chosen.paths == ("/data/0", "/data/2", "/data/3", "/data/4")
+    assert (chosen.classes, chosen.new_classes) == (("a", "b", "c"), ("d",))  # "a" has no label left, and stays
+    assert chosen.labels.tolist() == [2, -1, 1, -1]
+    assert chosen.truth.tolist() == [2, 3, 1, 0]
+    assert chosen.validation.tolist() == [False, False, True, False]
     assert chosen.ignored == ("x.txt",)
-
-
-def test_select_nothing_and_everything() -> None:
-    images = make(["b", None, "a"], ["b", "c", "a"])
-    assert len(images.select(np.zeros(3, dtype=bool))) == 0
-    assert told(images.select(np.ones(3, dtype=bool))) == told(images)
-
-
-def test_numbers_mean_the_same_after_a_selection() -> None:
-    images = make(["a", "b", None], [None, None, "a"]).select(np.array([False, True, True]))
-    assert (images.classes, images.new_classes) == (("a", "b"), ())
-    assert images.labels.tolist() == [1, -1]
-    assert images.truth.tolist() == [1, 0]
+    assert len(images.select(np.zeros(5, dtype=bool))) == 0
 
 
 def test_labels_are_hidden_among_classes_that_have_images() -> None:
     images = make(["a", "b", "b", "c", "c"]).select(np.array([False, True, True, True, True]))
-    hidden = images.hide_labels(old=1, fraction=1.0)
-    assert (hidden.classes, hidden.new_classes) == (("b",), ("c",))
+    split = images.hide_labels(old=1, fraction=1.0)
+    assert (split.classes, split.new_classes) == (("b",), ("c",))
+    assert make(["a", "b"], order=["b", "a"]).hide_labels(old=2, fraction=1).classes == ("b", "a")
     with pytest.raises(InputError, match="old must name classes that have images; 'a' has none"):
         images.hide_labels(old=["a", "b"], fraction=1.0)
 
@@ -264,8 +209,8 @@ def test_select_rows_of_an_archive() -> None:
 
 @pytest.mark.parametrize(
     "rows",
-    [np.array([3, 2]), np.array([1, 1, 0, 1]), np.array([True]), np.ones(5, dtype=bool), np.ones((4, 1), dtype=bool)],
-    ids=["numbers", "ones", "short", "long", "column"],
+    [np.array([1, 1, 0, 1]), np.array([True]), np.ones(5, dtype=bool), np.ones((4, 1), dtype=bool)],
+    ids=["numbers", "short", "long", "column"],
 )
 def test_select_wants_a_mask(rows: NDArray[Any]) -> None:
     """Row numbers taken for a mask would give other images than those asked for."""
@@ -277,7 +222,7 @@ def test_select_wants_a_mask(rows: NDArray[Any]) -> None:
 
 
 def test_hide_labels_by_hand() -> None:
-    images = make(["a", "b", "a", "c", "b", "a", "c", "b"], validation=[1, 6])
+    images = make(["a", "b", "a", "c", "b", "a", "c", "b"], validation=[1, 6], ignored=["x.txt"])
     split = images.hide_labels(old=2, fraction=0.6, seed=0)
     # The images of a and b that are not for validation: 0, 2, 4, 5, 7. Seed 0 puts five in the order 2, 0, 1, 3, 4.
     assert told(split) == [
@@ -291,6 +236,7 @@ def test_hide_labels_by_hand() -> None:
     ]
     assert (split.classes, split.new_classes) == (("a", "b"), ("c",))
     assert named(split, split.truth) == ["a", "b", "a", "c", "b", "a", "b"]
+    assert split.ignored == ("x.txt",)
 
 
 @st.composite
@@ -304,7 +250,7 @@ def known(draw: st.DrawFn) -> tuple[list[str], list[bool]]:
 
 
 @given(known(), st.data(), st.floats(0.3, 1), st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 def test_hide_labels_is_the_papers(
     rows: tuple[list[str], list[bool]], data: st.DataObject, fraction: float, seed: int
 ) -> None:
@@ -325,117 +271,67 @@ def test_hide_labels_is_the_papers(
     assert named(split, split.truth) == [truth[int(file)] for file in split.files]
 
 
-def test_hide_labels_on_a_larger_set() -> None:
-    """The shape of CUB: 200 classes, 100 old, rows in the order of the classes."""
-    truth = [str(i) for i in range(200) for _ in range(30)]
-    split = make(truth).hide_labels(old=100)
-    kept = set(drawn(3000, 1500, 0))
-    np.testing.assert_array_equal(split.labelled, [i in kept for i in range(6000)])
-    assert (int(split.labelled.sum()), int(split.unlabelled.sum())) == (1500, 4500)
-    assert len(np.unique(np.bincount(split.labels[split.labelled]))) > 1  # not stratified
+def test_half_of_the_old_classes_is_labelled_unless_told_otherwise() -> None:
+    images = make(list("ab") * 20)
+    split = images.hide_labels(old=1)
+    assert told(split) == hidden(list("ab") * 20, [False] * 40, {"a"}, 0.5, 0)
+    assert told(split) != told(images.hide_labels(old=1, seed=1))
 
 
-def test_old_by_name_in_any_order_and_kind() -> None:
-    images = make(list("abcabcabc"))
-    splits = [
-        images.hide_labels(old=old, fraction=0.9) for old in (["c", "a"], ("a", "c"), {"a", "c"}, ["a", "c", "a"])
-    ]
-    assert all(told(split) == told(splits[0]) for split in splits)
-    assert splits[0].classes == ("a", "c")
-    assert splits[0].new_classes == ("b",)
+@pytest.mark.parametrize(
+    "old", [("c", "a"), {"a", "c"}, ["a", "c", "a"], np.array(["a", "c"])], ids=["tuple", "set", "twice", "array"]
+)
+def test_old_classes_by_name_in_any_order_and_kind(old: Any) -> None:
+    split = make(list("abcabcabc")).hide_labels(old=old, fraction=0.9)
+    assert told(split) == hidden(list("abcabcabc"), [False] * 9, {"a", "c"}, 0.9, 0)
+    assert (split.classes, split.new_classes) == (("a", "c"), ("b",))
 
 
-@pytest.mark.parametrize("old", [np.array(["a", "b"]), np.int64(2)], ids=["array", "integer"])
-def test_old_from_numpy(old: Any) -> None:
-    images = make(list("abcabc"))
-    assert told(images.hide_labels(old=old, fraction=1)) == told(images.hide_labels(old=["a", "b"], fraction=1))
-
-
-def test_old_may_be_every_class() -> None:
-    split = make(list("aabb")).hide_labels(old=2, fraction=1)
+def test_old_may_be_every_class_and_an_integer_of_numpy() -> None:
+    old: Any = np.int64(2)
+    split = make(list("aabb")).hide_labels(old=old, fraction=1)
     assert split.labelled.all()
     assert split.new_classes == ()
 
 
 def test_hide_labels_uses_the_truth_of_unlabelled_images() -> None:
+    """The truth is kept, so a split of a split is a split of the whole."""
     images = make(["a", None, None, None], ["a", "a", "b", None])
-    split = images.hide_labels(old=["a"], fraction=1)
+    split = images.hide_labels(old=["b"], fraction=1).hide_labels(old=["a"], fraction=1)
     assert told(split) == [("0", "labelled a"), ("1", "labelled a"), ("2", "unlabelled None"), ("3", "unlabelled None")]
     assert named(split, split.truth) == ["a", "a", "b", None]
 
 
-def test_hide_labels_can_be_done_again() -> None:
-    """The truth is kept, so a split of a split is a split of the whole."""
-    images = make(list("abcdabcd") * 3)
-    again = images.hide_labels(old=["c", "d"], seed=5).hide_labels(old=["a", "b"], seed=1)
-    assert told(again) == told(images.hide_labels(old=["a", "b"], seed=1))
-
-
-def test_seed_and_fraction_change_the_split() -> None:
-    images = make(list("ab") * 20)
-    one = images.hide_labels(old=1)
-    assert told(one) == told(images.hide_labels(old=1, fraction=0.5, seed=0))
-    assert told(one) != told(images.hide_labels(old=1, seed=1))
-    assert int(one.labelled.sum()) == 10
-    assert int(images.hide_labels(old=1, fraction=0.2).labelled.sum()) == 4
-
-
 def test_nothing_touches_the_global_generator() -> None:
     images = make(list("ab") * 10)
-    np.random.seed(1)
-    expected = np.random.random()
-    np.random.seed(1)
+    before = np.random.get_state(legacy=False)
     images.hide_labels(old=1)
     images.hold_out(fraction=0.5)
-    assert np.random.random() == expected
+    np.testing.assert_equal(np.random.get_state(legacy=False), before)
 
 
-@pytest.mark.parametrize("fraction", [0.0, -0.5, 1.01, float("nan"), float("inf")])
-def test_hide_labels_wants_a_fraction(fraction: float) -> None:
-    with pytest.raises(InputError, match=rf"fraction must be above 0 and at most 1, got {fraction}"):
-        make(list("aabb")).hide_labels(old=1, fraction=fraction)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_numpy_takes(seed: int) -> None:
-    images = make(list("aabb"))
-    with pytest.raises(InputError, match=rf"seed must be between .*, got {seed}"):
-        images.hide_labels(old=1, seed=seed)
-    with pytest.raises(InputError, match=rf"seed must be between .*, got {seed}"):
-        images.hold_out(fraction=0.5, seed=seed)
-
-
-def test_every_old_class_keeps_a_label() -> None:
-    with pytest.raises(InputError, match=r"leave every old class a labelled image, got 0.1: .* and 4 more would have"):
-        make([str(i % 8) for i in range(16)]).hide_labels(old=8, fraction=0.1)  # one image for eight classes
-
-
-def test_a_class_only_for_validation_cannot_be_old() -> None:
-    with pytest.raises(InputError, match="old must be from 1 to 1"):
-        make(["a", "a", "b"], validation=[2]).hide_labels(old=2, fraction=1)
-
-
-@pytest.mark.parametrize("old", [0, -1, 4])
-def test_a_number_of_old_classes(old: int) -> None:
-    with pytest.raises(InputError, match=rf"old must be from 1 to 3 \(the classes there are\), got {old}"):
-        make(["a", "b", None], [None, None, "c"]).hide_labels(old=old)
-
-
-def test_old_must_be_classes() -> None:
-    with pytest.raises(InputError, match=r"'x', 'y', 'z' and 1 more .*It has: 'cat', 'dog'"):
-        make(["cat", "dog"]).hide_labels(old=["x", "cat", "y", "z", "w"])
-
-
-def test_old_must_be_some() -> None:
-    with pytest.raises(InputError, match="old must name at least one class"):
-        make(["cat", "dog"]).hide_labels(old=[])
-
-
-@pytest.mark.parametrize("old", ["cat", "c", ""])
-def test_old_as_text_is_said_to_be_no_list(old: str) -> None:
-    """And not that 'c', 'a' and 't' are no classes."""
-    with pytest.raises(InputError, match=rf"old must .*in a list.*, got '{old}'"):
-        make(["cat", "dog"]).hide_labels(old=old)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({"old": 1, "fraction": fraction}, f"fraction must be above 0 and at most 1, got {fraction}")
+            for fraction in (0.0, 1.01, float("nan"))
+        ),
+        ({"old": 0}, r"old must be from 1 to 3 \(the classes there are\), got 0"),
+        ({"old": 4}, r"old must be from 1 to 3 \(the classes there are\), got 4"),
+        ({"old": ["x", "cat", "y", "z", "w"]}, "'x', 'y', 'z' and 1 more .*It has: 'ape', 'cat', 'dog' and 1 more"),
+        ({"old": ["ape"]}, "old must name classes that have images; 'ape' has none"),  # all are for validation
+        ({"old": []}, "old must name at least one class"),
+        ({"old": "cat"}, "old must .*in a list.*, got 'cat'"),  # and not that 'c', 'a' and 't' are no classes
+        ({"old": 3, "fraction": 0.5}, "leave every old class a labelled image, got 0.5: .* would have none"),
+        ({"old": 1, "seed": -1}, "seed must be between .*, got -1"),
+        ({"old": 1, "seed": 2**32}, f"seed must be between .*, got {2**32}"),
+    ],
+)
+def test_hide_labels_refuses(options: dict[str, Any], message: str) -> None:
+    images = make(["cat", "dog", "ape", None], [None, None, None, "owl"], validation=[2])
+    with pytest.raises(InputError, match=message):
+        images.hide_labels(**options)
 
 
 # Holding out
@@ -448,46 +344,41 @@ def test_hold_out_takes_a_fraction_of_each_class(
 ) -> None:
     truth, held = rows
     images = make(truth, validation=[i for i, is_held in enumerate(held) if is_held])
-    expected = {}
+    generator, moved = np.random.RandomState(seed), set[int]()
     for name in images.classes:
-        count = sum(other == name and not is_held for other, is_held in zip(truth, held, strict=True))
-        expected[name] = int(fraction * count)
-    if not any(expected.values()):
+        members = [i for i, other in enumerate(truth) if other == name and not held[i]]
+        moved |= {*generator.choice(members, size=int(fraction * len(members)), replace=False).tolist()}
+    if not moved:
         with pytest.raises(InputError, match="hold out at least one image"):
             images.hold_out(fraction=fraction, seed=seed)
         return
     split = images.hold_out(fraction=fraction, seed=seed)
-    moved = split.validation & ~images.validation
-    assert {name: int((moved & (split.labels == i)).sum()) for i, name in enumerate(split.classes)} == expected
-    assert (split.validation >= images.validation).all()  # what was held out stays so
+    assert split.validation.tolist() == [is_held or i in moved for i, is_held in enumerate(held)]
     assert (split.files, split.classes) == (images.files, images.classes)
     np.testing.assert_array_equal(split.labels, images.labels)
-    assert told(split) == told(images.hold_out(fraction=fraction, seed=seed))
 
 
 def test_hold_out_by_hand() -> None:
-    split = make(["a"] * 5 + [None] + ["b"] * 3 + ["c"]).hold_out(fraction=0.4)
-    held = split.validation
-    assert (held[:5].sum(), held[5], held[6:9].sum(), held[9]) == (2, False, 1, False)
-    assert int(split.labelled.sum()) == 6
-    assert told(split) != told(make(["a"] * 5 + [None] + ["b"] * 3 + ["c"]).hold_out(fraction=0.4, seed=1))
+    images = make(["a"] * 5 + [None] + ["b"] * 3 + ["c", "d"], validation=[10])
+    held = images.hold_out(fraction=0.4).validation
+    assert [held[:5].sum(), held[5], held[6:9].sum(), held[9], held[10]] == [2, False, 1, False, True]
+    assert told(images.hold_out(fraction=0.4)) != told(images.hold_out(fraction=0.4, seed=1))
 
 
-def test_hold_out_leaves_classes_alone_that_are_only_for_validation() -> None:
-    split = make(["a", "b", "b"], validation=[0]).hold_out(fraction=0.5)
-    assert split.validation[0]
-    assert int(split.validation.sum()) == 2
-
-
-@pytest.mark.parametrize("fraction", [0.0, -0.1, 1.0, 2.0, float("nan")])
-def test_hold_out_wants_a_fraction(fraction: float) -> None:
-    with pytest.raises(InputError, match=rf"fraction must be above 0 and below 1, got {fraction}"):
-        make(["a", "a"]).hold_out(fraction=fraction)
-
-
-def test_hold_out_of_nothing() -> None:
-    with pytest.raises(InputError, match=r"hold out at least one image, got 0\.3: every class is too small"):
-        make(["a", "a", "b", None]).hold_out(fraction=0.3)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({"fraction": fraction}, f"fraction must be above 0 and below 1, got {fraction}")
+            for fraction in (0.0, 1.0, float("nan"))
+        ),
+        ({"fraction": 0.3}, r"hold out at least one image, got 0\.3: every class is too small"),
+        ({"fraction": 0.5, "seed": 2**32}, f"seed must be between .*, got {2**32}"),
+    ],
+)
+def test_hold_out_refuses(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make(["a", "a", "b", None]).hold_out(**options)
 
 
 # Invariants
@@ -495,7 +386,7 @@ def test_hold_out_of_nothing() -> None:
 
 @st.composite
 def sets(draw: st.DrawFn) -> ImageSet:
-    """Any set, and what can be done to one."""
+    """Draw any set, and do to it what can be done to one."""
     names = st.sampled_from(["a", "b", "10", "9", "é", "<b>"])
     truth = draw(st.lists(st.one_of(st.none(), names), max_size=25))
     labels = [name if draw(st.booleans()) else None for name in truth]
@@ -515,19 +406,14 @@ def sets(draw: st.DrawFn) -> ImageSet:
 
 
 @given(sets())
-@settings(deadline=None, max_examples=200)
-def test_every_image_is_in_one_split(images: ImageSet) -> None:
+@settings(deadline=None, max_examples=150)
+def test_splits_part_the_images_and_numbers_agree_with_names(images: ImageSet) -> None:
     count = images.labelled.astype(int) + images.unlabelled + images.validation
     assert count.tolist() == [1] * len(images)
     assert not (images.validation & (images.labels < 0)).any()
     frame = images.to_pandas()
     for split in ("labelled", "unlabelled", "validation"):
         np.testing.assert_array_equal(frame["split"].to_numpy() == split, getattr(images, split))
-
-
-@given(sets())
-@settings(deadline=None, max_examples=200)
-def test_numbers_and_names_agree(images: ImageSet) -> None:
     assert set(images.labels.tolist()) <= set(range(-1, len(images.classes)))
     assert set(images.truth.tolist()) <= set(range(-1, len(images.classes) + len(images.new_classes)))
     assert not set(images.classes) & set(images.new_classes)
@@ -539,65 +425,29 @@ def test_numbers_and_names_agree(images: ImageSet) -> None:
 
 # Showing
 
-
-def test_to_pandas() -> None:
-    frame = make(["b", None, "a", None], ["b", "c", "a", None], validation=[2]).to_pandas()
-    assert list(frame.columns) == ["file_name", "label", "truth", "split"]
-    assert frame["file_name"].tolist() == ["0", "1", "2", "3"]
-    assert frame["label"].isna().tolist() == [False, True, False, True]
-    assert frame["label"].dropna().tolist() == ["b", "a"]
-    assert frame["truth"].isna().tolist() == [False, False, False, True]
-    assert frame["truth"].dropna().tolist() == ["b", "c", "a"]
-    assert frame["split"].tolist() == ["labelled", "unlabelled", "validation", "unlabelled"]
-
-
-def test_to_pandas_without_labels() -> None:
-    frame = make([None, None]).to_pandas()
-    assert frame["label"].isna().all()
-    assert frame["truth"].isna().all()
-
-
-def test_to_pandas_keeps_a_class_called_nan() -> None:
-    frame = make(["nan", "None", None]).to_pandas()
-    assert frame["label"].isna().tolist() == [False, False, True]
-    assert frame["label"].tolist()[:2] == ["nan", "None"]
-
-
 BYTES = "caf\udce9"  # what Python makes of a file name in Latin-1
 
 
-def test_to_pandas_with_names_that_are_not_utf8() -> None:
-    frame = image_set([BYTES, "b"], paths=[BYTES, "b"], labels=[BYTES, None], truth=[None, BYTES]).to_pandas()
-    assert frame["file_name"].tolist() == [BYTES, "b"]
-    assert frame["label"].tolist()[0] == BYTES
-    assert frame["truth"].tolist() == [BYTES, BYTES]
+def test_to_pandas() -> None:
+    """Names stay as they are, also those that look missing or are not UTF-8."""
+    labels, truth = ["nan", None, BYTES, None], [None, "c", None, None]
+    frame = make(labels, truth, validation=[2]).to_pandas()
+    assert list(frame.columns) == ["file_name", "label", "truth", "split"]
+    assert frame["file_name"].tolist() == ["0", "1", "2", "3"]
+    assert frame["label"].isna().tolist() == [False, True, False, True]
+    assert frame["label"].dropna().tolist() == ["nan", BYTES]
+    assert frame["truth"].isna().tolist() == [False, False, False, True]
+    assert frame["truth"].dropna().tolist() == ["nan", "c", BYTES]
+    assert frame["split"].tolist() == ["labelled", "unlabelled", "validation", "unlabelled"]
+    assert image_set([BYTES], paths=["a"], labels=[None]).to_pandas()["file_name"].tolist() == [BYTES]
 
 
-def test_html_counts_each_class() -> None:
-    html = make(["b", "b", "a", None], validation=[0])._repr_html_()
-    assert "<td>a</td><td>1</td>" in html
-    assert "<td>b</td><td>2</td>" in html
-    assert "4 images, 2 labelled in 2 classes, 1 unlabelled, 1 for validation" in html
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("<script>alert(1)</script>", "&lt;script&gt;alert(1)&lt;/script&gt;"),
-        ("a&b", "a&amp;b"),
-        ('"><img src=x>', "&quot;&gt;&lt;img src=x&gt;"),
-        ("&lt;b&gt;", "&amp;lt;b&amp;gt;"),
-    ],
-)
-def test_html_escapes_names(name: str, shown: str) -> None:
-    html = make([name, name])._repr_html_()
-    assert name not in html
-    assert f"<td>{shown}</td><td>2</td>" in html
-
-
-def test_html_can_be_sent() -> None:
-    html = make([BYTES, "חתול", "two\nlines"])._repr_html_()
-    assert "חתול" in html.encode("utf-8").decode("utf-8")
+def test_html_counts_each_class_and_escapes_its_name() -> None:
+    html = make(["b", "b", "a", None, '"><img src=x>', "&lt;", BYTES, "חתול"], validation=[0])._repr_html_()
+    assert "<i>ImageSet: 8 images, 6 labelled in 6 classes, 1 unlabelled, 1 for validation</i>" in html
+    for name, count in (("a", 1), ("b", 2), ("&quot;&gt;&lt;img src=x&gt;", 1), ("&amp;lt;", 1), ("חתול", 1)):
+        assert f"<td>{name}</td><td>{count}</td>" in html
+    assert html.encode("utf-8").decode("utf-8") == html
 
 
 def test_repr_is_short_with_many_classes() -> None:

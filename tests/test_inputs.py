@@ -33,31 +33,28 @@ def objects(*values: object) -> Any:
 @pytest.mark.parametrize(
     ("y", "labels", "classes"),
     [
+        (None, [-1, -1, -1], []),
         ([7, -1, 3, 7], [1, -1, 0, 1], [3, 7]),
         ([-2, -1, 0], [0, -1, 1], [-2, 0]),
-        ((1, 0), [1, 0], [0, 1]),
         (np.array([0, 255], dtype=np.uint8), [0, 1], [0, 255]),
         (np.array([2**63, 0], dtype=np.uint64), [1, 0], [0, 2**63]),
         ([0.0, -1.0, 2.0], [0, -1, 1], [0, 2]),
         ([1 + 0j, -1 + 0j], [0, -1], [1]),
         ([True, False], [1, 0], [False, True]),
         ([-1, -1], [-1, -1], []),
-        (["b", "a", "b"], [1, 0, 1], ["a", "b"]),
-        (["b", -1, "a"], [1, -1, 0], ["a", "b"]),
         (["b", -1.0, "a"], [1, -1, 0], ["a", "b"]),
-        (["b", "-1", "a"], [1, -1, 0], ["a", "b"]),
         (np.array(["b", -1, "a"]), [1, -1, 0], ["a", "b"]),
+        (np.array(["b", "-1", "a"], dtype=np.dtypes.StringDType()), [1, -1, 0], ["a", "b"]),
         (np.array(["-10", "-1", ""]), [1, -1, 0], ["", "-10"]),
         (np.array([b"b", b"-1", b"a"]), [1, -1, 0], [b"a", b"b"]),
-        ([b"b", -1, b"a"], [1, -1, 0], [b"a", b"b"]),
-        (objects("b", -1, "a"), [1, -1, 0], ["a", "b"]),
         (objects("a", "10", 10, 9, -1), [3, 2, 1, 0, -1], [9, 10, "10", "a"]),
+        (objects(2, np.int64(1), "a"), [1, 0, 2], [np.int64(1), 2, "a"]),
+        (objects(2.0, 1, -1), [1, 0, -1], [1, 2.0]),
         (objects("a", (0, 1), 5, -1), [2, 1, 0, -1], [5, (0, 1), "a"]),
         (objects(-1, "-1", np.int64(-1), -1.0), [-1, -1, -1, -1], []),
-        (objects((1, 0), -1, (0, 1), (1, 0)), [1, -1, 0, 1], [(0, 1), (1, 0)]),
+        (objects((1,), -1, (0, 1), (1,)), [1, -1, 0, 1], [(0, 1), (1,)]),
         (np.array([["b"], [-1]], dtype=object), [0, -1], ["b"]),
         (np.array([[4], [-1], [2]]), [1, -1, 0], [2, 4]),
-        (torch.tensor([5, -1, 4]), [1, -1, 0], [4, 5]),
         (torch.tensor([[5], [255]], dtype=torch.uint8), [0, 1], [5, 255]),
         (torch.tensor([1.0, -1.0], requires_grad=True), [0, -1], [1]),
     ],
@@ -71,12 +68,6 @@ def test_labels_become_class_numbers(y: Any, labels: list[int], classes: list[An
     assert [type(name) for name in names.tolist()] == [type(name) for name in classes]
 
 
-def test_no_labels_means_all_unlabelled() -> None:
-    numbers, names = read_labels(None, 3)
-    assert numbers.tolist() == [UNLABELLED] * 3
-    assert names.tolist() == []
-
-
 @untimed
 @given(st.lists(st.one_of(st.integers(-3, 3), st.sampled_from(["-1", "a", "b", "10"])), min_size=1))
 def test_labels_of_a_list_and_of_its_object_array_agree_and_name_every_row(y: list[Any]) -> None:
@@ -86,22 +77,6 @@ def test_labels_of_a_list_and_of_its_object_array_agree_and_name_every_row(y: li
     assert names.tolist() == same.tolist()
     for given_name, number in zip(y, numbers, strict=True):
         assert (given_name in (-1, "-1")) if number == UNLABELLED else names[number] == given_name
-
-
-def test_minus_one_is_unlabelled_among_texts_of_any_length() -> None:
-    y = np.array(["b", "-1", "a"], dtype=np.dtypes.StringDType())
-    assert read_labels(y, 3)[0].tolist() == [1, -1, 0]
-
-
-@pytest.mark.parametrize("y", [objects(2.0, 1, -1), objects(2, np.int64(1), -1), objects(2, np.int64(1), "a")])
-def test_numbers_of_different_types_are_in_numeric_order(y: Any) -> None:
-    assert read_labels(y, 3)[1].tolist()[:2] == [1, 2]
-
-
-def test_tuples_of_different_lengths_are_classes() -> None:
-    numbers, names = read_labels(objects((1,), (0, 1), -1), 3)
-    assert numbers.tolist() == [1, 0, -1]
-    assert names.tolist() == [(0, 1), (1,)]
 
 
 class NotAvailable:
@@ -128,22 +103,19 @@ class NotAvailable:
     [
         ([0.0, np.nan], "unlabelled rows with -1, got nan"),
         ([0.0, -np.inf], "unlabelled rows with -1, got -inf"),
-        ([0, None], "unlabelled rows with -1, got None in row 1"),
         (["a", None], "unlabelled rows with -1, got None in row 1"),
-        (["a", np.nan], "unlabelled rows with -1, got nan in row 1"),
         (objects("a", float("nan")), "unlabelled rows with -1, got nan in row 1"),
         (objects("a", NotAvailable()), "unlabelled rows with -1, got <NA> in row 1"),
         ([0.0, 0.5], "classes, not measurements, got 0.5"),
         ([0.0, 1j], "classes, not measurements, got 1j"),
+        ([0.0, 2.0**63], "classes, not measurements, got 9.2"),
         (torch.tensor([0.0, float("nan")]), "unlabelled rows with -1, got nan"),
         ([0, 1, 2], r"each of the 2 rows of X, got shape \(3,\)"),
-        ([], r"each of the 2 rows of X, got shape \(0,\)"),
         (3, r"each of the 2 rows of X, got shape \(\)"),
         (np.zeros((1, 2)), r"each of the 2 rows of X, got shape \(1, 2\)"),
-        (np.zeros((2, 2), dtype=int), r"each of the 2 rows of X, got shape \(2, 2\)"),
         ([(0, 1), (1, 2)], r"each of the 2 rows of X, got shape \(2, 2\)"),
         ([[0], [1, 2]], "each of the 2 rows of X"),
-        ([1e300, 2e300], "classes"),
+        (objects({}, {}), "hashable classes"),
     ],
 )
 def test_wrong_labels_are_told_the_way_out(y: Any, message: str) -> None:
@@ -154,30 +126,24 @@ def test_wrong_labels_are_told_the_way_out(y: Any, message: str) -> None:
 # Rows
 
 
-def test_float_arrays_are_not_copied() -> None:
-    for dtype in (np.float32, np.float64):
-        x = np.arange(12, dtype=dtype).reshape(4, 3)
-        for view in (x, x.T, x[::2], x[:, 1:], np.asfortranarray(x)):
-            rows = read_rows(view, CPU)
-            assert np.shares_memory(rows.numpy(), view)
-            np.testing.assert_array_equal(rows.numpy(), view, strict=True)
-
-
-def test_a_read_only_memory_map_is_not_copied(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
-    x = np.load(tmp_path / "x.npy", mmap_mode="r")
-    rows = read_rows(x, CPU)
-    assert np.shares_memory(rows.numpy(), x)
-    assert rows.tolist() == [[0, 1], [2, 3], [4, 5]]
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_arrays_and_tensors_are_not_copied(tmp_path: Path, dtype: type) -> None:
+    x: NDArray[Any] = np.arange(12, dtype=dtype).reshape(4, 3)
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")  # which cannot be written to
+    for view in (x, x.T, x[::2], x[:, 1:], mapped):
+        rows = read_rows(view, CPU)
+        assert np.shares_memory(rows.numpy(), view)
+        np.testing.assert_array_equal(rows.numpy(), view, strict=True)
+    tensor = torch.ones(3, 2, requires_grad=True)
+    assert read_rows(tensor, CPU).data_ptr() == tensor.data_ptr()
 
 
 def test_arrays_torch_cannot_share_are_copied() -> None:
+    """They run backwards, repeat a row, or lie inside records of odd size."""
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     assert read_rows(x[::-1, ::-1], CPU).tolist() == [[5, 4], [3, 2], [1, 0]]
     assert read_rows(np.broadcast_to(np.array([1, 2], dtype=np.float32), (2, 2)), CPU).tolist() == [[1, 2], [1, 2]]
-
-
-def test_rows_inside_records_of_odd_size_are_read() -> None:
     records = np.array([(1, [0, 1, 2]), (2, [3, 4, 5])], dtype=[("label", "u1"), ("x", "f4", (3,))])
     assert read_rows(records["x"], CPU).tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -187,12 +153,9 @@ def test_rows_inside_records_of_odd_size_are_read() -> None:
     [
         (np.array([[1, 2.5]], dtype=np.float16), torch.float32),
         (np.array([[1, 2.5]], dtype=">f4"), torch.float64),
-        (np.array([[1, 2.5]], dtype=np.longdouble), torch.float64),
         ([[1, 2.5]], torch.float64),
         (np.array([[1, 2.5]], dtype=object), torch.float64),
-        (torch.tensor([[1, 2.5]]), torch.float32),
         (torch.tensor([[1, 2.5]], dtype=torch.float64), torch.float64),
-        (torch.tensor([[1, 2.5]], dtype=torch.float16), torch.float32),
         (torch.tensor([[1, 2.5]], dtype=torch.bfloat16), torch.float32),
         (torch.tensor([[1, 2.5]], requires_grad=True), torch.float32),
     ],
@@ -204,7 +167,7 @@ def test_rows_are_single_or_double_precision(x: Any, dtype: torch.dtype) -> None
     assert not rows.requires_grad
 
 
-@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64])
 def test_whole_numbers_of_a_tensor_are_read_as_those_of_an_array(dtype: type) -> None:
     x: NDArray[Any] = np.array([[2**24, 2**24 + 1]]).astype(dtype)
     rows = read_rows(x, CPU)
@@ -212,21 +175,14 @@ def test_whole_numbers_of_a_tensor_are_read_as_those_of_an_array(dtype: type) ->
     torch.testing.assert_close(read_rows(torch.from_numpy(x), CPU), rows, rtol=0, atol=0)
 
 
-def test_a_tensor_is_not_copied() -> None:
-    x = torch.ones(3, 2, requires_grad=True)
-    assert read_rows(x, CPU).data_ptr() == x.data_ptr()
-
-
 @pytest.mark.parametrize("of", [np.array, torch.tensor], ids=["numpy", "torch"])
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ([[0.0], [np.nan]], "NaN"),
-        ([[0.0], [np.inf]], "infinity"),
         ([[0.0], [-np.inf]], "infinity"),
         ([1.0, 2.0], "2-?D"),
         ([[[1.0]]], "2"),
-        (1.0, "2-?D"),
         ([[], []], "feature"),
         ([[1j]], "[Cc]omplex|real"),
     ],
@@ -234,6 +190,15 @@ def test_a_tensor_is_not_copied() -> None:
 def test_wrong_rows_are_refused(of: Any, values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_rows(of(values), CPU)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rows_whose_squares_overflow_are_refused(sign: int) -> None:
+    """The most of two features is √(3.4e38 / 16) = 4.6e18 in single precision, √(1.8e308 / 16) = 3.4e153 in double."""
+    for dtype, most, too_much in ((torch.float32, 4e18, 5e18), (torch.float64, 3e153, 4e153)):
+        assert read_rows(torch.tensor([[0, sign * most]], dtype=dtype), CPU).dtype == dtype
+        with pytest.raises(InputError, match=r"X must not exceed .*, or its squares overflow"):
+            read_rows(torch.tensor([[0, sign * too_much]], dtype=dtype), CPU)
 
 
 def test_the_first_wrong_row_of_a_tensor_is_named() -> None:
@@ -274,16 +239,12 @@ def test_rows_and_labels_are_read_together() -> None:
 # Devices
 
 
-def test_auto_is_where_the_tensor_is() -> None:
-    assert choose_device("auto", torch.zeros(1)) == CPU
-    assert choose_device("auto", torch.zeros(1, device="meta")).type == "meta"
-
-
-def test_auto_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert choose_device("auto", np.zeros(1)) == torch.device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_device("auto", np.zeros(1)) == CPU
+def test_auto_is_where_the_tensor_is_or_else_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for available, expected in ((True, torch.device("cuda")), (False, CPU)):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda found=available: found)
+        assert choose_device("auto", torch.zeros(1)) == CPU
+        assert choose_device("auto", torch.zeros(1, device="meta")).type == "meta"
+        assert choose_device("auto", np.zeros(1)) == expected
 
 
 def test_a_named_device_wins_over_where_the_tensor_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,16 +254,17 @@ def test_a_named_device_wins_over_where_the_tensor_is(monkeypatch: pytest.Monkey
     assert choose_device("cuda:1", None) == torch.device("cuda:1")
 
 
-@pytest.mark.parametrize(
-    "device", ["gpu", "", "CPU", "cuda0", ":0", "cuda:", "cpu:", "cuda:-1", "cuda:x", "cpu:00", "cpu:²", None, 0]
-)
+@pytest.mark.parametrize("device", ["gpu", "", "CPU", "cuda0", ":0", "cuda:", "cuda:-1", "cpu:00", "cpu:²", None, 0])
 def test_a_name_that_is_no_device_is_refused(device: Any) -> None:
     with pytest.raises(InputError, match=r"^device must be .*got "):
         choose_device(device, None)
 
 
-@pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:99", "cpu:1"])
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:99", "cpu:1"])
 def test_a_device_that_is_not_there_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(InputError, match=rf"on this machine, got '{device}', .*\. Use device='auto'\."):
         choose_device(device, None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(InputError, match="on this machine, got 'cuda', of which there are 0"):
+        choose_device("cuda", None)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -34,12 +34,9 @@ def test_labelled_rows_by_hand() -> None:
     assert fixed.sums.tolist() == [[4, 2], [5, 5]]
     assert fixed.counts.tolist() == [2, 1]
     assert fixed.means.tolist() == [[2, 1], [5, 5]]
-
-
-def test_no_labelled_rows_fix_nothing() -> None:
-    fixed = nobody(Points(normal(4, 3)))
-    assert fixed.sums.shape == fixed.means.shape == (0, 3)
-    assert fixed.counts.shape == (0,)
+    nothing = nobody(Points(x))
+    assert nothing.sums.shape == nothing.means.shape == (0, 2)
+    assert nothing.counts.shape == (0,)
 
 
 @untimed
@@ -63,16 +60,12 @@ def test_sums_and_counts_are_those_of_an_oracle(n: int, d: int, c: int, g: int, 
     assert torch.equal(fixed.counts, torch.bincount(labels[labels >= 0], minlength=c)[:c].double())  # unchanged
 
 
-def test_means_leave_the_sums_alone() -> None:
-    points = Points(torch.tensor([[2.0], [4.0], [9.0]]))
-    members = Members.of(points, nobody(points), torch.tensor([[0, 0, 1]]), 2)
-    assert members.means((torch.tensor([0, 0]), torch.tensor([0, 1]))).tolist() == [[3], [9]]
-    assert members.sums.tolist() == [[[6], [9]]]
-
-
-def test_sums_are_kept_in_double_precision() -> None:
-    points = Points(torch.tensor([[2.0**24], [1.0], [1.0]]))
-    assert Members.of(points, nobody(points), torch.zeros(1, 3, dtype=torch.int64), 1).sums.tolist() == [[[2**24 + 2]]]
+def test_sums_are_kept_in_double_precision_and_means_leave_them_alone() -> None:
+    points = Points(torch.tensor([[2.0**24], [1.0], [1.0], [9.0]]))
+    members = Members.of(points, nobody(points), torch.tensor([[0, 0, 0, 1]]), 2)
+    means = members.means((torch.tensor([0, 0]), torch.tensor([0, 1])))
+    assert means.tolist() == [[(2**24 + 2) / 3], [9]]
+    assert members.sums.tolist() == [[[2**24 + 2], [9]]]
 
 
 def test_some_restarts_are_selected() -> None:
@@ -105,14 +98,6 @@ def test_moving_is_counting_again_and_moving_back_restores(n: int, g: int, budge
     assert torch.equal(members.move(points, pairs, after, before), expected)
     assert torch.equal(members.sums, old.sums)
     assert torch.equal(members.counts, old.counts)
-
-
-def test_moving_nobody_touches_nothing() -> None:
-    points = Points(normal(5, 2))
-    assigned = torch.zeros(2, 5, dtype=torch.int64)
-    members = Members.of(points, nobody(points), assigned, 3)
-    touched = members.move(points, torch.empty(0, 2, dtype=torch.int64), assigned, assigned)
-    assert touched.tolist() == [[False] * 3] * 2
 
 
 def test_moving_many_rows_many_times_leaves_no_trace() -> None:
@@ -161,39 +146,28 @@ def line(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)[:, None]
 
 
-def test_the_farthest_row_moves_to_the_empty_centre() -> None:
+def test_the_farthest_rows_move_to_the_empty_centres() -> None:
     assert refill(line(0, 1, 5, 10), line(1, 10, 99), [0, 0, 0, 1]) == ([0, 0, 2, 1], [2])
+    # Distances 0, 2, 3, 6, 1: first 6, then 3 from the same cluster, which would leave it with two, then 2.
+    x, places = line(0, 2, 3, 6, 21), line(99, 0, 98, 20, 97)
+    assert refill(x, places, [1, 1, 1, 1, 3]) == ([1, 4, 2, 0, 3], [3, 2, 1])
+    # More centres are empty than rows can go.
+    assert refill(line(0, 1, 3), line(0, 9, 9, 9), [0, 0, 0]) == ([0, 2, 1], [2, 1])
+    assert refill(line(0, 1), line(0, 1, 9), [], labels=[0, 1], c=2) == ([], [])
 
 
 def test_the_last_member_stays() -> None:
     # 50 is farthest of all, but alone; of the others 4 is.
     assert refill(line(0, 1, 4, 50), line(0, 99, 10), [0, 0, 0, 2]) == ([0, 0, 1, 2], [2])
     assert refill(line(0, 50), line(3, 60, 99), [0, 1]) == ([0, 1], [])
-
-
-def test_a_labelled_row_keeps_a_cluster_alive() -> None:
     # Rows 0 and 7 are of class 0, row 7 unlabelled: it may go, for the labelled one is left.
     assert refill(line(0, 7), line(0, 99), [0], labels=[0, -1], c=1) == ([1], [0])
-
-
-def test_several_empty_centres_take_the_farthest_rows_in_turn() -> None:
-    # Distances 0, 2, 3, 6, 1: first 6, then 3 from the same cluster, which would leave it with two, then 2.
-    x, places = line(0, 2, 3, 6, 21), line(99, 0, 98, 20, 97)
-    assert refill(x, places, [1, 1, 1, 1, 3]) == ([1, 4, 2, 0, 3], [3, 2, 1])
-
-
-def test_more_empty_centres_than_rows_that_can_go() -> None:
-    assert refill(line(0, 1, 3), line(0, 9, 9, 9), [0, 0, 0]) == ([0, 2, 1], [2, 1])
 
 
 @pytest.mark.parametrize("offset", [0.0, 7.3, 1000.1])
 def test_nothing_moves_when_every_row_lies_on_its_centre(offset: float) -> None:
     x = torch.tensor([[0.1, 0.7]] * 3 + [[0.3, 0.2]] * 2) + offset
     assert refill(x, torch.stack([x[0], x[3], x[3] + 1]), [0, 0, 0, 1, 1]) == ([0, 0, 0, 1, 1], [])
-
-
-def test_no_rows_of_ones_own_is_fine() -> None:
-    assert refill(line(0, 1), line(0, 1, 9), [], labels=[0, 1], c=2) == ([], [])
 
 
 def test_only_the_restart_that_was_named_is_filled() -> None:
@@ -220,6 +194,9 @@ def test_refilling_is_that_of_an_oracle(n: int, k: int, used: int, offset: int, 
     want, left = list(start), [start.count(j) for j in range(k)]
     empty = [j for j in range(k) if not left[j]]
     distance = (x.double() - places.double()[start]).square().sum(1)
+    ordered = distance.sort().values
+    # Coordinates of about 40 are rounded to 4e-6, which changes squared distances below 100 by less than 2e-4.
+    assume(bool(ordered[0] > 1e-3) and bool((ordered.diff() > 1e-3).all()))
     moves = []
     for row in distance.argsort(descending=True).tolist():
         if empty and left[start[row]] > 1:
