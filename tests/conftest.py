@@ -95,10 +95,8 @@ def copied_run(sorted_run: SortedRun, tmp_path: Path) -> SortedRun:
 
 
 @pytest.fixture(scope="session")
-def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+def fork_server() -> ForkServer:
     """Start children that can be killed."""
-    from fork_server import ForkServer
+    from fork_server import shared
 
-    server = ForkServer(tmp_path_factory.mktemp("fork_server"))
-    yield server
-    server.close()
+    return shared()

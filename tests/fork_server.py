@@ -6,6 +6,7 @@ threads do not survive a fork.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import json
@@ -13,9 +14,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +101,16 @@ class ForkServer:
         return words
 
 
+@cache
+def shared() -> ForkServer:
+    """Return the one server of this pytest process, which ends with it."""
+    folder = tempfile.TemporaryDirectory()
+    server = ForkServer(Path(folder.name))
+    atexit.register(folder.cleanup)
+    atexit.register(server.close)
+    return server
+
+
 # In a child
 
 
@@ -111,7 +124,9 @@ def die() -> None:
 
 
 def count_operations(
-    names: Sequence[str], fatal: int | None = None, counts: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None
+    names: Sequence[str],
+    fatal: int | None = None,
+    counts: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
 ) -> Callable[[], int]:
     """Count the calls of functions of `os`, and die before the one of number `fatal`; return what tells the count.
 
@@ -167,3 +182,4 @@ def _serve() -> None:
         say("ended")
         sys.stdin.readline()
         say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    os._exit(0)  # unloading the libraries in order takes seconds

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ KEY = {"settings": '{"lr": 0.1}', "weights": "0123", "images": "Äpfel"}
 def example(step: int = 3) -> Checkpoint:
     generator = torch.Generator().manual_seed(step)
     tensors = {
-        "weight.a": torch.randn(3, 2, generator=generator),
+        "weight.a": torch.nn.Parameter(torch.randn(3, 2, generator=generator)),
         "momentum.a": torch.randn(3, 2, generator=generator).double(),
         "best.a": torch.randn(2, 3, generator=generator).T,  # not contiguous
         "weight.half": torch.randn(4, generator=generator).bfloat16(),
@@ -44,7 +46,7 @@ def example(step: int = 3) -> Checkpoint:
 
 def bits(tensors: dict[str, Tensor]) -> dict[str, tuple[Any, ...]]:
     return {
-        name: (value.dtype, tuple(value.shape), value.contiguous().flatten().view(torch.uint8).tolist())
+        name: (value.dtype, tuple(value.shape), value.detach().contiguous().flatten().view(torch.uint8).tolist())
         for name, value in tensors.items()
     }
 
@@ -61,26 +63,10 @@ def test_what_was_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
     save(example(), tmp_path)
     assert alike(load(tmp_path), example())
     assert not alike(load(tmp_path), example(step=4))
-
-
-def test_a_new_run_has_no_best_yet(tmp_path: Path) -> None:
     save(Checkpoint({}, Progress(), {"weight": torch.zeros(1)}), tmp_path)
     found = load(tmp_path)
     assert found is not None
-    assert found.progress == Progress()
-    assert (found.progress.best, found.progress.best_epoch) == (None, None)
-
-
-def test_weights_that_are_trained_on_do_not_change_what_was_saved(tmp_path: Path) -> None:
-    held = example()
-    weight = torch.nn.Parameter(torch.ones(2))
-    held.tensors["weight.a"] = weight
-    save(held, tmp_path)
-    with torch.no_grad():
-        weight.add_(1)
-    found = load(tmp_path)
-    assert found is not None
-    assert found.tensors["weight.a"].tolist() == [1, 1]
+    assert found.progress == Progress()  # which has no best yet
 
 
 def test_the_two_newest_are_kept_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -93,18 +79,14 @@ def test_the_two_newest_are_kept_and_nothing_else(tmp_path: Path, caplog: pytest
     assert caplog.messages == []
 
 
-def test_an_empty_folder_has_no_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert load(tmp_path) is None
-    assert caplog.messages == []
-
-
 def test_the_one_before_is_taken_where_the_newest_was_not_written_yet(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert load(tmp_path) is None
     save(example(1), tmp_path)
     os.replace(tmp_path / NAME, tmp_path / PREVIOUS)
     assert alike(load(tmp_path), example(1))
-    assert caplog.messages == []  # nothing is wrong with it
+    assert caplog.messages == []  # nothing is wrong with that
 
 
 def test_no_byte_can_change_unnoticed(tmp_path: Path) -> None:
@@ -113,7 +95,7 @@ def test_no_byte_can_change_unnoticed(tmp_path: Path) -> None:
     content = (tmp_path / NAME).read_bytes()
     unnoticed = []
     for at in range(len(content)):
-        for mask in (1, 2, 4, 0x10, 0x80, 0xFF):
+        for mask in (1, 0x10):
             changed = bytearray(content)
             changed[at] ^= mask
             try:
@@ -128,7 +110,7 @@ def test_no_byte_can_change_unnoticed(tmp_path: Path) -> None:
 def test_a_part_of_a_checkpoint_is_none(tmp_path: Path) -> None:
     save(example(), tmp_path)
     content = (tmp_path / NAME).read_bytes()
-    for end in range(len(content)):
+    for end in [*range(0, len(content), 7), len(content) - 1]:
         with pytest.raises(ValueError):  # noqa: PT011 - any reason will do
             parse(content[:end])
     with pytest.raises(ValueError):  # noqa: PT011
@@ -143,59 +125,41 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a flipped bit": flip,
     "cut short": lambda content: content[: len(content) // 2],
     "empty": lambda content: b"",
-    "zeros": lambda content: bytes(len(content)),
-    "text": lambda content: b"not a checkpoint\n" * 9,
     "under another name": lambda content: content.replace(b'"sortal"', b'"mortal"'),
+    "of a version that knows more": lambda content: with_a_field("wisdom"),
 }
 
 
+def with_a_field(name: str) -> bytes:
+    """A checkpoint that says something else of its progress."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "asdict", lambda progress: {**vars(progress), name: 3})
+        save(example(), Path(folder))
+        return (Path(folder) / NAME).read_bytes()
+
+
 @pytest.mark.parametrize("how", DAMAGES)
-def test_the_one_before_is_taken_where_the_newest_is_damaged(
+def test_the_one_before_is_taken_where_the_newest_is_damaged_and_none_where_both_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    save(example(1), tmp_path)
-    save(example(2), tmp_path)
-    path = tmp_path / NAME
-    path.write_bytes(DAMAGES[how](path.read_bytes()))
-    assert alike(load(tmp_path), example(1))
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert f"{path} is damaged" in record.getMessage()
-
-
-@pytest.mark.parametrize("how", DAMAGES)
-def test_where_both_are_damaged_there_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
-    save(example(1), tmp_path)
-    save(example(2), tmp_path)
-    for name in (NAME, PREVIOUS):
-        (tmp_path / name).write_bytes(DAMAGES[how]((tmp_path / name).read_bytes()))
-    assert load(tmp_path) is None
-    *damaged, last = caplog.messages
-    assert [name in message for name, message in zip((NAME, PREVIOUS), damaged, strict=True)] == [True, True]
-    assert last == "No checkpoint is whole: the run starts afresh."
+    for names in ((NAME,), (NAME, PREVIOUS)):
+        folder = tmp_path / str(len(names))
+        folder.mkdir()
+        save(example(1), folder)
+        save(example(2), folder)
+        for name in names:
+            (folder / name).write_bytes(DAMAGES[how]((folder / name).read_bytes()))
+        found = load(folder)
+        assert alike(found, example(1)) if len(names) == 1 else found is None
+        for name, record in zip(names, caplog.records, strict=False):
+            assert record.levelname == "WARNING"
+            assert f"{folder / name} is damaged" in record.getMessage()
+        assert caplog.messages[len(names) :] == ["No checkpoint is whole: the run starts afresh."][: len(names) - 1]
+        caplog.clear()
 
 
 class PowerCut(BaseException):
     pass
-
-
-def cut_power_before(patch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
-    """Die before an operation on files, by its number; how many there were."""
-    count = 0
-
-    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*values: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == number:
-                raise PowerCut
-            return operation(*values)
-
-        return call
-
-    for name in ("replace", "fsync"):
-        patch.setattr(os, name, counted(getattr(os, name)))
-    return lambda: count
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -203,11 +167,18 @@ def test_a_whole_checkpoint_is_there_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
 ) -> None:
     """Also while the next one is written after the newest was found to be damaged."""
-    number, ended = 0, False
-    newest = []
-    while not ended:
-        number += 1
-        folder = tmp_path / str(number)
+    fatal, count, newest, replace, fsync = 0, 0, [False], os.replace, os.fsync
+
+    def counted(*values: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == fatal:
+            raise PowerCut
+        (replace if len(values) == 2 else fsync)(*values)
+
+    while count >= fatal:  # until there was no operation of that number
+        fatal, count = fatal + 1, 0
+        folder = tmp_path / str(fatal)
         folder.mkdir()
         save(example(1), folder)
         save(example(2), folder)
@@ -215,19 +186,16 @@ def test_a_whole_checkpoint_is_there_at_any_moment(
             (folder / NAME).write_bytes(flip((folder / NAME).read_bytes()))
         expected = example(1 if damaged else 2)
         assert alike(load(folder), expected)
-        with monkeypatch.context() as patch:
-            operations = cut_power_before(patch, number)
-            try:
-                save(example(3), folder)
-                ended = True
-                assert operations() == number - 1 >= 3  # a rename, and the file and its folder on the disk
-            except PowerCut:
-                pass
+        with monkeypatch.context() as patch, suppress(PowerCut):
+            patch.setattr(os, "replace", counted)
+            patch.setattr(os, "fsync", counted)
+            save(example(3), folder)
         found = load(folder)
-        assert alike(found, expected) or alike(found, example(3)), number
+        assert alike(found, expected) or alike(found, example(3)), fatal
         newest.append(alike(found, example(3)))
+    assert fatal > 3  # a rename, and the file and its folder on the disk
     assert newest == sorted(newest)  # from some moment on it is the new one
-    assert (newest[0], newest[-1]) == (False, True)
+    assert newest[-1]
 
 
 def test_a_checkpoint_that_cannot_be_read_is_left_aside(
@@ -245,14 +213,3 @@ def test_a_checkpoint_that_cannot_be_read_is_left_aside(
     monkeypatch.setattr(Path, "read_bytes", failing)
     assert alike(load(tmp_path), example(1))
     assert "Input/output error" in caplog.text
-
-
-def test_a_checkpoint_of_another_version_is_left_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It says more of its progress than this one knows of."""
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "asdict", lambda progress: {**vars(progress), "wisdom": 3})
-        save(example(), tmp_path)
-    assert load(tmp_path) is None
-    assert "wisdom" in caplog.text

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,20 @@ import pytest
 from processes import run_two
 from safetensors.numpy import load_file
 from stores import small_store
-from tiny_run import Job, a_convnet, a_set, perform, same, settings, weights
+from tiny_run import LEARNING, TOKENS, Job, a_convnet, a_set, left, perform, settings, timeless
 from torch import Tensor
 
 from sortal import checkpoint, tokens
 from sortal.backbone import load_backbone
-from sortal.batches import Batch
 from sortal.features import extract
 from sortal.interrupt import deferred
-from sortal.run import LOG
-from sortal.segments import write_atomically
 from sortal.selection import Validation
 from sortal.step import Step
-from sortal.train import Trained, train
+from sortal.train import train
 from sortal.trunk import Frozen
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
-LEARNING, TOKENS, FEATURES = "Learning", "Computing tokens", "Computing features"
+FEATURES = "Computing features"
 EPOCHS, STEPS = 3, 4
 Progress = Callable[[str, int, int], None]
 
@@ -60,6 +58,11 @@ def send_from_a_thread(number: int = signal.SIGINT) -> None:
     thread = threading.Thread(target=send, args=(number,))
     thread.start()
     thread.join()
+
+
+def send_twice() -> None:
+    send()
+    send()
 
 
 class CrashError(Exception):
@@ -97,15 +100,11 @@ def test_a_second_signal_interrupts_at_once(first: int, second: int) -> None:
 
 
 def test_without_a_signal_nothing_happens() -> None:
-    with deferred() as stopped:
-        assert handlers() != [signal.default_int_handler] * 2
-        assert not stopped()
-
-
-def test_each_time_begins_without_a_signal() -> None:
-    assert inside(send) == [True]
-    with deferred() as stopped:
-        assert not stopped()
+    for _ in range(2):
+        with deferred() as stopped:
+            assert signal.default_int_handler not in handlers()
+            assert not stopped()
+        assert inside(send) == [True]  # which the next time knows nothing of
 
 
 def test_another_error_is_not_hidden() -> None:
@@ -116,7 +115,6 @@ def test_another_error_is_not_hidden() -> None:
 
     with pytest.raises(CrashError):
         crash()
-    assert handlers() == [signal.default_int_handler] * 2
 
 
 def test_a_signal_while_handlers_are_put_back_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,9 +132,9 @@ def test_a_signal_while_handlers_are_put_back_leaves_none_behind(monkeypatch: py
     assert handlers() == [signal.default_int_handler] * 2
 
 
-@pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN, lambda *_: None])
-def test_a_handler_that_would_not_interrupt_is_left_alone(number: int, handler: Any) -> None:
+def test_a_handler_that_would_not_interrupt_is_left_alone(handler: Any) -> None:
+    number, other = BOTH
     signal.signal(number, handler)
     try:
         with deferred() as stopped:
@@ -145,7 +143,6 @@ def test_a_handler_that_would_not_interrupt_is_left_alone(number: int, handler: 
                 send(number)
             assert not stopped()
         assert signal.getsignal(number) is handler
-        other = BOTH[1 - BOTH.index(signal.Signals(number))]
         assert inside(lambda: send(other)) == [True]
     finally:
         signal.signal(number, signal.default_int_handler)
@@ -201,144 +198,80 @@ def reached(folder: Path) -> int | None:
     return None if found is None else found.progress.epoch * STEPS + found.progress.step
 
 
-def ends_like(one: Path, other: Path) -> bool:
-    """Whether two runs left the same bytes, but for what their logs say of time."""
-
-    def left(folder: Path) -> list[Any]:
-        log = [line.partition(b'"images_per_second"')[::2] for line in (folder / LOG).read_bytes().splitlines()]
-        return [
-            *((folder / f"model.{end}").read_bytes() for end in ("safetensors", "json")),
-            *((before, after.partition(b",")[2]) for before, after in log),
-        ]
-
-    return left(one) == left(other)
+Whole = dict[str, tuple[list[Any], dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Trained]]:
-    """Runs that nothing happened to."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """What runs that nothing happened to leave, and their results."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("live", "file", "memory")}
-    return {kind: (folder, perform(job(folder, kind))) for kind, folder in folders.items()}
+    results = {kind: timeless(vars(perform(job(folder, kind)))) for kind, folder in folders.items()}
+    return {kind: (left(folder), results[kind]) for kind, folder in folders.items()}
 
 
-Whole = dict[str, tuple[Path, Trained]]
-
-
-def goes_on(folder: Path, whole: Whole, kind: str = "live") -> list[int]:
-    """Do the rest of a run, which must end as the one that was not stopped; the steps that were done."""
+def goes_on(folder: Path, whole: Whole, kind: str = "live", stage: str = LEARNING) -> list[int]:
+    """Do the rest of a run, which must end as the one that was not stopped; what was done of a stage."""
     seen: list[int] = []
-    result = perform(job(folder, kind), at(LEARNING, 0, seen=seen))
-    wanted, unbroken = whole[kind]
-    assert ends_like(folder, wanted)
-    assert (result.losses, result.selected, result.validation) == (
-        unbroken.losses,
-        unbroken.selected,
-        unbroken.validation,
-    )
+    result = perform(job(folder, kind), at(stage, 0, seen=seen))
+    assert (left(folder), timeless(vars(result))) == whole[kind]
     return seen
 
 
-@pytest.mark.parametrize("kind", ["live", "file", "memory"])
-@pytest.mark.parametrize("step", [1, STEPS - 1, STEPS, STEPS + 1, EPOCHS * STEPS - 1, EPOCHS * STEPS])
+@pytest.mark.parametrize(
+    ("kind", "stops"),
+    [("live", range(1, EPOCHS * STEPS + 1)), ("file", (1, STEPS, STEPS + 2)), ("memory", (STEPS - 1,))],
+)
 def test_a_run_stops_with_a_checkpoint_of_that_step_and_goes_on(
-    tmp_path: Path, whole: Whole, kind: str, step: int
+    tmp_path: Path, whole: Whole, kind: str, stops: Sequence[int]
 ) -> None:
-    seen: list[int] = []
-    with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path, kind), at(LEARNING, step, seen=seen))
-    assert seen == list(range(1, step + 1))
-    assert reached(tmp_path) == step
-    assert goes_on(tmp_path, whole, kind) == list(range(step + 1, EPOCHS * STEPS + 1))
-
-
-def test_a_run_stopped_after_every_step_ends_as_one_that_was_not(tmp_path: Path, whole: Whole) -> None:
-    for step in range(1, EPOCHS * STEPS):
+    before = 0
+    for step in stops:
+        seen: list[int] = []
         with pytest.raises(KeyboardInterrupt):
-            perform(job(tmp_path), at(LEARNING, step, lambda: send(signal.SIGTERM)))
+            perform(job(tmp_path, kind), at(LEARNING, step, partial(send, BOTH[step % 2]), seen))
+        assert seen == list(range(before + 1, step + 1))
         assert reached(tmp_path) == step
-    assert goes_on(tmp_path, whole) == [EPOCHS * STEPS]
+        before = step
+    assert goes_on(tmp_path, whole, kind) == list(range(before + 1, EPOCHS * STEPS + 1))
 
 
-def test_the_step_that_a_signal_finds_is_done_first(
-    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("place", "name", "call", "step"),
+    [
+        (Step, "_gradients", 6, 6),  # halfway through a step the weights are no weights of any
+        (Validation, "accuracy", 1, STEPS),
+        (Validation, "accuracy", EPOCHS, EPOCHS * STEPS),
+        (checkpoint, "write_atomically", 5, 5),
+    ],
+)
+def test_what_a_signal_finds_is_done_first(
+    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, call: int, step: int
 ) -> None:
-    """Halfway through a step the weights are no weights of any."""
-    steps, compute = 0, Step._gradients
+    calls, function = 0, getattr(place, name)
 
-    def gradients(self: Step, *values: Tensor) -> tuple[Tensor, Batch]:
-        nonlocal steps
-        steps += 1
-        if steps == 6:
+    def signalled(*values: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
             send_from_a_thread()
-        return compute(self, *values)
+        return function(*values)
 
-    monkeypatch.setattr(Step, "_gradients", gradients)
+    monkeypatch.setattr(place, name, signalled)
     with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path))
-    assert (steps, reached(tmp_path)) == (6, 6)
-    assert goes_on(tmp_path, whole) == list(range(7, EPOCHS * STEPS + 1))
-
-
-@pytest.mark.parametrize("epoch", range(EPOCHS))
-def test_validation_that_a_signal_finds_is_done_first(
-    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, epoch: int
-) -> None:
-    measured, measure = 0, Validation.accuracy
-
-    def accuracy(self: Validation) -> float:
-        nonlocal measured
-        measured += 1
-        if measured == epoch + 1:
-            send()
-        return measure(self)
-
-    monkeypatch.setattr(Validation, "accuracy", accuracy)
-    with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path))
-    assert reached(tmp_path) == (epoch + 1) * STEPS
-    goes_on(tmp_path, whole)
-    assert measured == EPOCHS  # none was done twice
-
-
-def test_a_checkpoint_that_is_being_written_is_finished(
-    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = 0
-
-    def signalled(path: Path, content: bytes) -> None:
-        nonlocal written
-        written += 1
-        if written == 5:
-            send()
-        write_atomically(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sortal.checkpoint.write_atomically", signalled)
-        with pytest.raises(KeyboardInterrupt):
-            perform(job(tmp_path, every=0.0))
-    assert (written, reached(tmp_path)) == (5, 5)
-    assert goes_on(tmp_path, whole) == list(range(6, EPOCHS * STEPS + 1))
+        perform(job(tmp_path, every=0.0 if place is checkpoint else 1e9))
+    assert reached(tmp_path) == step
+    assert goes_on(tmp_path, whole) == list(range(step + 1, EPOCHS * STEPS + 1))
+    if place is not checkpoint:
+        assert calls == EPOCHS * (STEPS if place is Step else 1)  # nothing was done twice
 
 
 def test_a_second_signal_does_not_wait_for_a_checkpoint(tmp_path: Path, whole: Whole) -> None:
     seen: list[int] = []
-
-    def twice() -> None:
-        send()
-        send()
-
     with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path), at(LEARNING, 6, twice, seen=seen))
+        perform(job(tmp_path), at(LEARNING, 6, send_twice, seen))
     assert seen == [1, 2, 3, 4, 5]
     assert reached(tmp_path) is None
     assert goes_on(tmp_path, whole) == list(range(1, EPOCHS * STEPS + 1))
-
-
-def test_the_method_is_found_as_it_was(tmp_path: Path) -> None:
-    method = a_convnet()
-    with pytest.raises(KeyboardInterrupt):
-        train(method, *a_set(), settings(), folder=tmp_path, device="cpu", on_progress=at(LEARNING, 3))
-    assert same(weights(method), weights(a_convnet()))
 
 
 def test_without_a_folder_a_run_does_not_wait_for_its_step() -> None:
@@ -346,28 +279,6 @@ def test_without_a_folder_a_run_does_not_wait_for_its_step() -> None:
     with pytest.raises(KeyboardInterrupt):
         train(a_convnet(), *a_set(), settings(), device="cpu", on_progress=at(LEARNING, 3, seen=seen))
     assert seen == [1, 2]
-
-
-def test_a_run_in_another_thread_is_not_stopped(tmp_path: Path, whole: Whole) -> None:
-    """A signal is for the main thread, which here waits for the other."""
-    interrupted = []
-
-    def stop() -> None:
-        done.set()
-        told.wait(60)
-
-    done, told = threading.Event(), threading.Event()
-    thread = threading.Thread(target=perform, args=(job(tmp_path), at(LEARNING, 5, stop)))
-    thread.start()
-    done.wait(60)
-    try:
-        send()
-    except KeyboardInterrupt:
-        interrupted.append(True)
-    told.set()
-    thread.join()
-    assert interrupted == [True]
-    assert ends_like(tmp_path, whole["live"][0])
 
 
 def together(rank: int, folder: Path) -> None:
@@ -399,23 +310,20 @@ def test_several_processes_do_not_wait(tmp_path: Path) -> None:
 def test_tokens_in_a_file_are_marked_when_a_signal_comes(
     tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "PIECE", 4)
+    monkeypatch.setattr(tokens, "PIECE", 16)
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path, "file"), at(TOKENS, 20, seen=seen))
-    assert seen == [4, 8, 12, 16, 20]
-    seen.clear()
-    perform(job(tmp_path, "file"), at(TOKENS, 0, seen=seen))
-    assert seen == [*range(24, 54, 4), 54]
-    assert ends_like(tmp_path, whole["file"][0])
+        perform(job(tmp_path, "file"), at(TOKENS, 32, seen=seen))
+    assert seen == [16, 32]
+    assert goes_on(tmp_path, whole, "file", TOKENS) == [48, 54]
 
 
 def test_tokens_in_memory_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "PIECE", 4)
+    monkeypatch.setattr(tokens, "PIECE", 16)
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path, "memory"), at(TOKENS, 20, seen=seen))
-    assert seen == [4, 8, 12, 16]
+        perform(job(tmp_path, "memory"), at(TOKENS, 32, seen=seen))
+    assert seen == [16]
 
 
 # Features
@@ -447,14 +355,11 @@ def kept(folder: Path) -> int:
     return sum(len(load_file(path)["features"]) for path in folder.rglob("*.safetensors"))
 
 
-@pytest.mark.parametrize("number", BOTH)
-@pytest.mark.parametrize(("done", "by_then"), [(2, 4), (4, 6), (6, 8), (8, 9), (9, 9)])
-def test_features_that_were_computed_are_kept(
-    tmp_path: Path, computed: list[int], number: int, done: int, by_then: int
-) -> None:
+@pytest.mark.parametrize(("done", "by_then"), [(2, 4), (6, 8), (8, 9), (9, 9)])
+def test_features_that_were_computed_are_kept(tmp_path: Path, computed: list[int], done: int, by_then: int) -> None:
     """A batch has been started when that before it is told of, and is not lost."""
     with pytest.raises(KeyboardInterrupt):
-        features(tmp_path, at(FEATURES, done, lambda: send(number)))
+        features(tmp_path, at(FEATURES, done))
     assert sum(computed) == kept(tmp_path) == by_then
     computed.clear()
     x = features(tmp_path)
@@ -462,7 +367,7 @@ def test_features_that_were_computed_are_kept(
     np.testing.assert_array_equal(x, features(None))
 
 
-@pytest.mark.parametrize("batch", range(1, 6))
+@pytest.mark.parametrize("batch", [1, 3, 5])
 def test_a_batch_of_features_that_a_signal_finds_is_kept(
     tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
@@ -481,26 +386,11 @@ def test_a_batch_of_features_that_a_signal_finds_is_kept(
     np.testing.assert_array_equal(features(tmp_path), features(None))
 
 
-def test_a_second_signal_does_not_wait_for_features(tmp_path: Path) -> None:
-    def twice() -> None:
-        send()
-        send()
-
+def test_features_are_not_waited_for_after_a_second_signal_or_without_a_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        features(tmp_path, at(FEATURES, 4, twice))
+        features(tmp_path, at(FEATURES, 4, send_twice))
     assert kept(tmp_path) == 0
-
-
-def test_without_a_folder_features_are_not_waited_for() -> None:
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         features(None, at(FEATURES, 4, seen=seen))
     assert seen == [2]
-
-
-def test_features_in_another_thread_are_found_as_ever(tmp_path: Path) -> None:
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(features(tmp_path)))
-    thread.start()
-    thread.join()
-    np.testing.assert_array_equal(found[0], features(None))

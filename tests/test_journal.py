@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +30,17 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
 
 
-def test_records_are_lines_in_their_order(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    journal.write("start", backbone={"name": "convnet"}, weights="Äpfel\nund Birnen", views=None)
-    journal.write("epoch", epoch=0, loss=0.1 + 0.2)
-    journal.close()
-    assert lines(tmp_path) == [
+def test_records_are_lines_that_can_be_read_as_soon_as_they_are_written(tmp_path: Path) -> None:
+    records: list[dict[str, Any]] = [
         {"event": "start", "backbone": {"name": "convnet"}, "weights": "Äpfel\nund Birnen", "views": None},
         {"event": "epoch", "epoch": 0, "loss": 0.1 + 0.2},
     ]
-
-
-def test_a_record_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    sizes = []
-    for epoch in range(3):
-        journal.write("epoch", epoch=epoch)
-        assert lines(tmp_path)[-1] == {"event": "epoch", "epoch": epoch}
-        sizes.append(journal.size)
-        assert (tmp_path / LOG).stat().st_size == journal.size
+    for at, record in enumerate(records):
+        journal.write(**record)
+        assert lines(tmp_path) == records[: at + 1]
+        assert (tmp_path / LOG).stat().st_size == journal.size > 0
     journal.close()
-    assert sizes[0] > 0
-    assert sizes == [sizes[0], 2 * sizes[0], 3 * sizes[0]]
 
 
 def test_only_so_much_is_kept_and_the_rest_is_written_anew(tmp_path: Path) -> None:
@@ -68,7 +58,7 @@ def test_only_so_much_is_kept_and_the_rest_is_written_anew(tmp_path: Path) -> No
     assert [(line["epoch"], line["loss"]) for line in lines(tmp_path)] == [(0, 0.0), (1, 1.0), (2, 20.0)]
 
 
-def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
+def test_a_torn_line_is_cut_off_and_a_new_journal_starts_with_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write("start")
     journal.close()
@@ -76,10 +66,6 @@ def test_a_torn_line_is_cut_off(tmp_path: Path) -> None:
         file.write(b'{"event": "epo')  # a kill in the midst of it
     Journal(tmp_path, size=journal.size).close()
     assert lines(tmp_path) == [{"event": "start"}]
-
-
-def test_a_new_journal_starts_with_nothing(tmp_path: Path) -> None:
-    (tmp_path / LOG).write_text("of another time\n")
     Journal(tmp_path).close()
     assert (tmp_path / LOG).read_bytes() == b""
 
@@ -117,29 +103,23 @@ def test_without_a_folder_it_is_silent(tmp_path: Path, monkeypatch: pytest.Monke
     assert journal.size == 0
 
 
-def test_numbers_of_epochs_are_curves_in_tensorboard(tmp_path: Path) -> None:
+def test_numbers_of_epochs_are_curves_in_tensorboard_and_replaced_when_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = Journal(tmp_path)
     journal.write("start", lr=0.5, epoch=0, note="only epochs are points of a curve")
-    for epoch in range(3):
+    for epoch in range(4):
         journal.write("epoch", epoch=epoch, loss=0.25 * epoch, lr=0.5, note="not a number")
     journal.close()
-    assert curves(tmp_path) == {"loss": [(0, 0.0), (1, 0.25), (2, 0.5)], "lr": [(0, 0.5), (1, 0.5), (2, 0.5)]}
-
-
-def test_what_is_written_anew_replaces_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(tmp_path)
-    for epoch in range(4):
-        journal.write("epoch", epoch=epoch, loss=1.0)
-    journal.close()
+    rates = [(epoch, 0.5) for epoch in range(4)]
+    assert curves(tmp_path) == {"loss": [(0, 0.0), (1, 0.25), (2, 0.5), (3, 0.75)], "lr": rates}
     # Event files are read in the order of their names, which hold the second they were begun in.
-    import time
-
     later = time.time() + 10
     monkeypatch.setattr(time, "time", lambda: later)
     again = Journal(tmp_path, size=0, epoch=2)
     again.write("epoch", epoch=2, loss=2.0)
     again.close()
-    assert curves(tmp_path) == {"loss": [(0, 1.0), (1, 1.0), (2, 2.0)]}
+    assert curves(tmp_path) == {"loss": [(0, 0.0), (1, 0.25), (2, 2.0)], "lr": rates[:2]}
 
 
 def test_lines_are_all_there_is_where_tensorboard_is_not_installed(

@@ -19,7 +19,7 @@ from torch import Tensor
 from sortal import trunk, views
 from sortal.backbone import load_backbone
 from sortal.compute import Compute
-from sortal.errors import InputError, SortalError
+from sortal.errors import SortalError
 from sortal.network import Backbone, digest
 from sortal.trunk import AHEAD, Frozen, ahead, load
 from sortal.views import Crops
@@ -40,9 +40,9 @@ def tiny() -> Backbone:
     return load_backbone("convnet", weights="random", image_size=8)
 
 
-def crops(n: int, size: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+def crops(n: int, size: int) -> tuple[Tensor, Tensor]:
     """Pixels, and which of them are mirrored: every third."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (n, size, size, 3), dtype=torch.uint8, generator=generator)
     return pixels, torch.arange(n) % 3 == 1
 
@@ -59,31 +59,17 @@ def by_hand(backbone: Backbone, pixels: Tensor, flipped: Tensor) -> Tensor:
 # Rows
 
 
-def test_rows_are_what_the_trunk_makes_of_the_crops(vit: Backbone) -> None:
-    pixels, flipped = crops(5, 32)
-    rows = Frozen(vit, CPU)(pixels, flipped)
-    assert rows.shape == (5, 5, 64)
-    torch.testing.assert_close(rows, vit.trunk(by_hand(vit, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
-    assert torch.equal(rows, vit.trunk(vit.normalise(pixels, flipped)))
-
-
-def test_the_whole_of_a_backbone_gives_its_features(vit: Backbone) -> None:
-    pixels, flipped = crops(5, 32)
-    rows = Frozen(vit, CPU, whole=True)(pixels, flipped)
-    assert rows.shape == (5, vit.spec.width)
-    assert torch.equal(rows, vit(vit.normalise(pixels, flipped)))
-    torch.testing.assert_close(rows, vit(by_hand(vit, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_nothing_is_kept_for_gradients(whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+def test_rows_are_what_the_trunk_or_all_of_the_backbone_makes_of_the_crops(whole: bool) -> None:
     vit = load_backbone("test_vit", weights="random", image_size=32, trained=6)
-    assert all(block_weight.requires_grad for block in vit.blocks for block_weight in block.parameters())
-    rows = Frozen(vit, CPU, whole=whole)(*crops(2, 32))
-    assert not rows.requires_grad
-    assert rows.grad_fn is None
+    pixels, flipped = crops(5, 32)
+    rows = Frozen(vit, CPU, whole=whole)(pixels, flipped)
+    assert rows.shape == ((5, vit.spec.width) if whole else (5, 5, 64))
+    part = vit if whole else vit.trunk
+    assert torch.equal(rows, part(vit.normalise(pixels, flipped)))
+    torch.testing.assert_close(rows, part(by_hand(vit, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
+    assert rows.grad_fn is None  # nothing is kept for gradients
     assert torch.is_grad_enabled()
-    assert all(weight.grad is None for weight in vit.parameters())
 
 
 def test_in_bfloat16_a_copy_is_cast_and_the_backbone_stays_as_it_is() -> None:
@@ -145,15 +131,6 @@ def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCa
     assert len(caplog.messages) == 2
 
 
-def test_halved_batches_give_the_same_features(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = crops(7, 32)
-    wanted = Frozen(vit, CPU, whole=True)(*given)
-    monkeypatch.setattr(vit, "trunk", vit.trunk)  # undone at the end
-    asked = limited(vit, 2)
-    torch.testing.assert_close(Frozen(vit, CPU, whole=True)(*given), wanted, rtol=1e-4, atol=1e-5)
-    assert asked == [7, 3, 1, 1, 1, 1, 1, 1, 1]
-
-
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(1, 20), most=st.integers(1, 20), compiled=st.booleans())
 def test_any_batch_fits_where_one_image_does(n: int, most: int, compiled: bool) -> None:
@@ -184,14 +161,6 @@ def test_memory_that_runs_out_halfway_costs_no_row() -> None:
     assert frozen.largest == 1
 
 
-def test_lack_of_memory_on_the_cpu_is_told_by_its_words() -> None:
-    backbone = tiny()
-    words = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error code 12"
-    limited(backbone, 2, lambda: RuntimeError(words))
-    given = crops(5, 8)
-    assert torch.equal(Frozen(backbone, CPU)(*given), tiny().normalise(*given))
-
-
 def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out() -> None:
     backbone = tiny()
     asked = limited(backbone, 0)
@@ -200,7 +169,7 @@ def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out() -> None:
     assert asked == [5, 2, 1]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("sizes do not match"), ValueError("bad"), KeyError("can't allocate")])
+@pytest.mark.parametrize("error", [RuntimeError("sizes do not match"), KeyError("can't allocate")])
 def test_other_errors_pass_at_once(error: Exception) -> None:
     backbone = tiny()
     asked = limited(backbone, 0, lambda: error)
@@ -213,22 +182,7 @@ def test_other_errors_pass_at_once(error: Exception) -> None:
 # Compiled
 
 
-def test_where_compiling_fails_rows_are_the_same_and_that_is_said(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def broken(*_: Any, **__: Any) -> Tensor:
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(torch, "compile", lambda *_, **__: broken)
-    given = crops(5, 8)
-    frozen = Frozen(tiny(), COMPILED)
-    for _ in range(2):
-        assert torch.equal(frozen(*given), tiny().normalise(*given))
-    assert caplog.messages == ["Not compiled, so slower: no compiler"]
-
-
-def seen_by_compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many pixels and flips the compiled function is given in each call."""
+def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
     def compile(function: Callable[[Tensor, Tensor], Tensor], **_: Any) -> Callable[[Tensor, Tensor], Tensor]:
@@ -239,15 +193,11 @@ def seen_by_compiled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return compiled
 
     monkeypatch.setattr(torch, "compile", compile)
-    return seen
-
-
-def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = seen_by_compiled(monkeypatch)
     store = small_store(8, 8)
     batches = [views.centre(store, np.arange(n), size=8) for n in (8, 8, 3, 1)]
     plain = list(Frozen(tiny(), CPU).stream(store, batches))
     assert [len(rows) for rows in plain] == [8, 8, 3, 1]
+    assert seen == []
     frozen = Frozen(tiny(), COMPILED)
     for rows, expected in zip(frozen.stream(store, batches), plain, strict=True):
         assert torch.equal(rows, expected)
@@ -256,34 +206,13 @@ def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeyp
     assert seen[4:] == [(3, 3)] * 2
 
 
-def test_padding_changes_no_features(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = seen_by_compiled(monkeypatch)
-    store = small_store(8, 32)
-    batches = [views.centre(store, np.arange(n), size=32) for n in (8, 3)]
-    _, rows = Frozen(vit, COMPILED, whole=True).stream(store, batches)
-    _, expected = Frozen(vit, CPU, whole=True).stream(store, batches)
-    assert rows.shape == (3, 64)
-    torch.testing.assert_close(rows, expected, rtol=1e-4, atol=1e-5)
-    assert seen == [(8, 8)] * 2
-
-
-def test_a_plain_trunk_is_given_no_more_than_there_is() -> None:
-    backbone = tiny()
-    asked = limited(backbone, 100)
-    frozen = Frozen(backbone, CPU)
-    for n in (8, 3, 8):
-        frozen(*crops(n, 8))
-    assert asked == [8, 3, 8]
-
-
 def test_a_trunk_that_torch_has_traced_gives_the_same_features(
     vit: Backbone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
-    frozen = Frozen(vit, COMPILED, whole=True)
-    for n in (4, 2):
-        given = crops(n, 32, seed=n)
-        torch.testing.assert_close(frozen(*given), Frozen(vit, CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
+    given = crops(4, 32)
+    rows = Frozen(vit, COMPILED, whole=True)(*given)
+    torch.testing.assert_close(rows, Frozen(vit, CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
     assert [record for record in caplog.records if record.name.startswith("sortal")] == []  # it was not given up
     torch.compiler.reset()
 
@@ -322,14 +251,6 @@ def test_the_stream_of_a_store_is_the_rows_of_its_crops() -> None:
         torch.testing.assert_close(rows, by_hand(backbone, pixels, torch.from_numpy(batch.flipped)))
 
 
-def test_a_crop_outside_its_image_is_an_error_of_the_stream() -> None:
-    store = small_store(2, 8)
-    bad = Crops(np.array([1]), np.array([99]), np.array([0]), np.array([False]))
-    stream = Frozen(tiny(), CPU).stream(store, [bad])
-    with pytest.raises(InputError, match="A crop must lie within its image"):
-        next(stream)
-
-
 # Readers
 
 
@@ -339,17 +260,12 @@ def readers(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     monkeypatch.setattr(trunk, "AHEAD", n + 2)
 
 
-@settings(max_examples=50, deadline=None)
-@given(items=st.lists(st.integers(), max_size=40))
-def test_what_is_done_ahead_is_done_to_every_item_in_order(items: list[int]) -> None:
-    assert list(ahead(lambda item: item * 3, items)) == [item * 3 for item in items]
-
-
 def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.MonkeyPatch) -> None:
     readers(monkeypatch, 4)
     later = threading.Event()
 
     def work(item: int) -> int:
+        assert threading.current_thread().name.startswith("ahead")
         if item == 0:
             assert later.wait(PATIENCE)
         if item == 3:
@@ -357,12 +273,7 @@ def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.
         return item
 
     assert list(ahead(work, range(20))) == list(range(20))
-
-
-def test_work_is_done_by_other_threads() -> None:
-    names = set(ahead(lambda _: threading.current_thread().name, range(20)))
-    assert threading.current_thread().name not in names
-    assert all(name.startswith("ahead") for name in names)
+    assert list(ahead(work, [])) == []
 
 
 def stop(results: Iterator[int]) -> None:
@@ -387,7 +298,7 @@ def test_items_are_taken_a_few_before_they_are_asked_for_and_no_more() -> None:
     assert len(taken) == AHEAD + 9
 
 
-def test_an_error_of_the_work_comes_in_its_place() -> None:
+def test_an_error_of_the_work_or_of_the_items_comes_in_its_place_and_nobody_hangs() -> None:
     def work(item: int) -> int:
         if item == 4:
             raise KeyError("four")
@@ -399,15 +310,12 @@ def test_an_error_of_the_work_comes_in_its_place() -> None:
         next(results)
     assert list(results) == []  # it is over
 
-
-def test_an_error_of_the_items_is_raised_and_nobody_hangs() -> None:
     def items() -> Iterator[int]:
-        yield from range(9)
+        yield from range(4)
         raise OSError("no more")
 
-    got: list[int] = []
     with pytest.raises(OSError, match="no more"):
-        got.extend(ahead(lambda item: item, items()))
+        list(ahead(lambda item: item, items()))
     assert threads() == []
 
 
@@ -415,7 +323,7 @@ def threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
-@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("n", [1, 4])
 def test_who_stops_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     readers(monkeypatch, n)
     started: list[int] = []

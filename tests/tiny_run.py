@@ -1,22 +1,18 @@
-"""Tiny training runs: their images and methods, and a process that forks others, to be killed, in no time."""
+"""Tiny training runs: their images and methods, in this process or in one that is killed."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-import traceback
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from fork_server import count_operations, say
 from stores import small_store
 
 from sortal import tokens
@@ -25,9 +21,11 @@ from sortal.config import Contrast, Training
 from sortal.images import ImageSet, image_set
 from sortal.methods import Contrastive
 from sortal.network import Backbone
+from sortal.run import LOG
 from sortal.store import PixelStore
 from sortal.tokens import Budget
 from sortal.train import Trained, train
+from sortal.workers import Progress
 
 SMALL, LARGE = 8, 32  # pixels: the views of the convnet and of the transformer
 IN_A_FILE = Budget(memory=0, disk=10**9)
@@ -85,43 +83,28 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
-# Runs in other processes
+# Whole runs
+
+LEARNING, TOKENS = "Learning", "Computing tokens"
+SPEEDS = ("seconds", "images_per_second")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run to be done in another process, and whether it kills itself there."""
+    """A run to be done, here or in another process."""
 
     folder: str
     kind: str  # live, file or memory: where its views come from
-    epochs: int = 4
+    epochs: int = 3
     every: float = 0.0
-    fatal: int | None = None  # the number of the file operation it dies before
     batch_size: int = 4
-    sync: bool = True  # whether it waits for the disk, which takes longer than all the rest
 
 
-@dataclass
-class Ended:
-    """How a process ended."""
-
-    code: int  # below 0: the signal that killed it
-    said: list[tuple[str, int, int]] = field(default_factory=list)  # what it told of its progress
-    result: dict[str, Any] | None = None
-    operations: int = 0  # on files
-
-    def reached(self, stage: str) -> int:
-        return max((done for what, done, _ in self.said if what == stage), default=0)
-
-
-def perform(job: Job, on_progress: Callable[[str, int, int], None] = lambda *_: None) -> Trained:
-    """The run of a job, here."""
+def perform(job: Job, on_progress: Progress = lambda *_: None) -> Trained:
     live = job.kind == "live"
-    images, store = a_set(SMALL if live else LARGE)
     return train(
         a_convnet() if live else a_transformer(),
-        images,
-        store,
+        *a_set(SMALL if live else LARGE),
         settings(epochs=job.epochs, views=None if live else 3, batch_size=job.batch_size),
         folder=job.folder,
         device="cpu",
@@ -131,125 +114,32 @@ def perform(job: Job, on_progress: Callable[[str, int, int], None] = lambda *_: 
     )
 
 
-def say(*words: object) -> None:
-    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole or not at all
+def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool = False) -> None:
+    """Do a job and say how it goes: ("at", stage, done), ("result", Trained) and ("operations", count on files).
 
+    It dies before the file operation of number `fatal`; one that `waits` to be killed does so after its last step.
+    """
+    tokens.PIECE, tokens.COMMIT = 32, -1.0  # every piece is marked, so that a kill finds tokens half done
+    os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
+    operations = count_operations(["replace", "fsync", "unlink"], fatal)
 
-def _count_operations(fatal: int | None) -> Callable[[], int]:
-    """Count what is done to files, and die before one of these operations."""
-    count = 0
+    def on_progress(what: str, done: int, total: int) -> None:
+        say("at", what, done)
+        if waits and what == LEARNING and done == total:
+            signal.pause()
 
-    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*values: Any, **named: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == fatal:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return operation(*values, **named)
-
-        return call
-
-    for name in ("replace", "fsync", "unlink"):
-        setattr(os, name, counted(getattr(os, name)))
-    return lambda: count
-
-
-def _child(job: Job) -> None:
-    tokens.PIECE, tokens.COMMIT = 4, 0.0  # so that a kill finds tokens half done
-    if not job.sync:
-        os.fsync = lambda fd: None
-    operations = _count_operations(job.fatal)
-    trained = perform(job, lambda what, done, total: say("at", what.replace(" ", "_"), done, total))
-    say("result", json.dumps(asdict(trained)))
+    trained = perform(Job(**job), on_progress)
+    say("result", asdict(trained))
     say("operations", operations())
 
 
-def _serve() -> None:
-    """Fork a process for each job that is asked for on standard input; all has been imported already.
-
-    Nothing is computed here: torch's threads do not survive a fork.
-    """
-    import timm  # noqa: F401
-    from torch.utils import tensorboard  # noqa: F401
-
-    say("ready")
-    for line in iter(sys.stdin.readline, ""):
-        job = Job(**json.loads(line))
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(120)  # nobody waits for ever
-            code = 1
-            with contextlib.suppress(Exception):
-                try:
-                    say("pid", os.getpid())
-                    _child(job)
-                    code = 0
-                except BaseException:
-                    traceback.print_exc()
-            os._exit(code)
-        # The number is nobody else's before the process was waited for, so until then it can be killed.
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        say("ended")
-        sys.stdin.readline()
-        say("code", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+def timeless(record: dict[str, Any]) -> dict[str, Any]:
+    """A record less what no two runs have in common."""
+    return {name: value for name, value in record.items() if name not in SPEEDS}
 
 
-class Server:
-    """A process that forks others which train."""
-
-    def __init__(self, folder: Path) -> None:
-        self.errors = folder / "errors"
-        with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-        assert self._words() == ["ready"], self.errors.read_text()
-
-    def run(self, job: Job, *, kill: tuple[str, int] | None = None, after: float = 0.0) -> Ended:
-        """Do a job, or kill it `after` seconds from when that much of a stage is done; `kill` is (stage, how much)."""
-        self._send(json.dumps(asdict(job)))
-        _, pid = self._words()
-        ended = Ended(0)
-        while (words := self._words()) != ["ended"]:
-            if words[0] == "at":
-                what, done, total = words[1].replace("_", " "), int(words[2]), int(words[3])
-                ended.said.append((what, done, total))
-                if kill is not None and (done >= kill[1] if what == kill[0] else what == "Learning"):
-                    time.sleep(after)
-                    os.kill(int(pid), signal.SIGKILL)
-                    kill = None
-            elif words[0] == "result":
-                ended.result = json.loads(" ".join(words[1:]))
-            elif words[0] == "operations":
-                ended.operations = int(words[1])
-        self._send("reap")
-        ended.code = int(self._words()[1])
-        assert ended.code in (0, -signal.SIGKILL), self.errors.read_text()
-        return ended
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
-        self.process.stdout.close()
-
-    def _send(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def _words(self) -> list[str]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self.errors.read_text()
-        return line.split()
-
-
-if __name__ == "__main__":
-    _serve()
+def left(folder: Path) -> list[Any]:
+    """What a run leaves for people: its model and its log, but nothing half written, and no tokens."""
+    assert not [*folder.glob("*.tmp"), *folder.glob("tokens*")]
+    log = [timeless(json.loads(line)) for line in (folder / LOG).read_text().splitlines()]
+    return [(folder / "model.safetensors").read_bytes(), (folder / "model.json").read_bytes(), log]
