@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sortal.benchmark.presets import PRESETS
 from sortal.benchmark.records import NAME, Record, find, load, save
@@ -18,12 +19,9 @@ WEIGHTS = "model.safetensors (sha256 " + "0123456789abcdef" * 4 + ")"
 
 def scores(all_: float | None, old: float | None, new: float | None, **others: Any) -> dict[str, Any]:
     """In %, as tables have it; of all else something that is always the same."""
-    three = {"all": _part(all_), "old": _part(old), "new": _part(new)}
+    parts = zip(("all", "old", "new"), (all_, old, new), strict=True)
+    three = {name: None if percent is None else percent / 100 for name, percent in parts}
     return {"images": 100, "accuracy": three, "legacy": three, "nmi": 0.5, "ari": 0.25, "known_accuracy": 0.75} | others
-
-
-def _part(percent: float | None) -> float | None:
-    return None if percent is None else percent / 100
 
 
 def example(of: str = "table3/cub/gcd", seed: int = 0, **changes: Any) -> Record:
@@ -54,23 +52,18 @@ def example(of: str = "table3/cub/gcd", seed: int = 0, **changes: Any) -> Record
     return Record(**{**whole, **changes})
 
 
-def damage(content: dict[str, Any], path: str, value: Any) -> None:
-    """Change one thing in the content of a file, or remove it."""
-    *above, name = path.split(".")
-    for each in above:
-        content = content[each]
-    content[name] = value
-    if value is ...:
-        del content[name]
-
-
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    record = example(inductive=scores(None, 2, 3), version=None, k={**example().k, "asked": 40, "interval": [1, 2]})
+    texts: Any = {"machine": "ü\u202e\n\x00", "weights": "", "command": "\udc80"}
+    k = {**example().k, "asked": 40, "interval": [1, 2]}
+    record = example(seed=2**32 - 1, inductive=scores(None, 2, 3), version=None, k=k, **texts)
     path = save(record, tmp_path / "new" / "run")
     assert path == tmp_path / "new" / "run" / "benchmark.json"
     assert load(path) == load(path.parent) == record
     assert json.loads(path.read_text())["format"] == "sortal benchmark 1"
     assert os.listdir(path.parent) == [NAME]
+    assert example().minutes == 2
+    moments = [example(finished=f"2026-01-01T{time}").moment for time in ("12:00:00+03:00", "09:30:00")]
+    assert moments[0] < moments[1]  # 9:00 and 9:30 in UTC
     save(example(training={"loss": float("nan"), "each": (1.0, float("inf"))}), tmp_path)
     assert load(tmp_path).training == {"loss": None, "each": [1.0, None]}, "what is no number is nothing"
     (tmp_path / "file").touch()
@@ -78,25 +71,10 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
         save(record, tmp_path / "file")
 
 
-@given(st.text(max_size=20), st.text(max_size=20), st.integers(0, 2**32 - 1))
-def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, name: str, weights: str, seed: int) -> None:
-    record = example(seed=seed, weights=weights, machine=name, command="\udc80")
-    folder = tmp_path_factory.mktemp("run")
-    save(record, folder)
-    assert load(folder) == record
-
-
-def test_minutes_and_moment() -> None:
-    assert example().minutes == 2
-    earlier, later = example(finished="2026-01-01T12:00:00+03:00"), example(finished="2026-01-01T09:30:00")
-    assert earlier.moment < later.moment  # 9:00 and 9:30 in UTC
-
-
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
         ("name", 3, "name of a benchmark run must be text, got 3"),
-        ("finished", None, "finished of a benchmark run must be text, got None"),
         ("finished", "yesterday", "finished of a benchmark run must be a time in ISO 8601, got 'yesterday'"),
         ("version", "1", "version of a benchmark run must be a whole number or nothing, got '1'"),
         ("seed", True, "seed of a benchmark run must be a whole number, got True"),
@@ -106,7 +84,6 @@ def test_minutes_and_moment() -> None:
         ("k.asked", "many", "k.asked of a benchmark run must be 'true', 'auto' or a whole number, got 'many'"),
         ("k.true", ..., "k.true of a benchmark run must be a whole number, got None"),
         ("k.error", None, "k.error of a benchmark run must be a number, got None"),
-        ("transductive", None, "transductive of a benchmark run must be a table, got None"),
         ("transductive.images", 1.5, "transductive.images of a benchmark run must be a whole number, got 1.5"),
         ("transductive.accuracy.new", ..., "transductive.accuracy of a benchmark run must be a table of all"),
         ("transductive.legacy.all", "1", "transductive.legacy of a benchmark run must be a table of all"),
@@ -120,12 +97,15 @@ def test_minutes_and_moment() -> None:
 )
 def test_damage_is_reported(tmp_path: Path, path: str, value: Any, told: str) -> None:
     file, content = tmp_path / NAME, example(inductive=scores(1, 2, 3)).to_json()
-    damage(content, path, value)
+    *above, name = path.split(".")
+    table = reduce(getitem, above, content)
+    table[name] = value
+    if value is ...:
+        del table[name]
     file.write_text(json.dumps(content))
-    with pytest.raises(InputError) as caught:
+    rule = rf"The benchmark run {re.escape(repr(str(file)))} is damaged: {re.escape(told)}.*\. Run it again\.\Z"
+    with pytest.raises(InputError, match=rule):
         load(tmp_path)
-    assert str(caught.value).startswith(f"The benchmark run {str(file)!r} is damaged: {told}")
-    assert str(caught.value).endswith(". Run it again.")
 
 
 @pytest.mark.parametrize(
@@ -137,26 +117,20 @@ def test_damage_is_reported(tmp_path: Path, path: str, value: Any, told: str) ->
         (b"\xff\xfe", "is damaged: "),
         (b"[]", "which is something else."),
         (b'{"name": "a"}', "which is something else."),
-        (
-            b'{"format": "sortal benchmark 2"}',
-            "must have the format 'sortal benchmark 1', got 'sortal benchmark 2'. Use the version of Sortal that",
-        ),
+        (b'{"format": 2}', "must have the format 'sortal benchmark 1', got 2. Use the version of Sortal that wrote it"),
     ],
 )
 def test_a_file_that_is_no_record_is_reported(tmp_path: Path, content: bytes, told: str) -> None:
     save(example(), tmp_path / "1")
-    (tmp_path / "2").mkdir()
-    (tmp_path / "2" / NAME).write_bytes(content)
-    with pytest.raises(InputError) as caught:
+    path = save(example(), tmp_path / "2")
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"{re.escape(str(path))}.*{re.escape(told)}"):
         find([tmp_path])
-    assert told in str(caught.value)
-    assert str(tmp_path / "2" / NAME) in str(caught.value)
 
 
 def test_what_is_not_there_is_reported(tmp_path: Path) -> None:
-    for read in (load, lambda path: find([path])):
-        with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
-            read(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"got '.*nowhere', which is not there"):
+        find([tmp_path / "nowhere"])
     with pytest.raises(InputError, match=r"which holds no benchmark\.json"):
         load(tmp_path)
     with pytest.raises(InputError, match=r"there is none in '.*' or below\. Run sortal benchmark first"):
@@ -171,9 +145,9 @@ def test_runs_are_found_wherever_they_lie_each_once(tmp_path: Path) -> None:
         save(example(seed=seed), place)
     save(example(seed=9), places[2] / "cache")  # what lies in a run folder is its own
     (tmp_path / "a" / "other.json").write_text("{}")
-    copy = (tmp_path / "elsewhere.json", tmp_path / "link")
-    copy[0].write_bytes((places[0] / NAME).read_bytes())
-    copy[1].symlink_to(places[1])
+    copy, link = tmp_path / "elsewhere.json", tmp_path / "link"
+    copy.write_bytes((places[0] / NAME).read_bytes())
+    link.symlink_to(places[1])
 
     def seeds(*paths: Path) -> list[int]:
         return [record.seed for record in find(paths)]
@@ -181,6 +155,5 @@ def test_runs_are_found_wherever_they_lie_each_once(tmp_path: Path) -> None:
     assert sorted(seeds(tmp_path)) == [0, 1, 2]
     assert seeds(tmp_path / "a") == [1, 0]  # by name
     assert seeds(places[2]) == seeds(places[2] / NAME) == [2]
-    assert seeds(copy[0]) == [0]
-    assert seeds(places[1], copy[1], places[1] / NAME, tmp_path / "a" / "b" / ".." / "2") == [1]
-    assert seeds(places[0], copy[0]) == [0, 0]  # two files, if of one content
+    assert seeds(places[1], link, places[1] / NAME, tmp_path / "a" / "b" / ".." / "2") == [1]
+    assert seeds(places[0], copy) == [0, 0]  # two files, if of one content

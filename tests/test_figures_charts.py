@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from sample_run import HOSTILE, sample_run
@@ -36,12 +37,20 @@ MARKUP = ("$\\frac{1", "_hidden", "a $b$ c", "%s {0}", "--> <!-- x", "\ufffe", "
 def texts_of(drawn: Figure) -> list[str]:
     """All legends of a figure, and its caption."""
     legends = [*drawn.legends, *(legend for axes in drawn.axes if (legend := axes.get_legend()))]
-    return [text.get_text() for legend in legends for text in legend.get_texts()] + [said(drawn)]
+    return [text for legend in legends for text in words(legend.get_texts())] + [said(drawn)]
 
 
 def said(drawn: Figure) -> str:
-    """The caption."""
     return drawn.get_supxlabel().replace("\n", " ")
+
+
+def words(labels: Iterable[Text]) -> list[str]:
+    return [label.get_text() for label in labels]
+
+
+def heights(axes: Axes) -> list[list[float]]:
+    """Of the bars of each kind."""
+    return [[bar.get_height() for bar in bars] for bars in axes.containers]
 
 
 def xy(line: Line2D) -> list[list[float]]:
@@ -90,19 +99,16 @@ def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_
     )
     circle = max(map(corners, axes.collections))
     assert [(x, y, colour, shape != circle) for x, y, colour, shape in points_of(axes)] == expected
-    assert [text.get_text() for text in axes.texts] == [*"ABCDEF"]  # "class 0" is too long to stand among points
-    titles = [legend.get_title().get_text() for legend in axes.figure.legends]
-    assert titles == ["Old classes", "New classes"]
-    old, new = ([text.get_text() for text in legend.get_texts()] for legend in axes.figure.legends)
-    assert old == ["A  class 0", "B  class 1", "C  class 2", "D  class 3"]
-    assert new == ["E  new 1", "F  new 2"]
-
-
-def test_short_names_stand_among_the_points_of_their_class(run: Run, by_rows: None) -> None:
+    assert words(axes.texts) == [*"ABCDEF"]  # "class 0" is too long to stand among points
+    legends = {legend.get_title().get_text(): words(legend.get_texts()) for legend in axes.figure.legends}
+    assert [*legends] == ["Old classes", "New classes"]
+    assert legends["Old classes"] == ["A  class 0", "B  class 1", "C  class 2", "D  class 3"]
+    assert legends["New classes"] == ["E  new 1", "F  new 2"]
+    # Short names stand among the points of their class.
     short = replace(run, assignments=replace(run.assignments, truth=tuple(str(i % 3) for i in range(72))))
     (axes,) = tsne(short).axes
     places = _whole(np.asarray(run.features))
-    assert sorted(text.get_text() for text in axes.texts) == ["0", "1", "2"]
+    assert sorted(words(axes.texts)) == ["0", "1", "2"]
     for text in axes.texts:
         assert [*map(int, text.get_position())] in places[int(text.get_text()) :: 3].tolist()
 
@@ -120,14 +126,16 @@ def test_only_the_nine_largest_classes_of_a_kind_are_told_apart(tmp_path: Path, 
     assert [text for text in texts_of(drawn) if "more" in text] == ["3 more", "2 more"]
 
 
-def test_the_caption_says_whether_colours_are_classes_or_categories(tmp_path: Path, by_rows: None) -> None:
+def test_the_caption_says_what_colours_and_places_are(tmp_path: Path, by_rows: None) -> None:
     run = replace(sample_run(truth=False), folder=tmp_path)
     a = run.assignments
     some = replace(a, truth=("class 0", *a.truth[1:]), status=np.full(72, "known"))
-    whole = replace(a, truth=("x",) * 72)
-    assert "by category" in said(tsne(run))
-    assert "by true class where it is known, else category" in said(tsne(replace(run, assignments=some)))
-    assert "by true class;" in said(tsne(replace(run, assignments=whole)))
+    colours = ["by category", "by true class where it is known, else category", "by true class;"]
+    for told, each in zip(colours, (a, some, replace(a, truth=("x",) * 72)), strict=True):
+        assert told in said(tsne(replace(run, assignments=each)))
+    few = tsne(replace(sample_run(images=6), folder=tmp_path))
+    assert "principal components" in said(few)
+    assert len(points_of(few.axes[0])) == 6
 
 
 def test_a_sample_depends_on_seed_and_content_alone(run: Run, by_rows: None) -> None:
@@ -149,12 +157,6 @@ def test_a_sample_depends_on_seed_and_content_alone(run: Run, by_rows: None) -> 
             tsne(run, seed=seed)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="points must be"):
         tsne(run, points=0)
-
-
-def test_few_images_are_placed_by_principal_components(tmp_path: Path) -> None:
-    drawn = tsne(replace(sample_run(images=6), folder=tmp_path))
-    assert "principal components" in said(drawn)
-    assert len(points_of(drawn.axes[0])) == 6
 
 
 def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,8 +204,7 @@ def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> N
 
     narrow, wide = k_curve(tried(19, 30)).axes[0], k_curve(tried(10, 1000)).axes[0]
     assert (narrow.get_xscale(), wide.get_xscale()) == ("linear", "log")
-    shown = [label.get_text() for label in wide.get_xticklabels()]
-    assert {"10", "20", "50", "100", "200", "500", "1,000"} <= set(shown)
+    assert {"10", "20", "50", "100", "200", "500", "1,000"} <= {*words(wide.get_xticklabels())}
     assert k_curve(tried(10, 60)).axes[0].get_xticks().tolist()[:6] == [1, 2, 3, 4, 5, 7]
     assert k_curve(tried(19, 30, method="hidden")).axes[0].get_ylabel() == "score"
     assert k_curve(tried(1)).axes[0].get_xscale() == "linear"
@@ -215,28 +216,19 @@ def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> N
 def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) -> None:
     assert run.metrics is not None
     drawn = risk_coverage(run)
-    (axes,) = drawn.axes
-    curves = {str(line.get_label())[:3]: line for line in axes.lines if len(xy(line)) > 1}
+    curves = {str(line.get_label())[:3]: line for line in drawn.axes[0].lines if len(xy(line)) > 1}
     assert curves.keys() == {"All", "Old", "New"}
     assert len({line.get_linestyle() for line in curves.values()}) == 3  # told apart without colours
     for part, line in curves.items():
-        rows = np.array(run.metrics["risk_coverage"][part.lower()])
-        assert_allclose(xy(line), rows[:, :2])
+        assert_allclose(xy(line), np.array(run.metrics["risk_coverage"][part.lower()])[:, :2])
     assert texts_of(drawn)[:3] == ["All: 88.0%", "Old: 89.0%", "New: 79.0%"]
-
-
-def test_a_dot_is_at_the_last_image_that_is_sure(run: Run) -> None:
-    """Of three images the surest is right, the next one is wrong, and the last one is unsure."""
-    assert run.metrics is not None
+    # A dot is at the last sure image: of three the surest is right, the next one is wrong, and the last one is unsure.
     rows = [[1 / 3, 1.0, 0.9], [2 / 3, 0.5, 0.6], [1.0, 2 / 3, 0.4]]
     told = replace(run, metrics={**run.metrics, "risk_coverage": {"all": rows, "old": rows[:2], "new": []}})
     axes = risk_coverage(told).axes[0]
-    dots = [xy(line) for line in axes.lines if len(xy(line)) == 1]
-    assert dots == [[[2 / 3, 0.5]]]  # all of the old ones are sure, and of new ones there are none
+    (dot,) = (xy(line) for line in axes.lines if len(xy(line)) == 1)
+    assert dot == [[2 / 3, 0.5]]  # all of the old ones are sure, and of new ones there are none
     assert axes.get_ylim()[0] == 0.5
-
-
-def test_risk_and_coverage_need_truth_and_say_when_confidence_is_not_calibrated(run: Run) -> None:
     for calibrated in (True, False):
         (legend,) = risk_coverage(replace(run, confidence={**run.confidence, "calibrated": calibrated})).legends
         assert ("It is not calibrated." in legend.get_title().get_text()) != calibrated
@@ -251,9 +243,8 @@ def test_risk_and_coverage_need_truth_and_say_when_confidence_is_not_calibrated(
 def test_a_cluster_is_used_twice() -> None:
     """Cluster 0 holds four images of the old class a and three of the new class b; cluster 1 two of the old class c."""
     truth, clusters = [*"aaaabbbcc"], [0, 0, 0, 0, 0, 0, 0, 1, 1]
-    assert used_twice(truth, clusters, old={"a", "c"}) == (
-        Twice(cluster=0, old="a", old_images=4, new="b", new_images=3),
-    )
+    (twice,) = used_twice(truth, clusters, old={"a", "c"})
+    assert twice == Twice(cluster=0, old="a", old_images=4, new="b", new_images=3)
     assert used_twice([1, 1, 2, 2], [2, 2, 1, 1], old=[1]) == used_twice([], [], old=[1]) == ()
 
 
@@ -270,59 +261,40 @@ def test_what_legacy_matching_gains_is_won_by_clusters_used_twice(rows: Sequence
     sizes = [each.old_images + each.new_images for each in twice]
     assert sizes == sorted(sizes, reverse=True)
     for each in twice:
-        assert each.old in range(3)
-        assert each.new not in range(3)
+        assert [each.old in range(3), each.new in range(3)] == [True, False]
         assert each.old_images == rows.count((each.old, each.cluster))
         assert each.new_images == rows.count((each.new, each.cluster))
 
 
-def _planted() -> Run:
+def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
     """Of 8 images in 2 categories, 7 without a label: 4 of the old class and 2 of a new one in the first category."""
     run = sample_run(categories=2, known=1, images=8)
-    old, new = "class 0", "new 1"
-    return replace(
-        run,
-        assignments=replace(
-            run.assignments,
-            status=np.array([LABELLED, *["known"] * 7]),
-            category=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
-            truth=(old, old, old, old, old, new, new, None),
-        ),
-    )
-
-
-def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
-    drawn = legacy(_planted())
+    status, category = np.array([LABELLED, *["known"] * 7]), np.array([0] * 7 + [1])
+    truth = (*["class 0"] * 5, "new 1", "new 1", None)
+    run = replace(run, assignments=replace(run.assignments, status=status, category=category, truth=truth))
+    drawn = legacy(run)
     left, right = drawn.axes
-    one, two = ([bar.get_height() for bar in bars] for bars in left.containers)
-    assert_allclose(one, [4 / 6, 1, 0])
-    assert_allclose(two, [1, 1, 1])
-    assert [label.get_text() for label in left.get_xticklabels()] == ["All", "Old", "New"]
-    assert [text.get_text() for text in left.texts] == ["66.7", "100.0", "0.0", "100.0", "100.0", "100.0"]
+    assert_allclose(np.array(heights(left)), np.array([[4 / 6, 1, 0], [1, 1, 1]]))
+    assert words(left.get_xticklabels()) == ["All", "Old", "New"]
+    assert words(left.texts) == ["66.7", "100.0", "0.0", "100.0", "100.0", "100.0"]
     old, new = ([(bar.get_x(), bar.get_width()) for bar in bars] for bars in right.containers)
     assert (old, new) == ([(0, 4)], [(4, 2)])
-    assert [text.get_text() for text in right.texts] == [" class 0 (4) + new 1 (2)"]
-    assert [label.get_text() for label in right.get_yticklabels()] == ["class 0"]
+    assert words([*right.texts, *right.get_yticklabels()]) == [" class 0 (4) + new 1 (2)", "class 0"]
     assert right.get_title(loc="left") == "1 of 1 cluster used twice"
     assert said(drawn).startswith("6 images without a label. Legacy matching calls 2 more of them right.")
     assert "win 4 images of old classes and 2 of new ones" in said(drawn)
-
-
-def test_where_nothing_is_inflated_that_is_said() -> None:
-    left, right = legacy(sample_run()).axes
-    one, two = ([bar.get_height() for bar in bars] for bars in left.containers)
+    left, right = legacy(sample_run()).axes  # nothing is inflated
+    one, two = heights(left)
     assert one == two
-    assert [text.get_text() for text in right.texts] == ["No cluster serves\nan old and a new class."]
-    run = _planted()
+    assert words(right.texts) == ["No cluster serves\nan old and a new class."]
     only_old = replace(run, assignments=replace(run.assignments, truth=("class 0",) * 8))
-    assert [label.get_text() for label in legacy(only_old).axes[0].get_xticklabels()] == ["All", "Old"]
+    assert words(legacy(only_old).axes[0].get_xticklabels()) == ["All", "Old"]
 
 
 def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
     run = sample_run(categories=22, known=11, images=900)
-    a, names = run.assignments, run.names
-    merged = a.category % 11
-    truth = tuple(names[j + 11 * (row % 3 > 0)] for row, j in enumerate(merged.tolist()))
+    a, merged = run.assignments, run.assignments.category % 11
+    truth = tuple(run.names[j + 11 * (row % 3 > 0)] for row, j in enumerate(merged.tolist()))
     right = legacy(replace(run, assignments=replace(a, category=merged, truth=truth))).axes[1]
     assert right.get_title(loc="left") == "11 of 11 clusters used twice; the 8 largest"
     assert len(right.texts) == 8
@@ -331,24 +303,13 @@ def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
 # Names
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        ("Blüte – №1 $x^2$", "Blüte – №1 $x^2$"),
-        ("one\ntwo\x00", "one\\ntwo\\x00"),
-        ("\udcff", "\\udcff"),
-        ("a\u202eb\u2028c", "a\\u202eb\\u2028c"),
-        ("\u06cc\u200c\u06cc", "\u06cc\u200c\u06cc"),  # Persian needs what has no shape
-        ("\U000f0000", "\\U000f0000"),
-        ("x" * 28, "x" * 28),
-        ("x" * 29, "x" * 14 + "…" + "x" * 13),
-    ],
-)
-def test_a_name_is_drawn_letter_by_letter(name: str, shown: str) -> None:
-    assert paper.letters(name) == shown
-
-
-def test_letters_that_no_font_has_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_drawn_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is no letter, and what no font has, is escaped; Persian needs what has no shape."""
+    for name in ("Blüte – №1 $x^2$", "\u06cc\u200c\u06cc", "x" * 28):
+        assert paper.letters(name) == name
+    assert paper.letters("one\ntwo\x00a\u202eb\u2028") == "one\\ntwo\\x00a\\u202eb\\u2028"
+    assert paper.letters("\udcff\U000f0000") == "\\udcff\\U000f0000"
+    assert paper.letters("x" * 29) == "x" * 14 + "…" + "x" * 13
     monkeypatch.setattr(paper, "_shapes", lambda: (frozenset(map(ord, "abc")), frozenset({0x65E5})))
     assert paper.letters("ab日本") == "ab日\\u672c"
 
@@ -364,7 +325,5 @@ def test_hostile_names_are_words_and_nothing_else(figure: Callable[[Run], Figure
     for kind in FORMATS:
         assert len(paper.file(drawn, kind)) > 10_000
         drawn.savefig(io.BytesIO(), format=kind)  # as a user would, under other settings
-    shown = " ".join([*texts_of(drawn)[:-1], *(text.get_text() for axes in drawn.axes for text in axes.texts)])
-    assert "$\\frac{1" in shown
-    assert "_hidden" in shown
-    assert "\n" not in shown
+    shown = " ".join([*texts_of(drawn)[:-1], *(word for axes in drawn.axes for word in words(axes.texts))])
+    assert [each in shown for each in ("$\\frac{1", "_hidden", "\n")] == [True, True, False]
