@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -60,13 +60,8 @@ PLAIN: Rows = [("a.jpg", "cat"), ("b/c.jpg", None), ("d.jpg", "7")]
         ("t.tsv", "file_name\tlabel\na.jpg\tcat\nb/c.jpg\t\nd.jpg\t7\n"),
         ("t.tab", "file_name\tlabel\na.jpg\tcat\nb/c.jpg\t-1\nd.jpg\t7\n"),
         (
-            "t.jsonl",
-            '{"file_name": "a.jpg", "label": "cat"}\n{"file_name": "b/c.jpg", "label": null}\n'
-            '{"file_name": "d.jpg", "label": 7}\n',
-        ),
-        (
             "t.NDJSON",
-            '\ufeff{"label": "cat", "file_name": "a.jpg"}\r\n\r\n  {"file_name": "b/c.jpg"}\r\n'
+            '\ufeff{"label": "cat", "file_name": "a.jpg"}\r\n\r\n  {"file_name": "b/c.jpg", "label": null}\r\n'
             '{"file_name": "d.jpg", "label": 7.0}',
         ),
     ],
@@ -79,27 +74,18 @@ def test_every_kind_of_text(tmp_path: Path, name: str, content: str, monkeypatch
     assert table.path == tmp_path / name
 
 
-@pytest.mark.parametrize(
-    "labels", [["cat", None, "7"], pa.array(["cat", "-1", "7"]).dictionary_encode()], ids=["text", "dictionary"]
-)
-def test_parquet(tmp_path: Path, labels: Any) -> None:
-    table = tables.read(put_parquet(tmp_path, label=labels, file_name=["a.jpg", "b/c.jpg", "d.jpg"]))
-    assert list(zip(table.file_name, table.label, strict=True)) == PLAIN
-    assert table.truth is None
+def test_parquet(tmp_path: Path) -> None:
+    lists: list[Any] = [["cat", None, "7"], pa.array(["cat", "-1", "7"]).dictionary_encode()]
+    for labels in lists:
+        table = tables.read(put_parquet(tmp_path, label=labels, file_name=["a.jpg", "b/c.jpg", "d.jpg"]))
+        assert list(zip(table.file_name, table.label, strict=True)) == PLAIN
+        assert table.truth is None
+    for kind in (pa.int8(), pa.float32()):
+        label, truth = pa.array([3, None, -1, 10], type=kind), pa.array([3, 5, None, 10], type=kind)
+        table = tables.read(put_parquet(tmp_path, file_name=list("abcd"), label=label, truth=truth))
+        assert table.label == ["3", None, None, "10"]
+        assert table.truth == ["3", "5", None, "10"]
     assert rows(put_parquet(tmp_path, file_name=pa.array([], pa.string()), label=pa.array([], pa.string()))) == []
-
-
-@pytest.mark.parametrize("kind", [pa.int8(), pa.float32()])
-def test_parquet_with_numbers_and_nulls(tmp_path: Path, kind: pa.DataType) -> None:
-    labels = pa.array([3, None, -1, 10], type=kind)
-    path = put_parquet(tmp_path, file_name=list("abcd"), label=labels, truth=pa.array([3, 5, None, 10], type=kind))
-    table = tables.read(path)
-    assert table.label == ["3", None, None, "10"]
-    assert table.truth == ["3", "5", None, "10"]
-
-
-def test_header_only(tmp_path: Path) -> None:
-    assert rows(put(tmp_path, "file_name,label\n")) == []
 
 
 def test_truth(tmp_path: Path) -> None:
@@ -109,34 +95,14 @@ def test_truth(tmp_path: Path) -> None:
     in_some_lines = '{"file_name": "a", "label": "cat"}\n{"file_name": "b", "truth": "dog"}\n'
     table = tables.read(put(tmp_path, in_some_lines, "t.jsonl"))
     assert (table.label, table.truth) == (["cat", None], [None, "dog"])
+    assert rows(put(tmp_path, "file_name,label\n")) == []
 
 
 # Odd but right
 
-HOSTILE = [
-    "#1",
-    "חתול",
-    "\u202etxt",
-    '=HYPERLINK("http://x","y")',
-    "../../x",
-    "two\nlines",
-    "two\r\nlines",
-    "old\rmac",
-    "a,b;c\td",
-    'quote"s',
-    "a\u2028b\u0085c",
-    "nul\0",
-    "x" * 300,
-    "nan",
-    "NaN",
-    "None",
-    "<NA>",
-    "--",
-    "1.0",
-    "true",
-    "0",
-    "😀",
-]
+HOSTILE = ["#1", "חתול", "😀", "\u202etxt", '=HYPERLINK("http://x","y")', "../../x", "a,b;c\td", 'quote"s', "x" * 300]
+HOSTILE += ["two\nlines", "two\r\nlines", "old\rmac", "a\u2028b\u0085c", "nul\0"]
+HOSTILE += ["nan", "NaN", "None", "<NA>", "--", "1.0", "true", "0"]
 
 
 def test_hostile_names_come_through(tmp_path: Path) -> None:
@@ -153,19 +119,16 @@ def test_hostile_names_come_through(tmp_path: Path) -> None:
     assert rows(put(tmp_path, json.dumps({"file_name": no_utf8, "label": "x"}), "t.jsonl")) == [(no_utf8, "x")]
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
+def test_odd_but_right(tmp_path: Path) -> None:
+    for content, expected in (
         ("file_name,label\n a.jpg , cat \n", (" a.jpg ", "cat")),
         ('file_name,label\n5" disk.jpg,7" x\n', ('5" disk.jpg', '7" x')),
         ("file_name,label\na;b;c.jpg,x;y;z\n", ("a;b;c.jpg", "x;y;z")),  # what is in cells is no delimiter
         ("file_name,label\ra;b;c.jpg,x;y;z\r", ("a;b;c.jpg", "x;y;z")),
         ("file_name;label\na,b,c.jpg;x,y,z\n", ("a,b,c.jpg", "x,y,z")),
         ("file_name,label,size; weight; colour; note\na.jpg,cat,1\n", ("a.jpg", "cat")),
-    ],
-)
-def test_odd_but_right(tmp_path: Path, content: str, expected: tuple[str, str]) -> None:
-    assert rows(put(tmp_path, content), extra_columns="ignore") == [expected]
+    ):
+        assert rows(put(tmp_path, content), extra_columns="ignore") == [expected]
 
 
 # Labels as names of classes
@@ -173,28 +136,11 @@ def test_odd_but_right(tmp_path: Path, content: str, expected: tuple[str, str]) 
 
 @pytest.mark.parametrize(
     "label",
-    [
-        None,
-        "",
-        "\t\n\u00a0",
-        " -1 ",
-        "-1.0",  # how pandas writes −1 in a column of numbers with gaps
-        -1,
-        np.int8(-1),
-        np.float16(-1),
-        -1.0,
-        float("nan"),
-        np.float32("nan"),
-        np.datetime64("NaT"),
-        Decimal("nan"),
-        pd.NA,
-        pd.NaT,
-        np.ma.masked,
-        np.str_("-1"),
-    ],
+    [None, "", "\t\n\u00a0", " -1 ", "-1.0", np.int8(-1), float("nan"), pd.NaT, Decimal("nan"), pd.NA, np.ma.masked],
     ids=repr,
 )
 def test_unlabelled(label: object) -> None:
+    """In a column of numbers with gaps pandas writes −1 as -1.0."""
     assert tables.as_name(label) is None
 
 
@@ -202,22 +148,15 @@ def test_unlabelled(label: object) -> None:
     ("label", "name"),
     [
         ("\twild Cat\n", "wild Cat"),
-        ("nan", "nan"),
-        ("<NA>", "<NA>"),
-        ("None", "None"),
         (np.str_("nan"), "nan"),
-        (0, "0"),
         ("00", "00"),
-        (-2, "-2"),
         (np.uint8(7), "7"),
-        (7.0, "7"),
         (np.float32(7), "7"),
         (-0.0, "0"),
         (np.float32(7.5), "7.5"),
         (1e15, "1000000000000000"),
         (float("inf"), "inf"),
         pytest.param(10**400, "1" + "0" * 400, id="beyond floats"),
-        (NFC, NFC),
         (NFD, NFC),  # two classes that look the same would help nobody; folders give the composed form too
         ("\udcff", "\udcff"),  # a byte that is no UTF-8, as file systems have them
     ],
@@ -227,14 +166,11 @@ def test_name_of_a_label(label: object, name: str) -> None:
     assert type(tables.as_name(label)) is str  # not NumPy's, which shows itself as np.str_('cat')
 
 
-@pytest.mark.parametrize("label", [b"cat", np.bytes_(b"cat"), ["cat"], {"a": 1}, np.array([1]), True, object], ids=repr)
-def test_what_is_no_label(label: object) -> None:
+def test_what_is_no_label() -> None:
     """Their text would become the name of a class: "b'cat'", "['cat']"."""
-    with pytest.raises(InputError, match="A label must be text or a number, got "):
-        tables.as_name(label)
-
-
-def test_a_label_that_cannot_be_written_is_refused() -> None:
+    for label in (b"cat", ["cat"], {"a": 1}, np.array([1]), True, object):
+        with pytest.raises(InputError, match="A label must be text or a number, got "):
+            tables.as_name(label)
     with pytest.raises(InputError, match=r"A label must be text that can be written as UTF-8, got '\\ud800'\."):
         tables.as_name("\ud800")
 
@@ -280,9 +216,8 @@ def test_a_table_that_is_none(tmp_path: Path) -> None:
         refused(content, rf"must be one of CSV \(\.csv\), .*Parquet.* got {shown}\.")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "missing", "found"),
-    [
+def test_a_missing_column(tmp_path: Path) -> None:
+    for name, content, missing, found in (
         ("t.csv", "file_name,class\na,b\n", "'label'", "'file_name', 'class'"),
         ("t.csv", "File_Name,label\na,b\n", "'file_name'", "'File_Name', 'label'"),
         ("t.tsv", "file_name,label\na,b\n", "'file_name', 'label'", "'file_name,label'"),
@@ -290,11 +225,11 @@ def test_a_table_that_is_none(tmp_path: Path) -> None:
         ("t.jsonl", '{"file_name": "a"}\n', "'label'", "'file_name'"),
         ("t.csv", "\ufeff\n\n", "'file_name', 'label'", "none"),
         ("t.jsonl", "\n \n", "'file_name', 'label'", "none"),
-    ],
-)
-def test_a_missing_column(tmp_path: Path, name: str, content: str, missing: str, found: str) -> None:
-    message = refused(put(tmp_path, content, name), f"must have the columns file_name and label; not there: {missing}")
-    assert f"{found}." in message
+    ):
+        message = refused(
+            put(tmp_path, content, name), f"must have the columns file_name and label; not there: {missing}"
+        )
+        assert f"{found}." in message
 
 
 def test_wrong_columns_of_parquet(tmp_path: Path) -> None:
@@ -312,19 +247,14 @@ def test_wrong_columns_of_parquet(tmp_path: Path) -> None:
     refused(put_parquet(tmp_path, file_name=["a"], label=["x"], truth=[b"x"]), "has a truth that is none")
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("t.csv", "file_name,label,note,size,when,who\na,cat,1,2,3,4\n"),
-        ("t.jsonl", '{"file_name": "a", "label": "cat", "note": [1], "size": {}, "when": true, "who": 4}'),
-    ],
-)
-def test_unknown_columns(tmp_path: Path, name: str, content: str) -> None:
-    path = put(tmp_path, content, name)
-    refused(path, "has unknown columns, 4: 'note', 'size', 'when' and 1 more.*extra_columns='ignore'")
-    assert rows(path, extra_columns="ignore") == [("a", "cat")]
-    with pytest.raises(InputError, match="extra_columns must be 'error' or 'ignore', got 'ignored'"):
-        rows(path, extra_columns="ignored")
+def test_unknown_columns(tmp_path: Path) -> None:
+    line = '{"file_name": "a", "label": "cat", "note": [1], "size": {}, "when": true, "who": 4}'
+    table = "file_name,label,note,size,when,who\na,cat,1,2,3,4\n"
+    for path in (put(tmp_path, table), put(tmp_path, line, "t.jsonl")):
+        refused(path, "has unknown columns, 4: 'note', 'size', 'when' and 1 more.*extra_columns='ignore'")
+        assert rows(path, extra_columns="ignore") == [("a", "cat")]
+        with pytest.raises(InputError, match="extra_columns must be 'error' or 'ignore', got 'ignored'"):
+            rows(path, extra_columns="ignored")
 
 
 def test_a_column_twice(tmp_path: Path) -> None:
@@ -335,52 +265,41 @@ def test_a_column_twice(tmp_path: Path) -> None:
     refused(put(tmp_path, content, "t.jsonl"), "names 'label' twice in line 2")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_damaged_rows(tmp_path: Path) -> None:
+    for content, message in (
         ("file_name,label\na,b\nc\n", r"must have 2 cells in every row, got 1 in line 3\."),
         ("file_name,label\n\n\na,b,c\n", r"got 3 in line 4\."),  # lines as an editor counts them
         ('file_name,label\n"a\nb",c\nd\n', r"got 1 in line 4\."),
         ("file_name,label\na,b\n   \n", r"got 1 in line 3\."),
         ('file_name,label\n"a"b,c\n', "is damaged in line 2: "),
         ('file_name,label\na,b\n"c,d\ne,f\n', "is damaged in line 4: "),
-        pytest.param(f"file_name,label\na,{'x' * 200_000}\n", "is damaged in line 2: field larger", id="long"),
+        (f"file_name,label\na,{'x' * 200_000}\n", "is damaged in line 2: field larger"),
         ("file_name,label\na,x\n,x\n", r"needs a file_name in every row, got '' in row 2\."),
-    ],
-)
-def test_damaged_rows(tmp_path: Path, content: str, message: str) -> None:
-    assert len(refused(put(tmp_path, content), message)) < 1000
+    ):
+        assert len(refused(put(tmp_path, content), message)) < 1000
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
-@pytest.mark.parametrize("bom", [b"", b"\xef\xbb\xbf"])
-@pytest.mark.parametrize("line", [1, 3])
-def test_text_that_is_not_utf8(tmp_path: Path, name: str, bom: bytes, line: int) -> None:
-    lines = [b"file_name,label", b"a,b", b"c,d"]
-    lines[line - 1] = b"\xe9" + lines[line - 1]
-    refused(put(tmp_path, bom + b"\n".join(lines), name), rf"must be UTF-8 text; line {line} is not")
+def test_text_that_is_not_utf8(tmp_path: Path, name: str) -> None:
+    for content, line in ((b"\xe9\n\n", 1), (b"\xef\xbb\xbf\xe9", 1), (b"a,b\nc,d\n\xe9\n", 3)):
+        refused(put(tmp_path, content, name), rf"must be UTF-8 text; line {line} is not")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_damaged_lines_of_json(tmp_path: Path) -> None:
+    for line, message in (
         ("{", "has no JSON in line 3: "),
-        ("{'file_name': 'a'}", "has no JSON in line 3: "),
-        pytest.param("[" * 100_000, "has no JSON in line 3: ", id="deep"),
+        ("[" * 100_000, "has no JSON in line 3: "),
         ("[1, 2]", r"must have one JSON object a line, got '\[1, 2\]' in line 3"),
-        ("null", "must have one JSON object a line, got 'null' in line 3"),
         ('{"file_name": ["a"], "label": "x"}', "must have text or a number as file_name, got .* in line 3"),
         ('{"file_name": "a", "label": {}}', "must have text or a number as label, got {} in line 3"),
         ('{"file_name": "a", "label": "x", "truth": false}', "must have text or a number as truth, got .* in line 3"),
-        pytest.param(json.dumps({"label": [*range(10**5)]}), "must have text or a number as label", id="long"),
+        (json.dumps({"label": [*range(10**5)]}), "must have text or a number as label"),
         ('{"file_name": "", "label": "x"}', r"needs a file_name in every row, got '' in row 2\."),
         ('{"file_name": null, "label": "x"}', r"needs a file_name in every row, got None in row 2\."),
         ('{"file_name": 1.5, "label": "x"}', r"needs a file_name in every row, got 1\.5 in row 2\."),
-    ],
-)
-def test_damaged_lines_of_json(tmp_path: Path, line: str, message: str) -> None:
-    content = '{"file_name": "a", "label": "x"}\n\n' + line
-    assert len(refused(put(tmp_path, content, "t.jsonl"), message)) < 1000
+    ):
+        content = '{"file_name": "a", "label": "x"}\n\n' + line
+        assert len(refused(put(tmp_path, content, "t.jsonl"), message)) < 1000
 
 
 def test_damaged_parquet(tmp_path: Path) -> None:
@@ -401,18 +320,12 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path, names = tmp_path / "t.csv", [*HOSTILE, "caf\udce9.jpg"]
+    path, names = tmp_path / "t.csv", [*HOSTILE, " x ", "caf\udce9.jpg"]
     tables.write(path, {"file_name": names, "label": names})
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         assert list(csv.reader(file)) == [["file_name", "label"], *([name, name] for name in names)]
     assert b'"caf\xe9.jpg"' in path.read_bytes()  # as it is stored
+    tables.write(path, {"label": HOSTILE, "file_name": HOSTILE})
+    assert rows(path) == [(name, name) for name in HOSTILE]
     with pytest.raises(ValueError, match="shorter"):
         tables.write(path, {"file_name": ["a", "b"], "label": ["x"]})
-
-
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_names_are_written_and_read(tmp_path: Path, names: list[str]) -> None:
-    path = tmp_path / "t.csv"
-    tables.write(path, {"file_name": names, "label": ["x"] * len(names)})
-    assert rows(path) == [(name, "x") for name in names]
