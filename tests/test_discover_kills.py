@@ -1,6 +1,6 @@
 """Runs of commands that are killed or interrupted, at any moment, end by the same command as those that were not.
 
-That a kill before any operation on files does no harm is held by test_resume.py for training, by test_run.py for
+That a kill before any operation on files does no harm is held by test_resume.py for training, by test_whole.py for
 saving; here are a few at random.
 """
 

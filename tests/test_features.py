@@ -88,9 +88,15 @@ def taken(sizes: list[int]) -> int:
 # Rows
 
 
-def test_row_i_is_image_i(vit: Backbone) -> None:
+@pytest.mark.parametrize(("batch_size", "sizes"), [(1, [1] * 7), (3, [3, 3, 1]), (1000, [7])])
+def test_row_i_is_image_i_in_batches_of_any_size(
+    vit: Backbone, seen: list[int], batch_size: int, sizes: list[int]
+) -> None:
+    said: list[tuple[str, int, int]] = []
     images = noise(7, SIZE)
-    x = found(vit, store_of(images))
+    x = found(vit, store_of(images), batch_size=batch_size, on_progress=lambda *report: said.append(report))
+    assert seen == sizes
+    assert said == [("Computing features", int(done), 7) for done in np.cumsum(sizes)]
     assert x.shape == (7, vit.spec.width)
     assert x.dtype == np.float32
     assert x.flags.c_contiguous
@@ -102,18 +108,14 @@ def test_row_i_is_image_i(vit: Backbone) -> None:
     assert 0 < np.linalg.norm(rough - x) / np.linalg.norm(x) < 0.05
 
 
-def picture(height: int, width: int, seed: int) -> Image.Image:
-    coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
-    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR)
-
-
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
     """A folder of pictures."""
     place = tmp_path / "pictures"
     place.mkdir()
-    for number, shape in enumerate(SHAPES):
-        picture(*shape, seed=number).save(place / f"{number}.png")
+    for number, (height, width) in enumerate(SHAPES):
+        coarse = Image.fromarray(np.random.default_rng(number).integers(0, 256, (6, 6, 3), dtype=np.uint8))
+        coarse.resize((width, height), Image.Resampling.BILINEAR).save(place / f"{number}.png")
     return place
 
 
@@ -164,18 +166,6 @@ def test_files_are_packed_and_nothing_of_that_is_left(
     np.testing.assert_array_equal(found(tiny(), store), x)
 
 
-def test_packed_files_are_kept_in_the_folder(folder: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    first = found(tiny(), read(folder), folder=tmp_path / "kept", on_progress=lambda what, *_: said.append(what))
-    assert said == ["Looking at images"] * 7 + ["Storing pixels"] * 7 + ["Computing features"]
-    said.clear()
-    np.testing.assert_array_equal(
-        found(tiny(), read(folder), folder=str(tmp_path / "kept"), on_progress=lambda what, *_: said.append(what)),
-        first,
-    )
-    assert said == []
-
-
 def test_rows_of_length_one(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     store = small_store(5, SIZE)
     plain, unit = found(vit, store), found(vit, store, normalise=True)
@@ -192,18 +182,6 @@ def test_no_images_are_no_rows(tmp_path: Path) -> None:
         assert found(tiny(), store_of([]), **options).shape == (0, 512)
 
 
-@pytest.mark.parametrize(("batch_size", "sizes"), [(1, [1] * 7), (3, [3, 3, 1]), (1000, [7])])
-def test_batches_of_any_size_give_the_same_rows(
-    vit: Backbone, seen: list[int], batch_size: int, sizes: list[int]
-) -> None:
-    said: list[tuple[str, int, int]] = []
-    images = noise(7, SIZE)
-    x = found(vit, store_of(images), batch_size=batch_size, on_progress=lambda *report: said.append(report))
-    assert seen == sizes
-    assert said == [("Computing features", int(done), 7) for done in np.cumsum(sizes)]
-    assert_rows(x, [alone(vit, image) for image in images])
-
-
 def test_copies_are_computed_once_and_are_the_same(seen: list[int]) -> None:
     images, order = noise(3, 8), (2, 0, 2, 1, 0, 2)
     x = found(tiny(), store_of([images[i] for i in order]))
@@ -212,45 +190,26 @@ def test_copies_are_computed_once_and_are_the_same(seen: list[int]) -> None:
     np.testing.assert_array_equal(x[[0, 0, 1]], x[[2, 5, 4]])
 
 
-def test_a_store_that_does_not_know_its_contents_is_refused() -> None:
-    """Images without a content would all be taken for the same one."""
-    store = small_store(3, 8)
-    store.digests = np.zeros(3, "S32")
-    with pytest.raises(InputError, match="The store must say which content each image has"):
-        found(tiny(), store)
-
-
-# What is refused
-
-
-@pytest.mark.parametrize("batch_size", [0, 1.5, True])
-def test_batch_size_is_a_whole_number(batch_size: Any) -> None:
-    with pytest.raises(InputError) as caught:
-        found(tiny(), small_store(2, 8), batch_size=batch_size)
-    assert str(caught.value) == f"batch_size must be a whole number of at least 1, got {batch_size!r}."
-
-
-def test_what_is_no_image_set_and_no_precision_is_refused() -> None:
-    nothing: Any = ["a.png"]
-    with pytest.raises(InputError, match="images must be an ImageSet or a PixelStore, got list"):
-        found(tiny(), nothing)
-    with pytest.raises(InputError, match="precision must be"):
-        found(tiny(), small_store(2, 8), precision="fp16")
-
-
-def test_images_that_could_not_be_read_are_named() -> None:
-    store = small_store(3, 8)
-    store.heights[1] = store.widths[1] = 0
-    store.quarantine = (Quarantined("b.png", "truncated", ""),)
-    with pytest.raises(InputError, match=r"1 were not: 'b.png'. Leave them out"):
-        found(tiny(), store)
-
-
-def test_images_smaller_than_a_view_are_refused() -> None:
-    images = noise(3, 8)
-    images[1] = images[1][:7]
-    with pytest.raises(InputError, match=r"must be at least 8 × 8 pixels .* 1 are not, the first in row 1 \(7 × "):
-        found(tiny(), store_of(images))
+def test_what_cannot_be_used_is_refused() -> None:
+    unknown, unread, images = small_store(3, 8), small_store(3, 8), noise(3, 8)
+    unknown.digests = np.zeros(3, "S32")  # by which all would be taken for the same image
+    unread.heights[1] = unread.widths[1] = 0
+    unread.quarantine = (Quarantined("b.png", "truncated", ""),)
+    short = store_of([images[0], images[1][:7], images[2]])
+    cases: list[tuple[Any, dict[str, Any], str]] = [
+        *(
+            (short, {"batch_size": n}, f"^batch_size must be a whole number of at least 1, got {n!r}.$")
+            for n in (0, 1.5, True)
+        ),
+        (["a.png"], {}, "images must be an ImageSet or a PixelStore, got list"),
+        (small_store(3, 8), {"precision": "fp16"}, "precision must be"),
+        (unknown, {}, "The store must say which content each image has"),
+        (unread, {}, r"1 were not: 'b.png'. Leave them out"),
+        (short, {}, r"must be at least 8 × 8 pixels .* 1 are not, the first in row 1 \(7 × "),
+    ]
+    for given, options, message in cases:
+        with pytest.raises(InputError, match=message):
+            found(tiny(), given, **options)
 
 
 # What is kept
@@ -273,30 +232,32 @@ def test_only_new_images_are_computed(tmp_path: Path, seen: list[int]) -> None:
     assert taken(seen) == 0
 
 
-def with_another_weight(backbone: Backbone) -> Backbone:
+def with_another_weight() -> Backbone:
+    backbone = tiny()
     with torch.no_grad():
         next(backbone.parameters()).view(-1)[0] += 0.5
     return backbone
 
 
-def with_another_mean(backbone: Backbone) -> Backbone:
+def with_another_mean() -> Backbone:
+    backbone = tiny()
     backbone.spec = replace(backbone.spec, mean=(0.4, 0.5, 0.6))
     return backbone
 
 
 @pytest.mark.parametrize(
-    ("change", "precision"),
+    ("make", "precision"),
     [
         (with_another_weight, "float32"),
         (with_another_mean, "float32"),
-        (lambda _: load_backbone("convnet", weights="random", image_size=9), "float32"),
-        (lambda backbone: backbone, "bf16"),
+        (lambda: load_backbone("convnet", weights="random", image_size=9), "float32"),
+        (tiny, "bf16"),
     ],
 )
 def test_what_decides_the_features_makes_them_anew(
-    tmp_path: Path, seen: list[int], change: Callable[[Backbone], Backbone], precision: str
+    tmp_path: Path, seen: list[int], make: Callable[[], Backbone], precision: str
 ) -> None:
-    store, backbone = small_store(3, 9), change(tiny())
+    store, backbone = small_store(3, 9), make()
     before = found(tiny(), store, folder=tmp_path)
     taken(seen)
     x = found(backbone, store, folder=tmp_path, precision=precision)
@@ -313,14 +274,21 @@ def test_pixels_made_in_another_way_have_features_of_their_own(folder: Path, tmp
         np.testing.assert_array_equal(found(backbone, store, folder=tmp_path), found(backbone, store))
 
 
-def test_renamed_and_packed_files_keep_their_features(folder: Path, tmp_path: Path, seen: list[int]) -> None:
-    x = found(tiny(), read(folder), folder=tmp_path / "kept")
+def test_files_that_are_read_again_renamed_or_packed_keep_their_pixels_and_features(
+    folder: Path, tmp_path: Path, seen: list[int]
+) -> None:
+    said: list[str] = []
+    options: dict[str, Any] = {"folder": str(tmp_path / "kept"), "on_progress": lambda what, *_: said.append(what)}
+    x = found(tiny(), read(folder), **options)
+    assert said == ["Looking at images"] * 7 + ["Storing pixels"] * 7 + ["Computing features"]
     assert taken(seen) == 7
+    np.testing.assert_array_equal(found(tiny(), read(folder), **options), x)
+    assert len(said) == 15
     for number in range(7):
         (folder / f"{number}.png").rename(folder / f"turned {9 - number}.png")
-    np.testing.assert_array_equal(found(tiny(), read(folder), folder=tmp_path / "kept"), x[::-1])
+    np.testing.assert_array_equal(found(tiny(), read(folder), **options), x[::-1])
     store = pack(read(folder), tmp_path / "kept/pixels", settings=Settings(shorter_side=10))
-    np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path / "kept"), x[::-1])
+    np.testing.assert_array_equal(found(tiny(), store, **options), x[::-1])
     assert taken(seen) == 0
 
 
@@ -330,7 +298,6 @@ def rewrite(path: Path, **arrays: NDArray[Any]) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "emptied": lambda path: os.truncate(path, 0),
     "nearly whole": lambda path: os.truncate(path, int(0.999 * path.stat().st_size)),
     "without digests": lambda path: save_file({"features": np.zeros((5, 512), np.float32)}, path),
     "too few rows": lambda path: rewrite(path, features=np.ones((4, 512))),

@@ -7,8 +7,10 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -69,6 +71,11 @@ class CrashError(Exception):
     pass
 
 
+def crash() -> None:
+    send()
+    raise CrashError
+
+
 # The context
 
 
@@ -95,29 +102,24 @@ def test_a_signal_is_noted_and_interrupts_on_leaving(sent: Callable[[int], None]
 
 @pytest.mark.parametrize("first", BOTH)
 @pytest.mark.parametrize("second", BOTH)
-def test_a_second_signal_interrupts_at_once(first: int, second: int) -> None:
+def test_a_second_signal_interrupts_at_once_as_does_the_first_where_nothing_is_kept(first: int, second: int) -> None:
     assert inside(lambda: send(first), lambda: send(second), lambda: None) == [True]
+    assert inside(lambda: None, lambda: send(first), lambda: None, when=False) == [False]  # nothing to wait for
 
 
 def test_without_a_signal_nothing_happens() -> None:
-    for _ in range(2):
-        with deferred() as stopped:
-            assert signal.default_int_handler not in handlers()
-            assert not stopped()
-        assert inside(send) == [True]  # which the next time knows nothing of
+    assert inside(send) == [True]  # which the next time knows nothing of
+    with deferred() as stopped:
+        assert signal.default_int_handler not in handlers()
+        assert not stopped()
 
 
 def test_another_error_is_not_hidden() -> None:
-    def crash() -> None:
-        with deferred():
-            send()
-            raise CrashError
-
-    with pytest.raises(CrashError):
+    with pytest.raises(CrashError), deferred():
         crash()
 
 
-def test_a_signal_while_handlers_are_put_back_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_while_handlers_are_put_back_leaves_none_behind() -> None:
     install = signal.signal
 
     def interfered(number: int, handler: Any) -> Any:
@@ -126,8 +128,7 @@ def test_a_signal_while_handlers_are_put_back_leaves_none_behind(monkeypatch: py
             send(BOTH[1])  # whose handler is next
         return before
 
-    with monkeypatch.context() as patch:
-        patch.setattr(signal, "signal", interfered)
+    with patch.object(signal, "signal", interfered):
         assert inside(send) == [True]
     assert handlers() == [signal.default_int_handler] * 2
 
@@ -146,10 +147,6 @@ def test_a_handler_that_would_not_interrupt_is_left_alone(handler: Any) -> None:
         assert inside(lambda: send(other)) == [True]
     finally:
         signal.signal(number, signal.default_int_handler)
-
-
-def test_where_there_is_nothing_to_keep_signals_interrupt_at_once() -> None:
-    assert inside(lambda: None, send, lambda: None, when=False) == [False]
 
 
 def test_in_another_thread_it_is_inert() -> None:
@@ -265,17 +262,14 @@ def test_what_a_signal_finds_is_done_first(
         assert calls == EPOCHS * (STEPS if place is Step else 1)  # nothing was done twice
 
 
-def test_a_second_signal_does_not_wait_for_a_checkpoint(tmp_path: Path, whole: Whole) -> None:
+def test_a_run_does_not_wait_after_a_second_signal_or_without_a_folder(tmp_path: Path, whole: Whole) -> None:
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         perform(job(tmp_path), at(LEARNING, 6, send_twice, seen))
     assert seen == [1, 2, 3, 4, 5]
     assert reached(tmp_path) is None
     assert goes_on(tmp_path, whole) == list(range(1, EPOCHS * STEPS + 1))
-
-
-def test_without_a_folder_a_run_does_not_wait_for_its_step() -> None:
-    seen: list[int] = []
+    seen.clear()
     with pytest.raises(KeyboardInterrupt):
         train(a_convnet(), *a_set(), settings(), device="cpu", on_progress=at(LEARNING, 3, seen=seen))
     assert seen == [1, 2]
@@ -286,62 +280,35 @@ def together(rank: int, folder: Path) -> None:
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
     )
-    asked: list[bool] = []
-
-    def recorded(when: bool) -> Any:
-        asked.append(when)
-        return deferred(when)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sortal.train.deferred", recorded)
+    with patch("sortal.train.deferred", wraps=deferred) as asked:
         train(a_convnet(), *a_set(), settings(epochs=1), folder=folder / "run", device="cpu")
-    (folder / f"{rank}.txt").write_text(str(asked))
+    (folder / f"{rank}.txt").write_text(str(asked.call_args_list))
 
 
 def test_several_processes_do_not_wait(tmp_path: Path) -> None:
     """One that stopped alone would leave the others waiting for it."""
     run_two(together, tmp_path)
-    assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["[False]"] * 2
+    assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["[call(False)]"] * 2
 
 
 # Tokens
 
 
-def test_tokens_in_a_file_are_marked_when_a_signal_comes(
-    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "stopped", "again"), [("file", [16, 32], [48, 54]), ("memory", [16], [16, 32, 48, 54])]
+)
+def test_tokens_in_a_file_are_marked_when_a_signal_comes_and_those_in_memory_not_waited_for(
+    tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, kind: str, stopped: list[int], again: list[int]
 ) -> None:
     monkeypatch.setattr(tokens, "PIECE", 16)
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path, "file"), at(TOKENS, 32, seen=seen))
-    assert seen == [16, 32]
-    assert goes_on(tmp_path, whole, "file", TOKENS) == [48, 54]
-
-
-def test_tokens_in_memory_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "PIECE", 16)
-    seen: list[int] = []
-    with pytest.raises(KeyboardInterrupt):
-        perform(job(tmp_path, "memory"), at(TOKENS, 32, seen=seen))
-    assert seen == [16]
+        perform(job(tmp_path, kind), at(TOKENS, 32, seen=seen))
+    assert seen == stopped
+    assert goes_on(tmp_path, whole, kind, TOKENS) == again
 
 
 # Features
-
-
-@pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each batch had that was computed."""
-    sizes: list[int] = []
-    run = Frozen.__call__
-
-    def counted(self: Frozen, pixels: Tensor, flipped: Tensor) -> Tensor:
-        rows = run(self, pixels, flipped)
-        sizes.append(len(pixels))
-        return rows
-
-    monkeypatch.setattr(Frozen, "__call__", counted)
-    return sizes
 
 
 def features(folder: Path | None, on_progress: Progress = lambda *_: None) -> Any:
@@ -356,33 +323,31 @@ def kept(folder: Path) -> int:
 
 
 @pytest.mark.parametrize(("done", "by_then"), [(2, 4), (6, 8), (8, 9), (9, 9)])
-def test_features_that_were_computed_are_kept(tmp_path: Path, computed: list[int], done: int, by_then: int) -> None:
+def test_features_that_were_computed_are_kept(tmp_path: Path, done: int, by_then: int) -> None:
     """A batch has been started when that before it is told of, and is not lost."""
     with pytest.raises(KeyboardInterrupt):
         features(tmp_path, at(FEATURES, done))
-    assert sum(computed) == kept(tmp_path) == by_then
-    computed.clear()
-    x = features(tmp_path)
-    assert sum(computed) == 9 - by_then
-    np.testing.assert_array_equal(x, features(None))
+    assert kept(tmp_path) == by_then
+    np.testing.assert_array_equal(features(tmp_path), features(None))
+    assert kept(tmp_path) == 9
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5])
 def test_a_batch_of_features_that_a_signal_finds_is_kept(
-    tmp_path: Path, computed: list[int], monkeypatch: pytest.MonkeyPatch, batch: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    run = Frozen.__call__
+    run, calls = Frozen.__call__, count(1)
 
-    def signalled(self: Frozen, pixels: Tensor, flipped: Tensor) -> Tensor:
-        if len(computed) == batch - 1:
+    def signalled(*values: Any) -> Tensor:
+        if next(calls) == batch:
             send_from_a_thread()
-        return run(self, pixels, flipped)
+        return run(*values)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Frozen, "__call__", signalled)
-        with pytest.raises(KeyboardInterrupt):
-            features(tmp_path)
-    assert sum(computed) == kept(tmp_path) == min(2 * batch, 9)
+    monkeypatch.setattr(Frozen, "__call__", signalled)
+    with pytest.raises(KeyboardInterrupt):
+        features(tmp_path)
+    assert next(calls) == batch + 1  # no more were started
+    assert kept(tmp_path) == min(2 * batch, 9)
     np.testing.assert_array_equal(features(tmp_path), features(None))
 
 

@@ -6,37 +6,20 @@ import os
 import random
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import tiny_run
 import torch
 from fork_server import KILLED, Ended, ForkServer
 from stores import small_store
 from tiny_folder import contents
 from tiny_methods import NAMES, small
-from tiny_run import (
-    HELD_OUT,
-    IN_A_FILE,
-    LABELS,
-    LARGE,
-    LEARNING,
-    SMALL,
-    TOKENS,
-    Job,
-    a_convnet,
-    a_set,
-    a_transformer,
-    left,
-    named,
-    perform,
-    perform_in_child,
-    same,
-    settings,
-    timeless,
-    weights,
-)
+from tiny_run import Job, a_convnet, a_set, a_transformer, left, named, perform, same, settings, timeless, weights
 
 from sortal import checkpoint
 from sortal.backbone import load_backbone
@@ -66,7 +49,7 @@ def reached(ended: Ended, stage: str) -> list[int]:
 
 def comes_to(stage: str, least: int) -> Callable[[list[Any]], bool]:
     """Whether a child says that it has done so much of a stage, or is beyond it."""
-    return lambda words: words[2] >= least if words[1] == stage else words[1] == LEARNING
+    return lambda words: words[2] >= least if words[1] == stage else words[1] == tiny_run.LEARNING
 
 
 @pytest.mark.parametrize(("kind", "every"), [("live", 0.04), ("file", 0.0)])
@@ -75,15 +58,15 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(
 ) -> None:
     """Where checkpoints are rarer than steps, what was done since the last one is done again."""
     job = Job(str(tmp_path / "killed"), kind, every=every)
-    whole = fork_server.run(perform_in_child, asdict(replace(job, folder=str(tmp_path / "whole"))))
+    whole = fork_server.run(tiny_run.perform_in_child, asdict(replace(job, folder=str(tmp_path / "whole"))))
     total = job.epochs * STEPS
-    assert reached(whole, LEARNING) == list(range(1, total + 1))
+    assert reached(whole, tiny_run.LEARNING) == list(range(1, total + 1))
 
     points = sorted(random.Random(kind).sample(range(1, total), 4))
-    for stage, least in [(TOKENS, 1), (TOKENS, 33), *((LEARNING, step) for step in points)]:
+    for stage, least in [(tiny_run.TOKENS, 1), (tiny_run.TOKENS, 33), *((tiny_run.LEARNING, step) for step in points)]:
         # The signal comes a moment after the child has told of its progress, when it is anywhere.
-        fork_server.run(perform_in_child, asdict(job), None, True, kill=comes_to(stage, least), codes=[KILLED])
-    last = fork_server.run(perform_in_child, asdict(job), codes=[0])
+        fork_server.run(tiny_run.perform_in_child, asdict(job), None, True, kill=comes_to(stage, least), codes=[KILLED])
+    last = fork_server.run(tiny_run.perform_in_child, asdict(job), codes=[0])
     assert left(tmp_path / "killed") == left(tmp_path / "whole")
     assert list(map(timeless, last.each("result"))) == list(map(timeless, whole.each("result")))
 
@@ -94,15 +77,15 @@ def test_a_run_killed_before_any_operation_on_files_goes_on(
 ) -> None:
     """Of three checkpoints and the model, or every other one of tokens in a file, one checkpoint and the model."""
     job = Job(str(tmp_path / "whole"), kind, epochs, batch_size=batch_size)
-    whole = fork_server.run(perform_in_child, asdict(job), codes=[0])
+    whole = fork_server.run(tiny_run.perform_in_child, asdict(job), codes=[0])
     (operations,) = whole.each("operations")
     assert operations > 15
     for fatal in range(1, operations + 1, each):
         folder = tmp_path / str(fatal)
         mine = asdict(replace(job, folder=str(folder)))
-        ended = fork_server.run(perform_in_child, mine, fatal, codes=[KILLED])
-        again = fork_server.run(perform_in_child, mine, codes=[0])
-        for stage, unmarked in ((TOKENS, 0), (LEARNING, 1)):
+        ended = fork_server.run(tiny_run.perform_in_child, mine, fatal, codes=[KILLED])
+        again = fork_server.run(tiny_run.perform_in_child, mine, codes=[0])
+        for stage, unmarked in ((tiny_run.TOKENS, 0), (tiny_run.LEARNING, 1)):
             if done := reached(ended, stage):  # at most the step that was in no checkpoint yet is done twice
                 assert min(reached(again, stage), default=99) > done[-1] - unmarked, fatal
         assert left(folder) == left(tmp_path / "whole"), fatal
@@ -116,20 +99,12 @@ class CrashError(Exception):
     pass
 
 
-@dataclass(frozen=True)
-class Whole:
-    """A run of three epochs that nothing happened to."""
-
-    folder: Path
-    left: list[Any]
-    result: dict[str, Any]
-
-
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A run of three epochs that nothing happened to: its folder, what it left there and its result."""
     folder = tmp_path_factory.mktemp("whole")
-    result = go_on(folder, every=30.0)
-    return Whole(folder, left(folder), timeless(vars(result)))
+    result = timeless(vars(go_on(folder, every=30.0)))
+    return SimpleNamespace(folder=folder, left=left(folder), result=result)
 
 
 @pytest.fixture(scope="module")
@@ -149,38 +124,21 @@ def go_on(folder: Path, method: Method | None = None, **options: Any) -> Trained
     return train(method, images, store, config, folder=folder, device="cpu", checkpoint_every=every, **beside)
 
 
-def steps_of(folder: Path, method: Method | None = None, **options: Any) -> list[int]:
-    """Do the rest of a run; the steps that were done for that."""
-    seen: list[int] = []
-    go_on(folder, method, on_progress=lambda _, done, __: seen.append(done), **options)
-    return seen
-
-
 def interrupt(
     folder: Path, at: int, method: Method | None = None, error: BaseException | None = None, **options: Any
 ) -> None:
     """Interrupt the tiny run after a step, before the checkpoint of it; at 0 before its first step."""
-    error = error or KeyboardInterrupt()
-
-    def stop(*_: object, **__: object) -> None:
-        raise error
-
-    def on_progress(what: str, done: int, _: int) -> None:
-        if (what, done) == (LEARNING, at):
-            stop()
-
+    stop, last = Mock(side_effect=error or KeyboardInterrupt()), (tiny_run.LEARNING, at)
     with pytest.MonkeyPatch.context() as patch:
         if not at:
             patch.setattr("sortal.train.Journal.write", stop)
-        with pytest.raises(type(error)):
-            go_on(folder, method, on_progress=on_progress, **options)
+        with pytest.raises(type(stop.side_effect)):
+            go_on(folder, method, on_progress=lambda *said: stop() if said[:2] == last else None, **options)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CrashError("full")])
 @pytest.mark.parametrize("at", [0, 1, STEPS, STEPS + 1, 3 * STEPS])
-def test_the_same_call_with_the_same_method_goes_on(
-    tmp_path: Path, whole: Whole, at: int, error: BaseException
-) -> None:
+def test_the_same_call_with_the_same_method_goes_on(tmp_path: Path, whole: Any, at: int, error: BaseException) -> None:
     """As in a notebook; what was interrupted, even before the first step, is found as it was."""
     method = a_convnet()
     for _ in range(2):
@@ -211,17 +169,10 @@ def test_the_best_weights_of_before_are_kept(tmp_path: Path, monkeypatch: pytest
     assert go_on(tmp_path, method) == result  # the method is known as what came of the run, although not of its end
 
 
-def test_a_method_that_was_trained_is_not_what_an_interrupted_run_began_with(unfinished: Path, tmp_path: Path) -> None:
-    method = a_convnet()
-    go_on(tmp_path, method)
-    with pytest.raises(InputError, match="holds one with other weights"):
-        go_on(unfinished, method)
-
-
 # Tokens and chunks
 
 
-@pytest.mark.parametrize(("precision", "budget"), [("bf16", IN_MEMORY), ("float32", IN_A_FILE)])
+@pytest.mark.parametrize(("precision", "budget"), [("bf16", IN_MEMORY), ("float32", tiny_run.IN_A_FILE)])
 def test_tokens_in_memory_are_computed_again_also_in_another_place(
     tmp_path: Path, precision: str, budget: Budget
 ) -> None:
@@ -234,30 +185,28 @@ def test_tokens_in_memory_are_computed_again_also_in_another_place(
     assert result.views == 3
 
 
-def test_a_run_that_began_with_kept_views_does_not_go_on_with_others(tmp_path: Path) -> None:
-    interrupt(tmp_path, 6, a_transformer(), views="auto", budget=IN_MEMORY)
-    before = contents(tmp_path)
+def test_a_run_goes_on_with_views_as_it_began(tmp_path: Path) -> None:
+    """One with new views also where there is room to keep them by then; one with kept views must have the room."""
+    kept, new, whole = (tmp_path / name for name in ("kept", "new", "whole"))
+    interrupt(kept, 6, a_transformer(), views="auto", budget=IN_MEMORY)
+    before = contents(kept)
     with pytest.raises(InputError, match=r"began with 8 views .* Raise it"):
-        go_on(tmp_path, a_transformer(), views="auto", budget=NOWHERE)
-    assert contents(tmp_path) == before
-    assert go_on(tmp_path, a_transformer(), views="auto", budget=IN_MEMORY).views == 8
-
-
-def test_a_run_that_began_with_new_views_goes_on_with_new_views(tmp_path: Path) -> None:
-    """Also where there is room to keep them by then."""
-    go_on(tmp_path / "whole", a_transformer(), views="auto", budget=NOWHERE)
-    interrupt(tmp_path / "broken", 6, a_transformer(), views="auto", budget=NOWHERE)
-    assert go_on(tmp_path / "broken", a_transformer(), views="auto", budget=IN_MEMORY).views is None
-    assert left(tmp_path / "broken") == left(tmp_path / "whole")
+        go_on(kept, a_transformer(), views="auto", budget=NOWHERE)
+    assert contents(kept) == before
+    assert go_on(kept, a_transformer(), views="auto", budget=IN_MEMORY).views == 8
+    go_on(whole, a_transformer(), views="auto", budget=NOWHERE)
+    interrupt(new, 6, a_transformer(), views="auto", budget=NOWHERE)
+    assert go_on(new, a_transformer(), views="auto", budget=IN_MEMORY).views is None
+    assert left(new) == left(whole)
 
 
 def test_tokens_of_another_run_are_not_taken_for_ones_own(tmp_path: Path) -> None:
     """Those of other weights are still there, without a checkpoint that would tell."""
-    go_on(tmp_path / "one", a_transformer(), views=3, budget=IN_A_FILE)
-    interrupt(tmp_path / "two", 1, a_transformer(seed=1), views=3, budget=IN_A_FILE)
+    go_on(tmp_path / "one", a_transformer(), views=3, budget=tiny_run.IN_A_FILE)
+    interrupt(tmp_path / "two", 1, a_transformer(seed=1), views=3, budget=tiny_run.IN_A_FILE)
     assert (tmp_path / "two/tokens.bf16").exists()
     assert checkpoint.load(tmp_path / "two") is None
-    go_on(tmp_path / "two", a_transformer(), views=3, budget=IN_A_FILE)
+    go_on(tmp_path / "two", a_transformer(), views=3, budget=tiny_run.IN_A_FILE)
     assert left(tmp_path / "two") == left(tmp_path / "one")
 
 
@@ -338,18 +287,15 @@ def test_checkpoints_hold_the_buffers_of_the_method_and_not_those_of_the_backbon
 # Damage
 
 
-@pytest.mark.parametrize(
-    ("names", "first"), [([checkpoint.NAME], STEPS + 2), ([checkpoint.NAME, checkpoint.PREVIOUS], 1)]
-)
-def test_a_damaged_checkpoint_costs_a_step_and_two_of_them_the_run(
-    tmp_path: Path, whole: Whole, caplog: pytest.LogCaptureFixture, names: list[str], first: int
-) -> None:
+@pytest.mark.parametrize("n_damaged", [1, 2])
+def test_a_damaged_checkpoint_costs_a_step_and_two_of_them_the_run(tmp_path: Path, whole: Any, n_damaged: int) -> None:
     """Steps 1 to 6 are in the newest checkpoint, 1 to 5 in the one before."""
     interrupt(tmp_path, STEPS + 3)
-    for name in names:
+    for name in (checkpoint.NAME, checkpoint.PREVIOUS)[:n_damaged]:
         os.truncate(tmp_path / name, (tmp_path / name).stat().st_size // 2)
-    assert steps_of(tmp_path) == list(range(first, 3 * STEPS + 1))
-    assert [name in message for name, message in zip(names, caplog.messages, strict=False)] == [True] * len(names)
+    seen: list[int] = []
+    go_on(tmp_path, on_progress=lambda _, done, __: seen.append(done))
+    assert seen == list(range(STEPS + 2 if n_damaged == 1 else 1, 3 * STEPS + 1))
     assert left(tmp_path) == whole.left
 
 
@@ -360,19 +306,22 @@ def test_a_damaged_checkpoint_costs_a_step_and_two_of_them_the_run(
     ("what", "change"),
     [
         ("settings (epochs was 3, is 4)", {"epochs": 4}),
-        ("images", {"labels": [*LABELS[:2], "a", *LABELS[3:]]}),
-        ("images", {"held_out": (*HELD_OUT, 8)}),
-        (
-            "settings (lr was 0.1, is 0.05) and weights and images",
-            {"lr": 0.05, "weights": 1, "side": SMALL + 1},
-        ),
+        ("images", {"labels": [*tiny_run.LABELS[:2], "a", *tiny_run.LABELS[3:]]}),
+        ("images", {"held_out": (*tiny_run.HELD_OUT, 8)}),
+        ("settings (lr was 0.1, is 0.05) and weights and images", {"lr": 0.05, "weights": 1, "side": 9}),
     ],
 )
-def test_another_run_in_the_folder_is_refused(
-    whole: Whole, unfinished: Path, what: str, change: dict[str, Any]
-) -> None:
-    given = {"epochs": 3, "lr": 0.1, "labels": LABELS, "held_out": HELD_OUT, "side": SMALL, "weights": 0, **change}
-    images, store = named(given["labels"], given["held_out"]), small_store(len(LABELS), given["side"])
+def test_another_run_in_the_folder_is_refused(whole: Any, unfinished: Path, what: str, change: dict[str, Any]) -> None:
+    given = {
+        "epochs": 3,
+        "lr": 0.1,
+        "labels": tiny_run.LABELS,
+        "held_out": tiny_run.HELD_OUT,
+        "side": tiny_run.SMALL,
+        "weights": 0,
+        **change,
+    }
+    images, store = named(given["labels"], given["held_out"]), small_store(len(tiny_run.LABELS), given["side"])
     method, config = a_convnet(seed=given["weights"]), settings(epochs=given["epochs"], lr=given["lr"])
     for folder in (whole.folder, unfinished):
         before = contents(folder)
@@ -388,7 +337,7 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
     """
     images, store = a_set()
     resized, recoloured, frozen, frozen_head = (a_convnet() for _ in range(4))
-    resized.backbone.spec = replace(resized.backbone.spec, image_size=SMALL - 1)
+    resized.backbone.spec = replace(resized.backbone.spec, image_size=tiny_run.SMALL - 1)
     recoloured.backbone.spec = replace(recoloured.backbone.spec, mean=(0.5, 0.5, 0.5))
     frozen.backbone.train_last(2)
     for value in list(frozen_head.head.parameters())[:2]:
@@ -397,7 +346,7 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
         assert same(weights(method), weights(a_convnet()))
         with pytest.raises(InputError, match=r"holds one with other (settings|weights)"):
             train(method, images, store, settings(epochs=3), folder=unfinished, device="cpu")
-    larger = small_store(len(LABELS), SMALL + 3)
+    larger = small_store(len(tiny_run.LABELS), tiny_run.SMALL + 3)
     larger.digests, larger.made = store.digests, "11px"
     with pytest.raises(InputError, match="holds one with other images"):
         train(a_convnet(), images, larger, settings(epochs=3), folder=unfinished, device="cpu")
@@ -438,14 +387,16 @@ def test_a_finished_run_gives_a_method_its_weights_and_buffers_and_refuses_other
 
 
 def test_without_validation_a_finished_run_knows_its_last_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unfinished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method, data = a_convnet(), (named(LABELS), a_set()[1])
+    method, data = a_convnet(), (named(tiny_run.LABELS), a_set()[1])
     first = train(method, *data, settings(), folder=tmp_path, device="cpu")
     trained = weights(method)
     monkeypatch.setattr(Step, "__call__", None)
     assert train(method, *data, settings(), folder=tmp_path, device="cpu") == first
     assert same(weights(method), trained)
+    with pytest.raises(InputError, match="holds one with other weights"):
+        go_on(unfinished, method)  # which began with others
 
 
 @pytest.mark.parametrize("kind", ["live", "file"])
@@ -470,6 +421,6 @@ def test_a_finished_run_returns_at_once_with_the_same_result(
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = train(a_transformer(), *a_set(LARGE), settings(views=3), device="cpu", budget=IN_A_FILE)
+    result = train(a_transformer(), *a_set(tiny_run.LARGE), settings(views=3), device="cpu", budget=tiny_run.IN_A_FILE)
     assert list(tmp_path.iterdir()) == []
     assert result.views is None  # a file of tokens has no place either

@@ -7,7 +7,7 @@ import shutil
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,21 +19,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from processes import run_two
 from stores import small_store
+from tiny_run import IN_A_FILE, LARGE, a_transformer, named
+from tiny_run import settings as tiny_settings
 from torch import Tensor
 
 from sortal import tokens, train, views
 from sortal.backbone import load_backbone
 from sortal.batches import Draws
 from sortal.compute import Compute
-from sortal.config import Contrast, Training
 from sortal.errors import InputError
-from sortal.images import image_set
-from sortal.methods import Contrastive
 from sortal.network import Backbone
 from sortal.segments import write_atomically
 from sortal.shards import Shards
 from sortal.store import PixelStore
-from sortal.tokens import Budget, Cached, Live, Plan, cache, free_memory, plan, room_for, token_shape
+from sortal.tokens import Budget, Cached, Live, Plan, cache, free_memory, plan, token_shape
 from sortal.trunk import Frozen
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -65,27 +64,11 @@ class Counting(Frozen):
 
 
 def computed(
-    trunk: Frozen | None = None,
-    store: PixelStore | None = None,
-    *,
-    rows: NDArray[np.int64] = ROWS,
-    n_views: int = V,
-    seed: int = 7,
-    flip: bool = True,
-    where: Literal["memory", "file"] = "memory",
-    **options: Any,
+    trunk: Frozen | None = None, store: PixelStore | None = None, rows: NDArray[np.int64] = ROWS, **options: Any
 ) -> Cached:
     """Tokens of the small store."""
-    return cache(
-        trunk or Counting(tiny()),
-        store or small_store(6, 8),
-        rows,
-        n_views=n_views,
-        flip=flip,
-        seed=seed,
-        where=where,
-        **options,
-    )
+    options = {"n_views": V, "flip": True, "seed": 7, "where": "memory", **options}
+    return cache(trunk or Counting(tiny()), store or small_store(6, 8), rows, **options)
 
 
 def one_view(
@@ -135,16 +118,8 @@ def test_pieces_of_any_size_give_the_same_bits(
             assert torch.equal(kept.tokens[at, number], wanted)
 
 
-def test_a_file_holds_the_bits_of_memory(tmp_path: Path) -> None:
-    memory, file = computed(), computed(where="file", folder=tmp_path, key="run")
-    assert bits(file.tokens) == bits(memory.tokens)
-    assert (tmp_path / "tokens.bf16").read_bytes() == bits(memory.tokens)
-    assert json.loads((tmp_path / "tokens.json").read_text()) == {"key": "run", "done": 12}
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens.bf16", "tokens.json"]
-
-
 def test_the_room_that_is_stated_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    backbone = load_backbone("test_vit", weights="random", image_size=32)
+    method = a_transformer()
     taken: list[int] = []
     notes: list[str] = []
 
@@ -156,16 +131,16 @@ def test_the_room_that_is_stated_is_what_is_taken(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(tokens, "cache", watched)
     train.train(
-        Contrastive(backbone, Contrast(hidden=8, bottleneck=8)),
-        image_set([f"{i}.png" for i in range(6)], paths=["x"] * 6, labels=["a", "b", None, None, None, None]),
-        small_store(6, 32),
-        Training(epochs=1, batch_size=3, views=5, precision="float32"),
+        method,
+        named(["a", "b", None, None, None, None]),
+        small_store(6, LARGE),
+        tiny_settings(epochs=1, batch_size=3, views=5),
         folder=tmp_path,
         device="cpu",
-        budget=Budget(memory=0, disk=10**8),
+        budget=IN_A_FILE,
         on_note=notes.append,
     )
-    assert taken == [6 * 5 * prod(token_shape(backbone)) * 2] * 3 == [19_200] * 3
+    assert taken == [6 * 5 * prod(token_shape(method.backbone)) * 2] * 3 == [19_200] * 3
     assert notes == ["5 views of 6 images: 19,200 bytes of tokens are kept in a file."]
     assert not (tmp_path / "tokens.bf16").exists()  # once the run is done
 
@@ -180,10 +155,12 @@ def kept_in(folder: Path, **options: Any) -> tuple[Cached, int]:
     return made, sum(trunk.sizes)
 
 
-def spoil(folder: Path, mark: bytes) -> None:
-    """Other numbers in the place of all views, and another mark."""
-    (folder / "tokens.bf16").write_bytes(b"\x42" * 12 * 384)
+def spoil(folder: Path, mark: bytes, size: int | None = 12 * 384) -> None:
+    """Put other numbers, so many bytes of them, in the place of all views, and another mark."""
     (folder / "tokens.json").write_bytes(mark)
+    (folder / "tokens.bf16").unlink()
+    if size is not None:
+        (folder / "tokens.bf16").write_bytes(b"\x42" * size)
 
 
 @pytest.mark.parametrize("done", [0, 3, 12])
@@ -203,67 +180,52 @@ def test_what_is_marked_is_left_and_the_rest_computed(
     assert json.loads((tmp_path / "tokens.json").read_text()) == {"key": "run", "done": 12}
 
 
+ALL_DONE = b'{"key": "run", "done": 12}'
+
+
 @pytest.mark.parametrize(
-    "mark",
+    ("mark", "size"),
     [
-        b"",
-        b"null",
-        b"\xff\xfe\x00",
-        b'{"done": 12}',
-        b'{"key": "run", "done": "12"}',
-        b'{"key": "run", "done": -1}',
-        b'{"key": "run", "done": 13}',
-        b'{"key": "another", "done": 12}',
+        (b"", 4608),
+        (b"null", 4608),
+        (b"\xff\xfe\x00", 4608),
+        (b'{"done": 12}', 4608),
+        (b'{"key": "run", "done": "12"}', 4608),
+        (b'{"key": "run", "done": -1}', 4608),
+        (b'{"key": "run", "done": 13}', 4608),
+        (b'{"key": "another", "done": 12}', 4608),
+        (ALL_DONE, None),
+        (ALL_DONE, 4607),
+        (ALL_DONE, 4609),
     ],
 )
-def test_a_damaged_mark_and_one_of_another_run_vouch_for_nothing(tmp_path: Path, mark: bytes) -> None:
+def test_a_damaged_mark_one_of_another_run_and_a_file_of_another_size_vouch_for_nothing(
+    tmp_path: Path, mark: bytes, size: int | None
+) -> None:
     wanted = bits(kept_in(tmp_path)[0].tokens)
-    spoil(tmp_path, mark)
+    spoil(tmp_path, mark, size)
     again, views_computed = kept_in(tmp_path)
     assert views_computed == 12
     assert bits(again.tokens) == wanted == (tmp_path / "tokens.bf16").read_bytes()
 
 
-@pytest.mark.parametrize("size", [None, 12 * 384 - 1, 12 * 384 + 1])
-def test_a_file_of_another_size_is_written_anew(tmp_path: Path, size: int | None) -> None:
-    wanted = bits(kept_in(tmp_path)[0].tokens)
-    if size is None:
-        (tmp_path / "tokens.bf16").unlink()
-    else:
-        os.truncate(tmp_path / "tokens.bf16", size)
-    again, views_computed = kept_in(tmp_path)
-    assert views_computed == 12
-    assert bits(again.tokens) == wanted == (tmp_path / "tokens.bf16").read_bytes()
-
-
-def test_no_mark_of_others_stays_while_tokens_are_written_over(tmp_path: Path) -> None:
-    """Else a kill would leave our half-done tokens under their mark."""
-    kept_in(tmp_path, key="another")
-
-    class Dying(Frozen):
-        def __call__(self, pixels: Tensor, flipped: Tensor) -> Tensor:
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        computed(Dying(tiny(), Compute(CPU)), where="file", folder=tmp_path, key="run")
-    assert not (tmp_path / "tokens.json").exists()
-    assert kept_in(tmp_path, key="another")[1] == 12
-
-
-def kept_until_killed(folder: str, after: int) -> None:
-    """In a child: compute tokens in a file, and die once `after` views are done."""
+def kept_until_killed(folder: str) -> None:
+    """In a child: compute tokens in a file, and die once half of the views are done."""
     tokens.PIECE, tokens.COMMIT = 2, -1.0  # every piece is marked
-    kept_in(Path(folder), on_progress=lambda _, done, __: die() if done == after else None)
+    kept_in(Path(folder), on_progress=lambda _, done, __: die() if done == 6 else None)
 
 
 def test_a_killed_run_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Path) -> None:
-    fork_server.run(kept_until_killed, str(tmp_path), 6, codes=[KILLED])
+    fork_server.run(kept_until_killed, str(tmp_path), codes=[KILLED])
     again, views_computed = kept_in(tmp_path)
     assert views_computed == 6
     assert bits(again.tokens) == bits(computed().tokens) == (tmp_path / "tokens.bf16").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens.bf16", "tokens.json"]
 
 
 def test_marks_are_made_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of another run goes at once: else a kill would leave half-done tokens under it."""
+    kept_in(tmp_path, key="another")
     monkeypatch.setattr(tokens, "PIECE", 2)
     clock = iter([0.0, 4.0, 8.0, 11.0, 11.5, 15.0, 22.0, 22.5, 30.0, 31.0, 32.0])
     monkeypatch.setattr(tokens, "monotonic", lambda: next(clock))
@@ -347,13 +309,11 @@ def test_live_views_are_numbered_by_how_often_an_image_was_drawn(flip: bool) -> 
 # Plans
 
 
-def machine(
-    monkeypatch: pytest.MonkeyPatch, *, memory: int = 10**6, gpu: int = 10**6, disk: int = 10**6 + MARGIN
-) -> None:
-    """A machine with so many bytes free."""
-    monkeypatch.setattr(tokens, "free_memory", lambda: memory)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, 10**12))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk))
+def machine(patch: pytest.MonkeyPatch, *, gpu: int = 0, memory: int = 0, disk: int = 0) -> None:
+    """Pretend that so many bytes are free, those of the disk beside its margin."""
+    patch.setattr(tokens, "free_memory", lambda: memory)
+    patch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, 10**12))
+    patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk + MARGIN))
 
 
 def test_the_file_of_a_run_that_goes_on_needs_no_room_a_second_time(
@@ -361,7 +321,7 @@ def test_the_file_of_a_run_that_goes_on_needs_no_room_a_second_time(
 ) -> None:
     budget, n_bytes = Budget(memory=0, disk=10**6), 2**16
     write_atomically(tmp_path / "tokens.bf16", b"x" * n_bytes)  # which waits until it has its blocks
-    machine(monkeypatch, disk=MARGIN)  # it has filled the disk
+    machine(monkeypatch)  # it has filled the disk
     assert plan(n_bytes, budget, CPU, tmp_path) == Plan(n_bytes, "file")
     (tmp_path / "tokens.bf16").unlink()
     assert plan(n_bytes, budget, CPU, tmp_path) == Plan(n_bytes, None)
@@ -388,7 +348,7 @@ def test_tokens_go_to_the_fastest_place_that_has_room(
 ) -> None:
     """Never more than is free or allowed: seven tenths of a GPU and half of memory, unless told otherwise."""
     with pytest.MonkeyPatch.context() as patch:
-        machine(patch, gpu=free[0], memory=free[1], disk=free[2] + MARGIN)
+        machine(patch, gpu=free[0], memory=free[1], disk=free[2])
         budget = Budget(device=limits[0], memory=limits[1], disk=limits[2])
         found = plan(n_bytes, budget, device, folder)
     shares = (int(0.7 * free[0]), free[1] // 2, 0)
@@ -407,26 +367,12 @@ def test_plans_say_what_they_cost() -> None:
     assert str(Plan(10**12, None)) == ("1,000.0 GB of tokens do not fit the budget: views are computed in every epoch")
 
 
-@pytest.mark.parametrize("name", ["device", "memory", "disk"])
-@pytest.mark.parametrize("value", [-1, 1.5, True])
+@pytest.mark.parametrize(("name", "value"), [("device", -1), ("memory", 1.5), ("disk", True), ("disk", None)])
 def test_budgets_are_numbers_of_bytes(name: str, value: Any) -> None:
     with pytest.raises(InputError) as caught:
         Budget(**{name: value})
     assert str(caught.value) == f"The budget of {name} must be a number of bytes of at least 0, got {value!r}."
-
-
-def test_no_budget_of_disk_is_no_disk() -> None:
     assert Budget().disk == 0
-    nothing: Any = None
-    with pytest.raises(InputError, match="The budget of disk must be"):
-        Budget(disk=nothing)
-
-
-def test_free_memory_is_some_of_what_there_is() -> None:
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 0 < free_memory() <= there
-    assert 0 < room_for(Budget(), CPU) <= there / 2
-    assert room_for(Budget(memory=1), CPU) == 1
 
 
 MEMORY = "MemTotal:  32000000 kB\nMemFree:    100 kB\nMemAvailable:   1234 kB\nHugePages_Total:    0\n"
@@ -440,7 +386,6 @@ PAGES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         (None, PAGES // 2),
         ("MemTotal: 5 kB\n", PAGES // 2),
         ("MemAvailable: many kB\n", PAGES // 2),
-        ("no colon\n", PAGES // 2),
     ],
 )
 def test_free_memory_is_what_the_system_says_or_else_half_of_all(
@@ -451,6 +396,7 @@ def test_free_memory_is_what_the_system_says_or_else_half_of_all(
             raise FileNotFoundError("/proc/meminfo")
         return io.StringIO(said)
 
+    assert 0 < free_memory() <= PAGES
     monkeypatch.setattr(tokens, "CGROUP", ("none",) * 3)  # as outside of containers
     monkeypatch.setattr(tokens, "open", opened, raising=False)
     assert free_memory() == free

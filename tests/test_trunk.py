@@ -1,18 +1,16 @@
 """The frozen trunk: the same rows as the backbone gives, whatever fits the memory, and readers that keep the order."""
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.typing import NDArray
 from stores import noise, small_store, store_of
 from torch import Tensor
 
@@ -30,9 +28,8 @@ BF16 = Compute(torch.device("cpu"), bf16=True)
 PATIENCE = 60.0  # seconds that a thread waits for another before it gives up
 
 
-@pytest.fixture(scope="module")
-def vit() -> Backbone:
-    return load_backbone("test_vit", weights="random", image_size=32)
+def vit(**options: Any) -> Backbone:
+    return load_backbone("test_vit", weights="random", image_size=32, **options)
 
 
 def tiny() -> Backbone:
@@ -61,54 +58,49 @@ def by_hand(backbone: Backbone, pixels: Tensor, flipped: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_rows_are_what_the_trunk_or_all_of_the_backbone_makes_of_the_crops(whole: bool) -> None:
-    vit = load_backbone("test_vit", weights="random", image_size=32, trained=6)
+    backbone = vit(trained=6)
     pixels, flipped = crops(5, 32)
-    rows = Frozen(vit, CPU, whole=whole)(pixels, flipped)
-    assert rows.shape == ((5, vit.spec.width) if whole else (5, 5, 64))
-    part = vit if whole else vit.trunk
-    assert torch.equal(rows, part(vit.normalise(pixels, flipped)))
-    torch.testing.assert_close(rows, part(by_hand(vit, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
+    rows = Frozen(backbone, CPU, whole=whole)(pixels, flipped)
+    assert rows.shape == ((5, backbone.spec.width) if whole else (5, 5, 64))
+    part = backbone if whole else backbone.trunk
+    assert torch.equal(rows, part(backbone.normalise(pixels, flipped)))
+    torch.testing.assert_close(rows, part(by_hand(backbone, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
     assert rows.grad_fn is None  # nothing is kept for gradients
     assert torch.is_grad_enabled()
 
 
-def test_in_bfloat16_a_copy_is_cast_and_the_backbone_stays_as_it_is() -> None:
-    vit = load_backbone("test_vit", weights="random", image_size=32)
-    before, trained = digest(dict(vit.state_dict())), [weight.requires_grad for weight in vit.parameters()]
-    pixels, flipped = crops(6, 32)
-    exact = Frozen(vit, CPU)(pixels, flipped)
-    rows = Frozen(vit, BF16)(pixels, flipped)
+def test_in_bfloat16_a_copy_of_the_trunk_is_cast_and_the_tail_is_the_backbones_own() -> None:
+    backbone, given = vit(), crops(6, 32)
+    before, trained = digest(dict(backbone.state_dict())), [weight.requires_grad for weight in backbone.parameters()]
+    exact = Frozen(backbone, CPU)(*given)
+    rows = Frozen(backbone, BF16)(*given)
     assert rows.dtype == torch.bfloat16
     assert 0 < (rows.float() - exact).norm() / exact.norm() < 0.02
-    assert {weight.dtype for weight in vit.parameters()} == {torch.float32}
-    assert digest(dict(vit.state_dict())) == before
-    assert [weight.requires_grad for weight in vit.parameters()] == trained
-
-
-def test_in_bfloat16_the_tail_is_the_backbones_own_and_follows_its_training() -> None:
-    vit = load_backbone("test_vit", weights="random", image_size=32)
-    whole, given = Frozen(vit, BF16, whole=True), crops(4, 32)
-    before = whole(*given)
+    whole = Frozen(backbone, BF16, whole=True)
+    untrained = whole(*given)
+    assert {weight.dtype for weight in backbone.parameters()} == {torch.float32}
+    assert digest(dict(backbone.state_dict())) == before
+    assert [weight.requires_grad for weight in backbone.parameters()] == trained
     with torch.no_grad():
-        vit.blocks[-1].get_parameter("mlp.fc2.bias")[:9] += 1
-    exact = Frozen(vit, CPU, whole=True)(*given)
+        backbone.blocks[-1].get_parameter("mlp.fc2.bias")[:9] += 1
+    exact = Frozen(backbone, CPU, whole=True)(*given)
     after = whole(*given)
     assert (after.float() - exact).norm() / exact.norm() < 0.05
-    assert (after - before).norm() / exact.norm() > 0.5
+    assert (after - untrained).norm() / exact.norm() > 0.5
 
 
 # Memory
 
 
-def limited(backbone: Backbone, most: int, error: Callable[[], Exception] = torch.OutOfMemoryError) -> list[int]:
-    """Let the trunk take no more than `most` rows at once; the sizes it is asked for."""
+def limited(backbone: Backbone, fits: Callable[[int], bool], error: Exception | None = None) -> list[int]:
+    """Let the trunk take only so many rows at once as fit; the sizes it is asked for."""
     asked: list[int] = []
     real = backbone.trunk
 
     def trunk(images: Tensor) -> Tensor:
         asked.append(len(images))
-        if len(images) > most:
-            raise error()
+        if not fits(len(images)):
+            raise error or torch.OutOfMemoryError
         return real(images)
 
     backbone.trunk = trunk  # type: ignore[method-assign]
@@ -117,7 +109,7 @@ def limited(backbone: Backbone, most: int, error: Callable[[], Exception] = torc
 
 def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     backbone = tiny()
-    asked = limited(backbone, 3)
+    asked = limited(backbone, lambda rows: rows <= 3)
     frozen, given = Frozen(backbone, CPU), crops(13, 8)
     assert torch.equal(frozen(*given), tiny().normalise(*given))
     assert asked == [13, 6, 3, 3, 3, 3, 1]
@@ -131,52 +123,28 @@ def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCa
     assert len(caplog.messages) == 2
 
 
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 20), most=st.integers(1, 20), compiled=st.booleans())
-def test_any_batch_fits_where_one_image_does(n: int, most: int, compiled: bool) -> None:
-    backbone = tiny()
-    asked = limited(backbone, most)
-    given = crops(n, 8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "compile", lambda function, **_: function)
-        rows = Frozen(backbone, COMPILED if compiled else CPU)(*given)
-    assert torch.equal(rows, tiny().normalise(*given))
-    assert sum(size for size in asked if size <= most) == n
-
-
 def test_memory_that_runs_out_halfway_costs_no_row() -> None:
     backbone, calls = tiny(), count()
-    real = backbone.trunk
-
-    def trunk(images: Tensor) -> Tensor:
-        if next(calls) in (0, 3):  # at once with all, later with the third part
-            raise torch.OutOfMemoryError
-        return real(images)
-
-    backbone.trunk = trunk  # type: ignore[method-assign]
-    given = crops(8, 8)
-    frozen = Frozen(backbone, CPU)
+    limited(backbone, lambda _: next(calls) not in (0, 3))  # at once, and later with the third part
+    given, frozen = crops(8, 8), Frozen(backbone, CPU)
     frozen.largest = 4
     assert torch.equal(frozen(*given), tiny().normalise(*given))
     assert frozen.largest == 1
 
 
-def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out() -> None:
+def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out_and_other_errors_pass_at_once() -> None:
     backbone = tiny()
-    asked = limited(backbone, 0)
+    asked = limited(backbone, lambda _: False)
     with pytest.raises(SortalError, match=r"Memory is too small for one image. Use a smaller backbone or image_size."):
         Frozen(backbone, CPU)(*crops(5, 8))
     assert asked == [5, 2, 1]
-
-
-@pytest.mark.parametrize("error", [RuntimeError("sizes do not match"), KeyError("can't allocate")])
-def test_other_errors_pass_at_once(error: Exception) -> None:
-    backbone = tiny()
-    asked = limited(backbone, 0, lambda: error)
-    with pytest.raises(type(error)) as caught:
-        Frozen(backbone, CPU)(*crops(5, 8))
-    assert caught.value is error
-    assert asked == [5]
+    for error in (RuntimeError("sizes do not match"), KeyError("can't allocate")):
+        backbone = tiny()
+        asked = limited(backbone, lambda _: False, error)
+        with pytest.raises(type(error)) as caught:
+            Frozen(backbone, CPU)(*crops(5, 8))
+        assert caught.value is error
+        assert asked == [5]
 
 
 # Compiled
@@ -207,12 +175,12 @@ def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeyp
 
 
 def test_a_trunk_that_torch_has_traced_gives_the_same_features(
-    vit: Backbone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
     given = crops(4, 32)
-    rows = Frozen(vit, COMPILED, whole=True)(*given)
-    torch.testing.assert_close(rows, Frozen(vit, CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
+    rows = Frozen(vit(), COMPILED, whole=True)(*given)
+    torch.testing.assert_close(rows, Frozen(vit(), CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
     assert [record for record in caplog.records if record.name.startswith("sortal")] == []  # it was not given up
     torch.compiler.reset()
 
@@ -220,13 +188,12 @@ def test_a_trunk_that_torch_has_traced_gives_the_same_features(
 # Crops
 
 
-def middles(rows: NDArray[np.int64], *, flipped: bool = False) -> Crops:
-    return Crops(rows, np.full(len(rows), 2), np.full(len(rows), 1), np.full(len(rows), flipped))
-
-
 def test_crops_are_loaded_batch_by_batch_in_order() -> None:
     images = noise(9, 12)
-    batches = [middles(np.array(rows)) for rows in ([3], [0, 8, 1], [], [5, 5], *([i] for i in range(9)))]
+    batches = [
+        Crops(np.array(rows), np.full(len(rows), 2), np.full(len(rows), 1), np.full(len(rows), False))
+        for rows in ([3], [0, 8, 1], [], [5, 5], *([i] for i in range(9)))
+    ]
     loaded = list(load(store_of(images), batches, size=8, device=torch.device("cpu")))
     assert len(loaded) == len(batches)
     for batch, (pixels, flipped) in zip(batches, loaded, strict=True):
@@ -276,26 +243,15 @@ def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.
     assert list(ahead(work, [])) == []
 
 
-def stop(results: Iterator[int]) -> None:
-    assert isinstance(results, Generator)
-    results.close()
-
-
-def counting(taken: list[int]) -> Iterator[int]:
-    for item in count():
-        taken.append(item)
-        yield item
-
-
 def test_items_are_taken_a_few_before_they_are_asked_for_and_no_more() -> None:
-    taken: list[int] = []
-    results = ahead(lambda item: item, counting(taken))
-    assert taken == []  # nothing happens before it is asked for
+    take = Mock(side_effect=count())
+    results = ahead(lambda item: item, iter(take, None))
+    assert not take.called  # nothing happens before it is asked for
     for asked in range(1, 10):
         assert next(results) == asked - 1
-        assert len(taken) == AHEAD + asked
-    stop(results)
-    assert len(taken) == AHEAD + 9
+        assert take.call_count == AHEAD + asked
+    results.close()  # type: ignore[attr-defined]
+    assert take.call_count == AHEAD + 9
 
 
 def test_an_error_of_the_work_or_of_the_items_comes_in_its_place_and_nobody_hangs() -> None:
@@ -345,6 +301,6 @@ def test_who_stops_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: p
     results = ahead(work, count())
     assert next(results) == 0
     busy.wait()
-    stop(results)
+    results.close()  # type: ignore[attr-defined]
     assert sorted(started) == list(range(n + 1))
     assert threads() == []
