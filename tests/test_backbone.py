@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -20,7 +20,7 @@ from torch import Tensor
 from sortal.backbone import load_backbone
 from sortal.convnet import ConvNet, ResNet
 from sortal.errors import InputError
-from sortal.network import FORMAT, MEAN, STD, Backbone, Spec
+from sortal.network import MEAN, STD, Backbone, Spec
 from sortal.vit import VisionTransformer
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -29,17 +29,12 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail whatever test asks anything of another machine."""
-    asked: list[object] = []
-
-    def refuse(*arguments: object, **_: object) -> None:
-        asked.append(arguments)
-        raise OSError("a test went out")
-
+    refuse = Mock(side_effect=OSError("a test went out"))
     for name in ("getaddrinfo", "create_connection"):
         monkeypatch.setattr(socket, name, refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     yield
-    assert not asked
+    refuse.assert_not_called()
 
 
 @pytest.fixture
@@ -74,65 +69,50 @@ def features(backbone: Backbone) -> Tensor:
     return found
 
 
-def cached(hub: Path, repository: str, source: Path) -> None:
-    """Leave a file as the hub's own client does."""
-    folder = hub / f"models--{repository.replace('/', '--')}"
-    (folder / "snapshots" / REVISION).mkdir(parents=True)
-    (folder / "refs").mkdir()
-    (folder / "blobs").mkdir()
-    (folder / "refs" / "main").write_text(REVISION)
-    shutil.copyfile(source, folder / "blobs" / "abc")
-    (folder / "snapshots" / REVISION / "model.safetensors").symlink_to("../../blobs/abc")
-
-
 # Names and specs
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("vit_smal_patch16_224.dino", r" Did you mean .*'vit_small_patch16_224\.dino'.*\?"),
-        ("vit_small_patch16_224.dinoo", r" Did you mean .*'vit_small_patch16_224\.dino'.*\?"),
-        ("hf_hub:timm/vit_small_patch16_224.dino", r" Did you mean .*'vit_small_patch16_224\.dino'.*\?"),
-        ("dino", r" Did you mean '\S*dino\S*', '\S*dino\S*', '\S*dino\S*'\?"),  # a part of some names
-        ("", ""),
-        ("qqqqqqqqqqqqqqq", ""),
-        (".dino", ""),
-    ],
-)
-def test_an_unknown_name_is_answered_with_similar_ones_if_there_are_any(name: str, hint: str) -> None:
-    with pytest.raises(InputError, match=rf"^The backbone must be 'convnet' or a model of timm, got '{name}'\.{hint}$"):
-        random(name)
+UNKNOWN = r"The backbone must be 'convnet' or a model of timm, got '{}'\."
+NO_TOKEN = r"{} has no class token, which features are read from\. Choose another\."
+NO_PIXELS = r"image_size must be a number of pixels, at least 1, got "
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "size", "message"),
     [
-        ("test_efficientnet", r"The backbone must be a vision transformer or a ResNet, got '{}' \(EfficientNet\w*\)\."),
-        ("vit_relpos_small_patch16_224", r"The backbone must be a vision transformer or a ResNet, got '{}' \(\w+\)\."),
-        ("test_vit2", r"{} has no class token, which features are read from\. Choose another\."),
-        ("eva02_tiny_patch14_224", r"{} has no class token, which features are read from\. Choose another\."),
+        ("vit_smal_patch16_224.dino", None, UNKNOWN + r" Did you mean .*'vit_small_patch16_224\.dino'.*\?"),
+        ("vit_small_patch16_224.dinoo", None, UNKNOWN + r" Did you mean .*'vit_small_patch16_224\.dino'.*\?"),
+        ("dino", None, UNKNOWN + r" Did you mean '\S*dino\S*', '\S*dino\S*', '\S*dino\S*'\?"),  # a part of some names
+        (".dino", None, UNKNOWN),
+        ("test_efficientnet", None, r"The backbone must be .* transformer or a ResNet, got '{}' \(EfficientNet\w*\)\."),
+        ("test_vit2", None, NO_TOKEN),
+        ("eva02_tiny_patch14_224", None, NO_TOKEN),
+        ("vit_small_patch14_dinov2", 32, r"image_size must be a multiple of 14 for {}, got 32\."),
+        ("vit_tiny_r_s16_p8_224", 48, r"{} cannot be made for images of 48 pixels: \w.*\."),
+        ("convnet", 7, r"image_size must be at least 8 for '{}', got 7\."),
+        ("test_vit", 0, NO_PIXELS + r"0\."),
+        ("convnet", 32.0, NO_PIXELS + r"32\.0\."),
+        ("convnet", True, NO_PIXELS + r"True\."),
     ],
 )
-def test_networks_of_other_kinds_are_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_made_is_refused(name: str, size: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name.startswith("eva"):  # those of timm all have a class token
         create = timm.create_model
-        monkeypatch.setattr(timm, "create_model", lambda *a, **k: create(*a, **k, class_token=False, depth=1))
+        monkeypatch.setattr(timm, "create_model", lambda *a, **k: create(*a, **k, class_token=False))
     with pytest.raises(InputError, match=f"^{message.format(name)}$"):
-        random(name, None)
+        random(name, size)
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(
     ("name", "size", "made", "shorter", "grid"),
     [
-        ("vit_small_patch16_224.dino", None, 224, 256, (14, 14)),
         ("vit_small_patch14_dinov2", None, 224, 256, (16, 16)),  # the paper's size, not the 518 it was made for
         ("vit_tiny_patch16_384", 64, 64, 73, (4, 4)),
         ("deit_tiny_patch16_224", 32, 32, 37, (2, 2)),  # of another module of timm
         ("vit_tiny_r_s16_p8_224", 64, 64, 73, (2, 2)),  # a convolutional stem
         ("test_resnet", 40, 40, 46, None),
-        ("test_resnet", None, 224, 256, None),
     ],
 )
 def test_a_backbone_is_made_for_the_size_asked_for(
@@ -155,24 +135,6 @@ def test_features_come_after_the_final_norm_whatever_timm_would_pool() -> None:
     # A layer norm leaves mean 0 and variance v / (v + 1e-6), far within these bounds for inputs of any size.
     torch.testing.assert_close(found.mean(dim=1), torch.zeros(3).double(), rtol=0, atol=1e-5)
     torch.testing.assert_close(found.std(dim=1, correction=0), torch.ones(3).double(), rtol=1e-3, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "message"),
-    [
-        ("test_vit", 8, r"image_size must be a multiple of 16 for test_vit, got 8\."),
-        ("vit_small_patch14_dinov2", 32, r"image_size must be a multiple of 14 for vit_small_patch14_dinov2, got 32\."),
-        ("vit_tiny_r_s16_p8_224", 48, r"vit_tiny_r_s16_p8_224 cannot be made for images of 48 pixels: \w.*\."),
-        ("convnet", 7, r"image_size must be at least 8 for 'convnet', got 7\."),
-        *((name, 0, r"image_size must be a number of pixels, .*, got 0\.") for name in ("convnet", "test_vit")),
-        ("convnet", 32.0, r"image_size must be a number of pixels, at least 1, got 32\.0\."),
-        ("convnet", True, r"image_size must be a number of pixels, at least 1, got True\."),
-    ],
-)
-@pytest.mark.usefixtures("small")
-def test_a_size_that_cannot_be_is_refused(name: str, size: Any, message: str) -> None:
-    with pytest.raises(InputError, match=f"^{message}$"):
-        random(name, size)
 
 
 def test_the_small_network() -> None:
@@ -247,8 +209,6 @@ def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) ->
     with pytest.raises(InputError, match=expected):
         load_backbone(name, weights=path, image_size=32)
     assert load_backbone(f"{name}.dino", weights=path, image_size=32).spec.mean == MEAN
-    random(name).save(tmp_path / "bare")
-    assert load_backbone(str(tmp_path / "bare.json")).fingerprint() == random(name).fingerprint()
     alike = "vit_small_patch14_dinov2"  # all of whose weights want the same
     save_file(random(alike, 28).net.state_dict(), path)
     assert load_backbone(alike, weights=path, image_size=28).spec == random(alike, 28).spec
@@ -257,65 +217,54 @@ def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) ->
 # Weights from the hub
 
 
-@pytest.mark.parametrize(
-    ("name", "repository"),
-    [("vit_small_patch16_224.dino", "timm/vit_small_patch16_224.dino"), ("test_vit", "timm/test_vit.r160_in1k")],
-)
 @pytest.mark.usefixtures("small")
-def test_offline_and_without_a_file_the_message_says_which_to_get(name: str, repository: str, hub: Path) -> None:
+def test_offline_and_without_a_file_the_message_says_what_to_pass(hub: Path) -> None:
     with pytest.raises(InputError) as caught:
-        load_backbone(name, image_size=32)
+        load_backbone("test_vit", image_size=32)
     message = str(caught.value)
-    assert message.startswith(f"The weights of {name} are not on this machine and cannot be fetched: ")
+    assert message.startswith("The weights of test_vit are not on this machine and cannot be fetched: ")
     assert message.endswith(
-        f" Get the file 'model.safetensors' of {repository!r} on the Hugging Face hub and pass it: "
+        " Get the file 'model.safetensors' of 'timm/test_vit.r160_in1k' on the Hugging Face hub and pass it: "
         "weights='model.safetensors'."
     )
     assert "\n" not in message
     assert not hub.exists()
-
-
-def test_offline_the_cache_of_the_hub_is_used(hub: Path, tmp_path: Path) -> None:
-    """As the hub has it: made for 160 pixels, with a classifier."""
-    whole = timm.create_model("test_vit", num_classes=10, img_size=160)
-    save_file(whole.state_dict(), tmp_path / "x.safetensors")
-    cached(hub, "timm/test_vit.r160_in1k", tmp_path / "x.safetensors")
-    images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0)).double()
-    with torch.no_grad():
-        expected = whole.eval().double().forward_features(images)[:, 0]  # type: ignore[operator]
-        for name in ("test_vit.r160_in1k", "test_vit"):  # the second has these weights too
-            backbone = load_backbone(name, image_size=160)
-            assert backbone.source.startswith("model.safetensors (sha256 ")
-            torch.testing.assert_close(
-                backbone.double()(images), expected, rtol=1e-5, atol=1e-5
-            )  # a softmax in float32
-    assert features(load_backbone("test_vit", image_size=64)).shape == (3, 64)
-    blob = next(hub.rglob("abc"))
-    blob.write_bytes(b"<html>")
-    with pytest.raises(InputError, match=rf"^The file of weights '{hub}/.*/model\.safetensors' must be safetensors"):
-        load_backbone("test_vit")
-
-
-@pytest.mark.usefixtures("hub", "small")
-def test_a_model_the_hub_does_not_have() -> None:
     name = "vit_small_patch16_18x2_224"
     expected = rf"^There are no weights of {name} on the hub\. Pass a file, weights=FILE, or weights='random'\.$"
     with pytest.raises(InputError, match=expected):
         load_backbone(name, image_size=32)
 
 
-@pytest.mark.parametrize(
-    ("error", "told"), [(Exception("\nhttpx.ReadTimeout\nat length"), "httpx.ReadTimeout"), (OSError(), "OSError")]
-)
-def test_any_error_of_the_network_is_reported(error: Exception, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The errors of httpx and of Xet are no OSErrors."""
-
-    def fail(*_: object, **__: object) -> str:
-        raise error
-
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
-    with pytest.raises(InputError, match=rf"cannot be fetched: {told} Get the file 'model\.safetensors' of 'timm/"):
+def test_offline_the_cache_of_the_hub_is_used(hub: Path) -> None:
+    """As the hub has it: made for 160 pixels, with a classifier."""
+    whole = timm.create_model("test_vit", num_classes=10, img_size=160)
+    parts = ("blobs/abc", "refs/main", f"snapshots/{REVISION}/model.safetensors")
+    blob, ref, link = (hub / "models--timm--test_vit.r160_in1k" / part for part in parts)
+    for path in (blob, ref, link):
+        path.parent.mkdir(parents=True)
+    save_file(whole.state_dict(), blob)
+    ref.write_text(REVISION)
+    link.symlink_to("../../blobs/abc")
+    images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0)).double()
+    with torch.no_grad():
+        expected = whole.eval().double().forward_features(images)[:, 0]  # type: ignore[operator]
+        for name in ("test_vit.r160_in1k", "test_vit"):  # the second has these weights too
+            backbone = load_backbone(name, image_size=160)
+            assert backbone.source.startswith("model.safetensors (sha256 ")
+            found = backbone.double()(images)  # its softmax stays in float32
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert features(load_backbone("test_vit", image_size=64)).shape == (3, 64)
+    blob.write_bytes(b"<html>")
+    with pytest.raises(InputError, match=rf"^The file of weights '{hub}/.*/model\.safetensors' must be safetensors"):
         load_backbone("test_vit")
+
+
+def test_any_error_of_the_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors of httpx and of Xet are no OSErrors."""
+    for error, told in ((Exception("\nhttpx.ReadTimeout\nat length"), "httpx.ReadTimeout"), (OSError(), "OSError")):
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", Mock(side_effect=error))
+        with pytest.raises(InputError, match=rf"cannot be fetched: {told} Get the file 'model\.safetensors' of 'timm/"):
+            load_backbone("test_vit")
 
 
 # Saved and loaded
@@ -327,8 +276,7 @@ def test_any_error_of_the_network_is_reported(error: Exception, told: str, monke
     [
         ("test_vit.r160_in1k", 64, 0),
         ("test_resnet", 40, 1),
-        ("convnet", 12, 3),
-        ("convnet", 16, 1),
+        ("convnet", 12, 1),
         ("vit_small_patch16_dinov3", 32, 2),
         ("vit_small_patch14_reg4_dinov2", 28, 2),
     ],
@@ -350,58 +298,40 @@ def test_what_was_saved_comes_back(name: str, size: int, trained: int, tmp_path:
         assert (backbone.spec, backbone.trained) == (made.spec, trained)
         assert backbone.fingerprint() == made.fingerprint()
     assert torch.equal(features(backbone), features(made))
-    wanted = {key: value.requires_grad for key, value in made.named_parameters()}
-    assert {key: value.requires_grad for key, value in backbone.named_parameters()} == wanted
     assert load_backbone(path, trained=2).trained == 2
     for options in ({"weights": "random"}, {"weights": f"{path}.safetensors"}, {"image_size": 64}):
-        with pytest.raises(
-            InputError, match=r"best\.json' has its own weights and image_size; give neither beside it\.$"
-        ):
+        with pytest.raises(InputError, match=r"best\.json' has its own weights and image_size; give neither .*\.$"):
             load_backbone(path, **options)
 
 
-def test_saved_weights_that_were_changed_are_refused(tmp_path: Path) -> None:
+def test_saved_weights_that_were_changed_or_lost_are_reported(tmp_path: Path) -> None:
     random().save(tmp_path / "x")
-    content = bytearray((tmp_path / "x.safetensors").read_bytes())
-    content[-3] ^= 1
-    (tmp_path / "x.safetensors").write_bytes(content)
+    path, about = tmp_path / "x.safetensors", tmp_path / "x.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
     expected = r"^The weights in '.*x\.safetensors' are not those '.*x\.json' was written for\. Save them again\.$"
     with pytest.raises(InputError, match=expected):
-        load_backbone(str(tmp_path / "x.json"))
-
-
-def test_half_of_a_saved_backbone(tmp_path: Path) -> None:
-    random().save(tmp_path / "x")
-    (tmp_path / "x.safetensors").rename(tmp_path / "hidden")
+        load_backbone(str(about))
+    path.unlink()
     with pytest.raises(InputError, match=r"^The file of weights '.*x\.safetensors' is not there\. Check the path\.$"):
-        load_backbone(str(tmp_path / "x.json"))
-    (tmp_path / "hidden").rename(tmp_path / "x.safetensors")
-    (tmp_path / "x.json").unlink()
-    (tmp_path / "x.json").mkdir()
+        load_backbone(str(about))
+    path.write_bytes(content)
+    about.unlink()
+    about.mkdir()
     with pytest.raises(InputError, match=r"^The saved backbone '.*x\.json' is not there\. Check the path\.$"):
-        load_backbone(str(tmp_path / "x.json"))
+        load_backbone(str(about))
     # The weights can still be had by name.
-    assert load_backbone("test_vit", weights=tmp_path / "x.safetensors", image_size=32).spec == random().spec
-
-
-WHOLE = {"format": FORMAT, "name": "test_vit", "image_size": 32, "shorter_side": 37, "width": 64, "trained": 1}
-NO_BACKBONE = r"^'.*x\.json' must be the \.json of a saved backbone, which it is not\.$"
-
-
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", json.dumps(WHOLE).encode(), b"\xff"])
-def test_a_json_of_something_else(text: bytes, tmp_path: Path) -> None:
-    """It is refused as a backbone, and left alone beside weights."""
-    path = tmp_path / "x.safetensors"
-    (tmp_path / "x.json").write_bytes(text)
-    save_file(random().net.state_dict(), path)
-    with pytest.raises(InputError, match=NO_BACKBONE):
-        load_backbone(str(tmp_path / "x.json"))
     assert load_backbone("test_vit", weights=path, image_size=32).spec == random().spec
+
+
+NO_BACKBONE = r"^'.*x\.json' must be the \.json of a saved backbone, which it is not\.$"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        *((text, NO_BACKBONE) for text in (b"", b"[]", b"\xff")),
+        ({"sha256": None}, NO_BACKBONE),
         ({"format": "something else"}, NO_BACKBONE),
         ({"name": "x.json"}, NO_BACKBONE),
         ({"name": "test_resnet"}, "must be those of test_resnet"),
@@ -409,12 +339,17 @@ def test_a_json_of_something_else(text: bytes, tmp_path: Path) -> None:
         ({"trained": 7}, "must be from 0 to 6"),
     ],
 )
-def test_a_json_that_was_edited(change: dict[str, Any], words: str, tmp_path: Path) -> None:
-    random().save(tmp_path / "x")
-    about = json.loads((tmp_path / "x.json").read_text())
-    (tmp_path / "x.json").write_text(json.dumps(about | change))
+def test_a_json_of_something_else(change: bytes | dict[str, Any], words: str, tmp_path: Path) -> None:
+    """It is refused as a backbone, and left alone beside weights."""
+    path, about = tmp_path / "x.safetensors", tmp_path / "x.json"
+    random().save(about)
+    if isinstance(change, dict):
+        changed = json.loads(about.read_text()) | change
+        change = json.dumps({key: value for key, value in changed.items() if value is not None}).encode()
+    about.write_bytes(change)
     with pytest.raises(InputError, match=words):
-        load_backbone(str(tmp_path / "x.json"))
+        load_backbone(str(about))
+    assert load_backbone("test_vit", weights=path, image_size=32).spec == random().spec
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

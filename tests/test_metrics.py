@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from sortal.errors import InputError
-from sortal.metrics import Accuracy, accuracy, ari, evaluate, known_accuracy, legacy_accuracy, match, nmi
+from sortal.metrics import Accuracy, Scores, accuracy, ari, evaluate, known_accuracy, legacy_accuracy, match, nmi
 
 Rows = list[tuple[int, int]]  # (class, cluster) of each image
-NOTHING = Accuracy(all=None, old=None, new=None)
 
 
 @st.composite
@@ -35,18 +34,12 @@ def columns(rows: Rows) -> tuple[list[int], list[int]]:
     return [truth for truth, _ in rows], [cluster for _, cluster in rows]
 
 
-def from_table(table: dict[tuple[str, str], int]) -> tuple[list[str], list[str]]:
-    """(cluster, class) -> count, written out as rows."""
-    pairs = [pair for pair, count in table.items() for _ in range(count)]
-    return [label for _, label in pairs], [cluster for cluster, _ in pairs]
-
-
 # Hand-computed
 
 
-THREE = from_table(
-    {("0", "cat"): 5, ("0", "dog"): 1, ("1", "cat"): 4, ("1", "fox"): 3, ("2", "dog"): 2, ("2", "fox"): 2}
-)  # the six matches have 10, 7, 7, 6, 4 and 0 correct of 17; the first is 0 cat, 1 fox, 2 dog
+PAIRS = ["0 cat"] * 5 + ["0 dog"] + ["1 cat"] * 4 + ["1 fox"] * 3 + ["2 dog"] * 2 + ["2 fox"] * 2
+THREE = [pair[2:] for pair in PAIRS], [pair[0] for pair in PAIRS]
+# The six matches have 10, 7, 7, 6, 4 and 0 correct of 17; the first is 0 cat, 1 fox, 2 dog.
 
 
 def test_a_match_by_hand() -> None:
@@ -57,20 +50,10 @@ def test_a_match_by_hand() -> None:
     assert match(["a", "a", "a", "b"], [0, 0, 1, 0]) == {0: "a"}  # 1 and b share no image
 
 
-def test_nmi_and_ari_by_hand() -> None:
-    # entropies 1 bit (classes), 1.5 (clusters), 1.5 (joint); pairs together: 1 in both, 2 and 1, of 6
-    assert nmi([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx(1 / 1.25)
-    assert ari([0, 0, 1, 1], [0, 0, 1, 2]) == pytest.approx((1 - 2 / 6) / (1.5 - 2 / 6))
-    assert nmi([0, 1, 0, 1], [0, 0, 1, 1]) == 0.0
-    assert ari([0, 1, 0, 1], [0, 0, 1, 1]) == -0.5
-    assert nmi([7, 7], ["x", "x"]) == ari([7, 7], ["x", "x"]) == 1.0
-
-
 def test_known_accuracy_takes_names_literally() -> None:
     truth = ["cat", "cat", "cat", "dog", "fox", "fox"]
     categories = ["cat", "cat", "dog", "new 1", "fox", "cat"]
     assert known_accuracy(truth, categories, old=["cat", "dog"]) == 2 / 4
-    assert known_accuracy(truth, categories, old={"fox"}) == 1 / 2
     assert known_accuracy(truth, categories, old=["wolf"]) is None
     assert known_accuracy([1, 2], ["1", 2], old=[1, 2]) == 1 / 2
     assert known_accuracy(np.array([1, 2]), [1.0, None], old=np.array([1, 2])) == 1 / 2
@@ -110,25 +93,18 @@ def test_brute_force_over_all_matches(rows: Rows, old: set[int]) -> None:
     assert found.old == (correct_old / n_old if n_old else None)
     assert found.new == ((correct - correct_old) / (n - n_old) if n > n_old else None)
 
+    mapping = match(*columns(rows), old=old)
+    assert len(set(mapping.values())) == len(mapping)
+    assert {(label, cluster) for cluster, label in mapping.items()} <= set(rows), "they share an image"
+    right = [label for label, cluster in rows if mapping.get(cluster, "nothing") == label]
+    assert (len(right), sum(label in old for label in right)) == (correct, correct_old)
+
     legacy = legacy_accuracy(*columns(rows), old=old)
     new_here = [label for label in range(table.shape[1]) if label not in old]
     legacy_old, legacy_new = (best_match(table[:, part], [])[0] for part in (old_here, new_here))
     assert legacy.old == (legacy_old / n_old if n_old else None)
     assert legacy.new == (legacy_new / (n - n_old) if n > n_old else None)
     assert legacy.all == (legacy_old + legacy_new) / n
-
-
-@untimed
-@given(rows(), old_classes)
-def test_match_is_the_map_behind_accuracy(rows: Rows, old: set[int]) -> None:
-    mapping = match(*columns(rows), old=old)
-    assert len(set(mapping.values())) == len(mapping)
-    assert {(label, cluster) for cluster, label in mapping.items()} <= set(rows), "they share an image"
-    right = [mapping.get(cluster, "nothing") == label for label, cluster in rows]
-    of_old = [hit for hit, (label, _) in zip(right, rows, strict=True) if label in old]
-    found = accuracy(*columns(rows), old=old)
-    assert found.all == sum(right) / len(rows)
-    assert found.old == (sum(of_old) / len(of_old) if of_old else None)
 
 
 @untimed
@@ -222,9 +198,9 @@ def test_numpy_and_python_values_are_the_same_label() -> None:
 @pytest.mark.parametrize("empty", [[], np.array([], dtype=int), np.array([], dtype=str)])
 def test_no_rows(empty: Any) -> None:
     scores = evaluate(empty, empty, old=[1], categories=empty)
-    assert (scores.accuracy, scores.legacy) == (NOTHING, NOTHING)
-    assert (scores.nmi, scores.ari, scores.known, scores.k_error) == (None, None, None, None)
-    assert (scores.k, scores.classes) == (0, 0)
+    nothing = Accuracy(all=None, old=None, new=None)
+    none = dict.fromkeys(("nmi", "ari", "known", "k_error"))
+    assert scores == Scores(accuracy=nothing, legacy=nothing, k=0, classes=0, **none)
     assert match(empty, empty) == {}
 
 
@@ -237,7 +213,6 @@ def test_no_rows(empty: Any) -> None:
         ({"clusters": [0, 1, 2]}, "clusters must have one label for each of the 2 rows of truth, got 3"),
         ({"categories": [0]}, "categories must have one label for each of the 2 rows of truth, got 1"),
         ({"truth": np.zeros((2, 1))}, r"truth must be one-dimensional, .* got shape \(2, 1\)"),
-        ({"clusters": np.array(1)}, r"clusters must be one-dimensional, .* got shape \(\)"),
         ({"truth": [[0], [1]]}, "truth must hold hashable labels .* 'list'"),
         ({"truth": "ab"}, "truth must be a list or array with one label per row, got str"),
         ({"clusters": {0: 1, 1: 0}}, "clusters must be a list or array .* got dict"),

@@ -6,8 +6,10 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -77,11 +79,8 @@ def test_files_are_known_by_their_content(tmp_path: Path, state: State) -> None:
     assert sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("make", [vit, resnet])
-def test_weights_of_other_precision_become_float32(
-    make: Callable[[], nn.Module], dtype: torch.dtype, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("make", "dtype"), [(vit, torch.float64), (resnet, torch.bfloat16)])
+def test_other_precision_becomes_float32(make: Callable[[], nn.Module], dtype: torch.dtype, tmp_path: Path) -> None:
     low = {key: value.to(dtype) if value.is_floating_point() else value for key, value in make().state_dict().items()}
     save_file(low, tmp_path / "low.safetensors")
     net = load(make(), tmp_path / "low.safetensors")
@@ -96,11 +95,14 @@ def around(state: State, prefix: str, **beside: Tensor) -> State:
     return {f"{prefix}{key}": value for key, value in state.items()} | beside
 
 
-def full_dino(state: State) -> dict[str, Any]:
-    """What main_dino.py writes: networks, optimiser, arguments and loss. Its learning rates are numbers of NumPy."""
+def test_of_a_full_dino_checkpoint_the_teacher_is_taken(tmp_path: Path, state: State) -> None:
+    """As main_dino.py writes it: networks, optimiser, arguments, and learning rates that are numbers of NumPy.
+
+    DINO's own files are of 2021, when NumPy's module had another name.
+    """
     other = {key: value + 1 for key, value in state.items()}
     head = {"head.mlp.0.weight": torch.zeros(4, 8), "head.last_layer.weight_g": torch.zeros(9, 1)}
-    return {
+    whole = {
         "student": around(other | head, "module.") | around(other, "module.backbone."),
         "teacher": around(state, "backbone.") | head,
         "optimizer": {
@@ -110,12 +112,8 @@ def full_dino(state: State) -> dict[str, Any]:
         "epoch": np.int64(100),
         "args": argparse.Namespace(arch="vit_small", local_crops_scale=(0.05, 0.4), use_fp16=np.bool_(True)),
     }
-
-
-def test_of_a_full_dino_checkpoint_the_teacher_is_taken(tmp_path: Path, state: State) -> None:
-    """DINO's own files are of 2021, when NumPy's module had another name."""
-    assert same(load(vit(), saved(tmp_path / "new.pth", full_dino(state))), state)
-    path = saved(tmp_path / "old.pth", full_dino(state), _use_new_zipfile_serialization=False)
+    assert same(load(vit(), saved(tmp_path / "new.pth", whole)), state)
+    path = saved(tmp_path / "old.pth", whole, _use_new_zipfile_serialization=False)
     content = path.read_bytes()
     assert b"cnumpy._core.multiarray\nscalar" in content
     path.write_bytes(content.replace(b"cnumpy._core.multiarray\nscalar", b"cnumpy.core.multiarray\nscalar"))
@@ -126,21 +124,16 @@ PLACES = (None, "teacher", "student", "model", "state_dict", "model_ema", "modul
 PREFIXES = ("module.backbone.", "backbone.", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.", "")
 
 
-@pytest.mark.parametrize(("place", "prefix"), list(zip(PLACES, PREFIXES, strict=True)))
-def test_weights_are_found_where_programs_put_them(
-    place: str | None, prefix: str, tmp_path: Path, state: State
-) -> None:
-    content: dict[str, Any] = around(state, prefix)
-    if place is not None:
-        content = {place: content, "epoch": 3, "optimizer": {"state": {}, "param_groups": []}}
-    assert same(load(vit(), saved(tmp_path / "x.pth", content)), state)
-
-
-def test_averaged_weights_are_better_than_those_just_trained(tmp_path: Path, state: State) -> None:
+def test_weights_are_found_where_programs_put_them(tmp_path: Path, state: State) -> None:
+    """Averaged weights are better than those just trained."""
+    path = tmp_path / "x.pth"
+    for place, prefix in zip(PLACES, PREFIXES, strict=True):
+        content = {place: around(state, prefix), "epoch": 3} if place else around(state, prefix)
+        assert same(load(vit(), saved(path, content)), state), (place, prefix)
     other = {key: value + 1 for key, value in state.items()}
     for better, worse in (("teacher", "student"), ("model_ema", "model"), ("teacher", "model"), ("model", "student")):
         nested = {"state_dict": {worse: other, better: state}}
-        assert same(load(vit(), saved(tmp_path / "x.pth", nested)), state), (better, worse)
+        assert same(load(vit(), saved(path, nested)), state), (better, worse)
 
 
 @pytest.mark.parametrize("registers", [False, True])
@@ -184,14 +177,8 @@ def test_raw_weights_of_dinov3(biases: bool, tmp_path: Path, capfd: pytest.Captu
 
 def test_classifiers_and_decoders_are_no_part_of_a_backbone(tmp_path: Path, state: State) -> None:
     """MAE's decoder, DeiT's two classifiers and that of a ResNet."""
-    names = (
-        "decoder_pos_embed",
-        "decoder_blocks.0.attn.qkv.weight",
-        "head.bias",
-        "head_dist.weight",
-        "dino_loss.center",
-    )
-    beside = {name: torch.zeros(4, 8) for name in ("mask_token", *names)}
+    decoder = ("mask_token", "decoder_pos_embed", "decoder_blocks.0.attn.qkv.weight")
+    beside = {name: torch.zeros(4, 8) for name in (*decoder, "head.bias", "head_dist.weight", "dino_loss.center")}
     assert same(load(vit(), saved(tmp_path / "mae.pth", {"model": state | beside})), state)
     made = resnet(10).state_dict()
     old = {key: value for key, value in made.items() if not key.endswith("num_batches_tracked")}  # torch before 0.4.1
@@ -225,11 +212,9 @@ def test_position_embeddings_are_resampled_to_the_size_of_the_images(tmp_path: P
         ({"norm.weight": None}, "whole and nothing else; 1 missing: 'norm.weight'. Choose the architecture"),
         ({"norm.bias": None, "norm.x": torch.zeros(8)}, "1 missing: 'norm.bias'; 1 unexpected: 'norm.x'. Choose"),
         ({"norm.weight": torch.zeros(8, 1)}, "must be those of vit: 'norm.weight' must be (8,), got (8, 1)."),
-        ({"pos_embed": torch.zeros(1, 17, 9)}, "'pos_embed' must be (1, 10, 8), got (1, 10, 9)."),
         ({"pos_embed": torch.zeros(1, 12, 8)}, "'pos_embed' must be (1, 10, 8), got (1, 12, 8)."),  # no square
         ({"pos_embed": torch.zeros(3)}, "'pos_embed' must be (1, 10, 8), got (3,)."),
         ({"patch_embed.proj.weight": torch.zeros(8, 5)}, "'patch_embed.proj.weight' must be (8, 3, 16, 16)"),
-        ({"norm.bias": torch.tensor([1.0] * 7 + [-torch.inf])}, "must be finite numbers; 'norm.bias' is not."),
         ({"norm.bias": torch.full((8,), 1e39, dtype=torch.float64)}, "must be finite numbers; 'norm.bias' is not."),
         ({"norm.weight": torch.ones(8, dtype=torch.int8)}, "'norm.weight' is torch.int8"),  # quantised
     ],
@@ -251,7 +236,6 @@ def test_what_does_not_fit_is_named(
 @pytest.mark.parametrize(
     ("theirs", "ours", "words"),
     [
-        ("vit_small_patch16_224", "vit_small_patch14_dinov2", "missing: 'blocks.0.ls1.gamma'"),
         ("vit_small_patch16_224", "vit_small_patch16_dinov3", "missing: 'blocks.0.gamma_1'"),
         ("vit_small_patch14_reg4_dinov2", "vit_small_patch14_dinov2", "1 unexpected: 'reg_token'"),
         ("vit_small_patch16_224", "test_resnet", r"missing: 'bn1\.bias', .*; \d+ unexpected: 'blocks\.0"),
@@ -271,18 +255,25 @@ def test_weights_of_another_architecture(theirs: str, ours: str, words: str, tmp
 # Files that are none
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\x80", b"<!DOCTYPE html><html>Not found</html>", bytes(1000), b"PK\x03\x04"]
-)
-def test_a_file_of_something_else(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "weights.pth"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read(path)
-    assert str(caught.value) == (  # torch would tell how to run what is in the file
-        f"The file of weights {str(path)!r} must be safetensors, or a checkpoint that loads without running code; "
-        "it is neither: it is damaged, or something else."
-    )
+def test_a_file_of_something_else(tmp_path: Path, state: State) -> None:
+    path, whole = tmp_path / "weights.pth", save(state)
+    for data in (b"", b"\x80", b"<!DOCTYPE html><html>Not found</html>", bytes(1000), b"PK\x03\x04", whole[:8]):
+        path.write_bytes(data)
+        with pytest.raises(InputError) as caught:
+            read(path)
+        assert str(caught.value) == (  # torch would tell how to run what is in the file
+            f"The file of weights {str(path)!r} must be safetensors, or a checkpoint that loads without running code; "
+            "it is neither: it is damaged, or something else."
+        )
+    for length in (9, -1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match=rf"^The file of weights '{path}' is damaged: .*\. Get it again\.$"):
+            read(path)
+    contents: tuple[Any, ...] = ({}, torch.zeros(3), {"epoch": 3}, {"teacher": {}}, {"model": {"a": 1}})
+    for content in contents:
+        with pytest.raises(InputError) as caught:
+            read(saved(path, content))
+        assert str(caught.value) == f"The file {str(path)!r} holds no weights: no tensors under names were found in it."
 
 
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -313,33 +304,13 @@ def test_a_damaged_file_is_reported_or_has_other_weights(
     assert right
 
 
-def test_truncated_safetensors_are_told_from_other_files(tmp_path: Path, state: State) -> None:
-    content, path = save(state), tmp_path / "x.safetensors"
-    for length, words in ((8, "must be safetensors"), (9, r"is damaged: .*\. Get it again\.$"), (-1, "is damaged")):
-        path.write_bytes(content[:length])
-        with pytest.raises(InputError, match=rf"^The file of weights '{path}' {words}"):
-            read(path)
-
-
-@pytest.mark.parametrize("content", [{}, torch.zeros(3), {"epoch": 3}, {"teacher": {}}, {"model": {"a": 1}}])
-def test_a_checkpoint_without_weights(content: Any, tmp_path: Path) -> None:
-    path = saved(tmp_path / "x.pth", content)
-    with pytest.raises(InputError) as caught:
-        read(path)
-    assert str(caught.value) == f"The file {str(path)!r} holds no weights: no tensors under names were found in it."
-
-
 def test_a_path_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"^The file of weights '.*/none\.pth' is not there\. Check the path\.$"):
         read(str(tmp_path / "none.pth"))
     with pytest.raises(InputError, match=r"^The file of weights '.*' is a folder\. Check the path\.$"):
         read(tmp_path)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(5, "Input/output error")
-
     path = saved(tmp_path / "x.pth", {"a": torch.ones(2)})
-    monkeypatch.setattr(torch, "load", fail)
+    monkeypatch.setattr(torch, "load", Mock(side_effect=OSError(5, "Input/output error")))
     with pytest.raises(InputError, match=rf"^The file of weights '{path}' cannot be read: Input/output error\.$"):
         read(path)
 
@@ -347,17 +318,17 @@ def test_a_path_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 # Nothing is run
 
 
+@dataclass
 class Trap:
     """Make a folder when unpickled by a careless reader."""
 
-    def __init__(self, target: Path) -> None:
-        self.target = target
+    target: Path
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, (str(self.target),)
 
 
-def test_code_in_a_file_is_not_run(tmp_path: Path, state: State) -> None:
+def test_code_and_objects_other_than_weights_are_refused(tmp_path: Path, state: State) -> None:
     target, path = tmp_path / "sprung", tmp_path / "x.pth"
     for zipped in (True, False):
         saved(path, {"model": state, "extra": Trap(target)}, _use_new_zipfile_serialization=zipped)
@@ -365,20 +336,13 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, state: State) -> None:
             read(path)
     for protocol in range(2, 6):
         (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"a": Trap(target)}, protocol=protocol))
-        with pytest.raises(InputError, match="must be safetensors, or a checkpoint that loads without running code"):
+        with pytest.raises(InputError, match="a checkpoint that loads without running code"):
             read(tmp_path / "plain.pkl")
     assert not target.exists()
     torch.load(path, weights_only=False)  # the trap works
     assert target.exists()
-
-
-def test_objects_other_than_weights_are_refused(tmp_path: Path, state: State) -> None:
-    path = tmp_path / "x.pt"
-    arguments = {"teacher": state, "args": argparse.Namespace(output=Path("/x"))}
     with pytest.raises(InputError, match=r"it asks for pathlib\.(_local\.)?PosixPath\.$"):
-        read(saved(path, arguments))
-    with pytest.raises(InputError, match=r"it asks for torch\.nn\.modules\.linear\.Linear\.$"):
-        read(saved(path, nn.Linear(2, 2)))
+        read(saved(path, {"teacher": state, "args": argparse.Namespace(output=Path("/x"))}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is deprecated
         torch.jit.script(nn.Linear(2, 2)).save(str(path))
