@@ -71,16 +71,12 @@ def test_few_or_lonely_images_are_no_candidate(points: Points) -> None:
     assert found(points) == ()
 
 
-def test_only_images_that_were_added_count() -> None:
+def test_only_unsure_images_that_were_added_count() -> None:
+    for status in ("known", "new", "labelled"):
+        assert found(THREE, status=["unsure", status, "unsure"]) == ()
     assert found([*THREE, *FIVE], folders=[0, 1, 2, *[0] * 5]) == ()
     (only,) = found([*THREE, *THREE], folders=[1, 2, 0, 0, 0, 3])
     assert sorted(only.files) == ["0.jpg", "1.jpg", "5.jpg"]
-
-
-@pytest.mark.parametrize("status", ["known", "new", "labelled"])
-def test_only_unsure_images_count(status: str) -> None:
-    assert found(THREE, status=["unsure", status, "unsure"]) == ()
-    assert len(found(THREE)) == 1
 
 
 @pytest.mark.parametrize(("beyond", "count"), [(BEYOND - 0.05, 0), (BEYOND + 0.05, 1)])
@@ -113,20 +109,3 @@ def test_of_too_many_images_the_farthest_are_compared(monkeypatch: pytest.Monkey
     assert [sorted(each.files) for each in found(points)] == [["4.jpg", "5.jpg", "6.jpg"]]
     monkeypatch.setattr(candidates, "MOST", 2)
     assert found(points) == ()
-
-
-def test_every_image_is_in_one_candidate_at_most() -> None:
-    draw = np.random.default_rng(0)
-    middles = draw.normal(0, 30, (12, 2))
-    points = [tuple(row) for row in middles[draw.integers(0, 12, 150)] + draw.normal(0, 0.2, (150, 2))]
-    groups = found(points)
-    together = [file for each in groups for file in each.files]
-    assert len(together) == len(set(together))
-    assert [each.id for each in groups] == [*range(1, len(groups) + 1)]
-    assert [len(each.files) for each in groups] == sorted((len(each.files) for each in groups), reverse=True)
-    assert len(groups) > 6
-    x = np.array(points)
-    for each in groups:
-        own = x[[int(file.removesuffix(".jpg")) for file in each.files]]
-        assert np.linalg.norm(own - own.mean(axis=0), axis=1).max() < 1.5
-        assert each.nearest == np.linalg.norm(CENTRES - own.mean(axis=0), axis=1).argmin()

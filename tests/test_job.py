@@ -1,4 +1,4 @@
-"""Jobs: what cannot end well is refused before any work, with a way out; the command repeats what was asked for."""
+"""Jobs: what cannot work is refused before any work, with a way out; the command repeats what was asked for."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from sortal.job import READING, Job, Source, check_sortable, prepare
 from sortal.lock import alone
 
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
+USUAL = Discovery()
 OPTIONS: dict[str, Any] = {"device": "cpu", "workers": None, "force": False}
 
 
@@ -44,30 +45,20 @@ def a_folder(folder: Path) -> Path:
     return folder
 
 
-def asked(
-    images: Source,
-    out: str | Path | None = None,
-    settings: Discovery | None = None,
-    *,
-    labels: str | Path | None = None,
-    reading: dict[str, Any] | None = None,
-    **options: Any,
-) -> Job:
-    return prepare(
-        images, labels, out, settings or Discovery(), {**READING, **(reading or {})}, **{**OPTIONS, **options}
-    )
+def asked(images: Source, out: Any = None, settings: Discovery = USUAL, *, labels: Any = None, **options: Any) -> Job:
+    reading = {**READING, **options.pop("reading", {})}
+    return prepare(images, labels, out, settings, reading, **{**OPTIONS, **options})
 
 
-def refusal(images: Source, out: str | Path | None = None, settings: Discovery | None = None, **options: Any) -> str:
+def refusal(images: Source, out: Any = None, **options: Any) -> str:
     with pytest.raises(InputError) as caught:
-        asked(images, out, settings, **options)
+        asked(images, out, **options)
     return str(caught.value)
 
 
 def some(labels: Sequence[str | None], *, validation: Sequence[int] = ()) -> ImageSet:
     files = [f"{row}.jpg" for row in range(len(labels))]
-    kept_out = np.isin(np.arange(len(labels)), validation)
-    return image_set(files, paths=files, labels=labels, validation=kept_out)
+    return image_set(files, paths=files, labels=labels, validation=np.isin(np.arange(len(labels)), validation))
 
 
 def finished(place: Path, folder: str | None, updates: Sequence[int] = ()) -> None:
@@ -80,80 +71,65 @@ def finished(place: Path, folder: str | None, updates: Sequence[int] = ()) -> No
 
 # What can be sorted
 
-
-def test_images_for_validation_are_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        check_sortable(some(["cat"] * 1500 + [None], validation=range(1200)), Discovery(k=2))
-    assert str(caught.value) == (
-        "Images to be sorted must be labelled or unlabelled, got 1,200 for validation. "
-        "Leave them out: images.select(~images.validation)."
-    )
-
-
-def test_there_must_be_something_to_sort() -> None:
-    with pytest.raises(InputError) as caught:
-        check_sortable(some(["cat", "dog"] * 600), Discovery())
-    assert str(caught.value) == (
-        "There must be images without a label to sort, got 1,200 images, all labelled. Put those without a label "
-        "into a folder named unlabelled, or leave their label empty in the table."
-    )
-
-
-@pytest.mark.parametrize(("labels", "known"), [([None, None], 0), (["cat", "cat", None], 1)])
-def test_k_is_estimated_from_two_classes_at_least(labels: list[str | None], known: int) -> None:
-    with pytest.raises(InputError) as caught:
-        check_sortable(some(labels), Discovery())
-    assert str(caught.value) == (
-        f"To estimate k, images of at least two classes must be labelled, got {known}. Label some, or give k."
-    )
-    check_sortable(some(labels), Discovery(k=max(known, 1)))  # the way out
-
-
-def test_k_max_must_reach_the_known_classes() -> None:
-    images = some(["a", "b", "c", None])
-    with pytest.raises(InputError) as caught:
-        check_sortable(images, Discovery(k_max=2))
-    assert str(caught.value) == "k_max must be at least 3 (the labelled classes), got 2."
-    check_sortable(images, Discovery(k_max=3))
-    check_sortable(images, Discovery(k_max=2, k=3))  # where nothing is estimated it does not matter
+UNLABELLED = (
+    "There must be images without a label to sort, got 1,200 images, all labelled. Put those without a label "
+    "into a folder named unlabelled, or leave their label empty in the table."
+)
+TWO = "To estimate k, images of at least two classes must be labelled, got {}. Label some, or give k."
+VIEWS = "views must be 'auto' or 'live' for convnet, of which nothing is kept, got 4."
+BOUNDS = "k must be from {} (the labelled classes) to {} (and every unlabelled image a class of its own), got {}."
+VALIDATION = (
+    "Images to be sorted must be labelled or unlabelled, got 1,200 for validation. "
+    "Leave them out: images.select(~images.validation)."
+)
 
 
 @pytest.mark.parametrize(
-    ("labels", "least", "most"), [(["a", "b", "b", None, None], 2, 4), (["a", None], 1, 2), ([None, None, None], 0, 3)]
+    ("images", "settings", "message"),
+    [
+        (some(["cat"] * 1500 + [None], validation=range(1200)), {"k": 2}, VALIDATION),
+        (some(["cat", "dog"] * 600), {}, UNLABELLED),
+        (some([None, None]), {}, TWO.format(0)),
+        (some([None, None]), {"k": 1}, None),
+        (some(["cat", "cat", None]), {}, TWO.format(1)),
+        (some(["a", "b", "c", None]), {"k_max": 2}, "k_max must be at least 3 (the labelled classes), got 2."),
+        (some(["a", "b", "c", None]), {"k_max": 3}, None),
+        (some(["a", "b", "c", None]), {"k_max": 2, "k": 3}, None),  # where nothing is estimated it does not matter
+        (some(["a", "b", "b", None, None]), {"k": 1}, BOUNDS.format(2, 4, 1)),
+        (some(["a", "b", "b", None, None]), {"k": 2}, None),
+        (some(["a", "b", "b", None, None]), {"k": 4}, None),
+        (some(["a", "b", "b", None, None]), {"k": 5}, BOUNDS.format(2, 4, 5)),
+        # A set of which some were left out keeps its classes, but those without an image are not counted.
+        (some(["a", "b", "c", None]).select(np.array([True, False, True, True])), {"k": 2}, None),
+        (some(["a", None]), {"k": 2, "backbone": "convnet", "views": 4}, VIEWS),
+        (some(["a", None]), {"k": 2, "backbone": "convnet", "views": None}, None),
+    ],
 )
-def test_k_is_from_the_known_classes_to_every_image_its_own(labels: list[str | None], least: int, most: int) -> None:
-    for k in range(max(least, 1), most + 1):
-        check_sortable(some(labels), Discovery(k=k))
-    for k in {least - 1, most + 1} - {0, -1}:
-        with pytest.raises(InputError) as caught:
-            check_sortable(some(labels), Discovery(k=k))
-        assert str(caught.value) == (
-            f"k must be from {least} (the labelled classes) to {most} (and every unlabelled image a class of its own), "
-            f"got {k}."
-        )
+def test_images_and_settings_must_go_together(images: ImageSet, settings: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        check_sortable(images, Discovery(**settings))
+        return
+    with pytest.raises(InputError) as caught:
+        check_sortable(images, Discovery(**settings))
+    assert str(caught.value) == message
 
 
-def test_classes_without_an_image_left_are_not_counted() -> None:
-    """A set of which some were left out keeps its classes."""
-    images = some(["a", "b", "c", None]).select(np.array([True, False, True, True]))
-    assert len(images.classes) == 3
-    check_sortable(images, Discovery(k=2, k_max=2))
-    check_sortable(images, Discovery(k_max=2))
-
-
-def test_prepare_refuses_what_cannot_be_sorted(photos: Path) -> None:
+def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(photos, settings=Discovery(k=1)).startswith("k must be from 2 (the labelled classes) to 5 ")
     assert refusal(photos, reading={"folders": "ignore"}).startswith("To estimate k, ")
     assert refusal("gone").startswith("The ")
-    assert not list(photos.parent.glob("*-run"))
-
-
-def test_labels_that_cannot_be_written_are_refused(photos: Path) -> None:
-    """They would spoil the tables of the run when all the work is done."""
     table = photos.parent / "labels.jsonl"
     table.write_text(json.dumps({"file_name": "loose.jpg", "label": "cat \ud800"}) + "\n")
     said = refusal(photos, labels=table, reading={"unlisted": "unlabelled"}, settings=Discovery(k=3))
     assert "A label must be text that can be written as UTF-8, got 'cat \\ud800'." in said
+    assert refusal(photos, device="gpu").startswith("device must be ")
+    assert refusal(photos, workers=0).startswith("workers must be ")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = "discover must be started as one process, not by torchrun. sortal.train.train takes several."
+    assert refusal(photos) == said
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert asked(photos, workers=1).workers == 1
+    assert not list(photos.parent.glob("*-run"))
 
 
 # Where it goes
@@ -162,97 +138,62 @@ def test_labels_that_cannot_be_written_are_refused(photos: Path) -> None:
 def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos: Path) -> None:
     for images in (photos, "photos", "photos/", "./photos/../photos", str(photos)):
         job = asked(images)
-        assert job.place == Path("photos-run")
-        assert job.source == str(photos)
-        assert job.cache == Path("photos-run/cache")
-    files = [str(path) for path in photos.rglob("*.jpg")]
-    job = asked(files, "elsewhere", settings=Discovery(k=2))
-    assert (job.place, job.source) == (Path("elsewhere"), str(photos.parent))
-    assert "out must be given for images that are no folder" in refusal(files, settings=Discovery(k=2))
+        assert (job.place, job.source, job.cache) == (Path("photos-run"), str(photos), Path("photos-run/cache"))
     assert asked(photos, "elsewhere").place == Path("elsewhere")
     assert not Path("photos-run").exists()  # nothing is written yet
-
-
-def test_rows_of_an_array_lie_nowhere(photos: Path) -> None:
-    pixels = np.zeros((3, 4, 4, 3), dtype=np.uint8)
-    images = image_set(["0", "1", "2"], pixels=pixels, labels=["a", None, None])
-    job = asked(images, "images-run", settings=Discovery(k=2))
+    assert asked("photos").command == "sortal discover photos --out photos-run"  # only what differs
+    assert asked(photos, "a b").command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
+    files = [str(path) for path in photos.rglob("*.jpg")]
+    settings = Discovery(k=2)
+    job = asked(files, "elsewhere", settings)
+    assert (job.place, job.source) == (Path("elsewhere"), str(photos.parent))
+    assert job.command == "sortal.discover(...) with the settings above"
+    # Rows of an array lie nowhere.
+    rows = image_set(["0", "1"], pixels=np.zeros((2, 4, 4, 3), dtype=np.uint8), labels=["a", None])
+    job = asked(rows, "images-run", settings)
     assert (job.source, job.place) == (None, Path("images-run"))
-    assert "out must be given for images that are no folder" in refusal(images, settings=Discovery(k=2))
-    said = refusal(images, "x", settings=Discovery(k=2), reading={"folders": "ignore"})
-    assert "An ImageSet has its labels" in said
-    assert job.images is images
+    assert job.images is rows
+    for source in (files, rows):
+        assert "out must be given for images that are no folder" in refusal(source, settings=settings)
+    for options in ({"reading": {"folders": "ignore"}}, {"labels": "labels.csv"}):
+        assert "An ImageSet has its labels" in refusal(rows, "x", settings=settings, **options)
     finished(Path("images-run"), None)
-    assert asked(images, "images-run", settings=Discovery(k=2)).place == Path("images-run")
+    assert asked(rows, "images-run", settings).place == Path("images-run")
     assert "holds a run of other images, None." in refusal(photos, "images-run")
-
-
-def test_the_job_has_what_was_asked_for(photos: Path) -> None:
-    settings = Discovery(k=4)
     job = asked(photos, "out", settings, workers=3)
     assert (job.settings, job.device, job.workers, job.on_gpu) == (settings, "cpu", 3, False)
     assert job.images.classes == ("cat", "dog")
     assert int(job.images.unlabelled.sum()) == 3
-
-
-def test_a_job_is_done_as_suits_its_settings_and_keeps_things_in_its_place_unless_told(photos: Path) -> None:
-    job = asked(photos, "out")
     assert (job.recipe, job.shared, job.cache) == (None, None, Path("out/cache"))
     shared = replace(job, shared=Path("elsewhere"), recipe=recipe_for(job.settings, 6, on_gpu=False))
-    assert shared.cache == Path("elsewhere")
-    assert shared.place == Path("out")
+    assert (shared.cache, shared.place) == (Path("elsewhere"), Path("out"))
 
 
-def test_a_file_is_no_place(photos: Path) -> None:
-    Path("file").write_text("mine")
-    for force in (False, True):
-        assert refusal(photos, "file", force=force) == (
-            "The run must be a folder, got 'file', which is a file. Choose another (--out)."
-        )
-    os.symlink("gone", "dangling")
-    assert refusal(photos, "dangling").startswith("The run must be a folder, got 'dangling', ")
-    assert Path("file").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    "out", ["photos", "photos/run", "photos/cat/a/b", "./photos/run", "other/../photos/run", "link/run", "up/photos/x"]
-)
 @pytest.mark.parametrize("force", [False, True])
-def test_a_place_among_the_images_is_refused(photos: Path, out: str, force: bool) -> None:
+def test_a_file_or_a_place_among_the_images_is_refused(photos: Path, force: bool) -> None:
+    Path("file").write_text("mine")
     Path("other").mkdir()
+    os.symlink("gone", "dangling")
     os.symlink("photos", "link")
     os.symlink(".", "up")
-    said = refusal("photos", out, force=force)
-    assert said == (
-        f"The run must not lie among the images, got {str(Path(out))!r}. Choose another folder (--out {photos}-run)."
-    )
-    assert asked("photos", f"{photos}-run").place == Path(f"{photos}-run")  # the way out
+    for out in ("file", "dangling"):
+        said = f"The run must be a folder, got {out!r}, which is a file. Choose another (--out)."
+        assert refusal(photos, out, force=force) == said
+    among = "The run must not lie among the images, got {!r}. Choose another folder (--out {}-run)."
+    for out in ("photos", "photos/cat/a/b", "./photos/run", "other/../photos/run", "link/run", "up/photos/x"):
+        assert refusal("photos", out, force=force) == among.format(str(Path(out)), photos)
+    assert refusal("link", "photos/run", force=force) == among.format("photos/run", photos.parent / "link")
+    for out in ("photos/../run", "photos-run", "photographs", f"{photos}-run"):
+        assert asked("photos", out, force=force).place == Path(out)
+    os.chdir(photos)
+    assert refusal(".", force=force) == among.format("photos-run", photos)
+    assert asked(".", "../photos-run", force=force).place == Path("../photos-run")
 
 
-def test_a_place_among_images_that_are_a_link_is_refused_too(photos: Path) -> None:
-    os.symlink("photos", "link")
-    assert refusal("link", "photos/run").startswith("The run must not lie among the images, ")
-    assert "--out " in refusal("link", "link/run")
-
-
-def test_the_images_of_the_current_folder_need_another_place(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(photos)
-    assert refusal(".") == (
-        "The run must not lie among the images, got 'photos-run'. "
-        f"Choose another folder (--out {photos.parent / 'photos-run'})."
-    )
-    assert asked(".", "../photos-run").place == Path("../photos-run")
-
-
-@pytest.mark.parametrize("out", ["photos/../run", "photos-run", "photographs", "."])
-def test_a_place_that_only_looks_like_it_is_not_refused(photos: Path, out: str) -> None:
-    assert asked("photos", out).place == Path(out)
-
-
-def test_images_in_the_run_s_folder_are_allowed_and_other_things_there_are_not(photos: Path) -> None:
+def test_images_in_the_folder_of_the_run_are_allowed_and_other_things_there_are_not(photos: Path) -> None:
     a_folder(Path("run/deep/images"))
-    assert asked("run/deep/images", "run").place == Path("run")
-    assert asked("run/deep/images", "run/../run").place == Path("run/../run")
+    for out in ("run", "run/../run"):
+        assert asked("run/deep/images", out).place == Path(out)
     os.symlink(photos, "run/linked")
     assert "which holds 'linked'. " in refusal("run/deep/images", "run")
     Path("run/linked").unlink()
@@ -271,61 +212,28 @@ def test_a_folder_of_other_things_is_refused_unless_forced(photos: Path) -> None
         "Choose another (--out), or allow it (--force)."
     )
     assert asked(photos, "out", force=True).place == Path("out")
-
-
-def test_a_run_that_was_broken_off_early_goes_on(photos: Path) -> None:
+    # What a run leaves that was broken off early
     Path("stages/cache").mkdir(parents=True)
-    assert asked(photos, "stages").place == Path("stages")
-    with alone(Path("begun")):  # that is all that a run leaves whose weights cannot be loaded
+    with alone(Path("begun")):
         pass
-    assert asked(photos, "begun").place == Path("begun")
-    Path("begun/mine.txt").touch()
-    assert "which holds 'mine.txt'. " in refusal(photos, "begun")
+    for name in ("stages", "begun"):
+        assert asked(photos, name).place == Path(name)
+        Path(name, "metrics.json").touch()
+        assert "which holds 'metrics.json'. " in refusal(photos, name)
 
 
-def test_an_earlier_run_of_the_same_images_is_gone_on_with(photos: Path) -> None:
+def test_an_earlier_run_is_gone_on_with_but_not_written_over(photos: Path) -> None:
     finished(Path("photos-run"), str(photos))
     Path("photos-run/more.txt").touch()
-    assert asked("photos").place == Path("photos-run")
-    assert asked(photos, settings=Discovery(k=3)).place == Path("photos-run")
-
-
-def test_a_run_of_other_images_is_refused_unless_forced(photos: Path) -> None:
+    assert asked("photos", settings=Discovery(k=3)).place == Path("photos-run")
+    way_out = "Choose another folder (--out), or write over it (--force)."
     finished(Path("photos-run"), "/other")
-    assert refusal(photos) == (
-        "'photos-run' holds a run of other images, '/other'. Choose another folder (--out), or write over it (--force)."
-    )
+    assert refusal(photos) == f"'photos-run' holds a run of other images, '/other'. {way_out}"
     assert asked(photos, force=True).place == Path("photos-run")
-
-
-def test_a_run_that_images_were_added_to_is_refused_unless_forced(photos: Path) -> None:
     finished(Path("photos-run"), str(photos), updates=[1000, 234])
-    assert refusal(photos) == (
-        "1,234 images were added to the run in 'photos-run', which sorting anew would drop. "
-        "Choose another folder (--out), or write over it (--force)."
-    )
+    said = f"1,234 images were added to the run in 'photos-run', which sorting anew would drop. {way_out}"
+    assert refusal(photos) == said
     assert asked(photos, force=True).place == Path("photos-run")
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:99", ""])
-def test_a_device_that_is_none_is_refused_before_any_work(photos: Path, device: str) -> None:
-    said = refusal(photos, device=device)
-    assert said.startswith("device must be ")
-    assert repr(device) in said
-
-
-def test_no_worker_is_too_few(photos: Path) -> None:
-    assert refusal(photos, workers=0).startswith("workers must be ")
-    assert asked(photos, workers=1).workers == 1
-
-
-def test_torchrun_is_refused(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert refusal(photos) == (
-        "discover must be started as one process, not by torchrun. sortal.train.train takes several."
-    )
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert asked(photos).place == Path("photos-run")
 
 
 # What repeats it
@@ -348,38 +256,6 @@ def parsed(command: str) -> tuple[dict[str, Any], Discovery, dict[str, Any]]:
     return paths, Discovery(**told), reading
 
 
-def test_the_shortest_command(photos: Path) -> None:
-    assert asked("photos").command == "sortal discover photos --out photos-run"
-    assert asked(photos, "a b").command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
-
-
-def test_every_setting_is_in_the_command(photos: Path) -> None:
-    Path("labels.csv").write_text("file_name,label,note\ncat/1.jpg,cat,x\n")
-    settings = Discovery(
-        k=3,
-        method="kmeans",
-        backbone="my model.json",
-        weights="a file",
-        epochs=7,
-        lr=0.01,
-        views=None,
-        seed=5,
-        k_max=9,
-        n_init=2,
-        held_out=0.0,
-        unsure_below=1e-5,
-    )
-    assert not [each.name for each in fields(Discovery) if getattr(settings, each.name) == each.default]
-    reading = {"folders": "ignore", "unlabelled": "none", "unlisted": "unlabelled", "extra_columns": "ignore"}
-    assert not [name for name, value in reading.items() if READING[name] == value]
-    job = asked("photos", "out", settings, labels="labels.csv", reading=reading)
-    assert parsed(job.command) == (
-        {"images": Path("photos"), "out": Path("out"), "labels": Path("labels.csv")},
-        settings,
-        reading,
-    )
-
-
 @given(
     st.builds(
         Discovery,
@@ -395,67 +271,23 @@ def test_every_setting_is_in_the_command(photos: Path) -> None:
         n_init=st.integers(1, 100),
         held_out=st.floats(0, 0.5),
         unsure_below=st.floats(0, 1),
-    ).filter(lambda one: one.backbone != "convnet" or not isinstance(one.views, int))
+    ).filter(lambda one: one.backbone != "convnet" or not isinstance(one.views, int)),
+    st.booleans(),
+    st.sampled_from(["-photos", "--out", 'it\'s "b"', "$HOME `x` *", "two\nlines", "#1", "-", "a=b", "~"]),
 )
 @hypothesis.settings(
-    deadline=None, max_examples=40, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
-def test_the_command_is_taken_for_the_same_settings(photos: Path, settings: Discovery) -> None:
-    job = asked("photos", None, settings)
-    assert parsed(job.command) == (
-        {"images": Path("photos"), "out": Path("photos-run")},
-        settings,
-        READING,
-    )
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "-photos",
-        "--out",
-        "with space",
-        "it's",
-        'a "b"',
-        "$HOME",
-        "`x`",
-        "*",
-        "two\nlines",
-        "#1",
-        "naïve",
-        "-",
-        "a=b",
-        "~",
-    ],
-)
-def test_the_command_is_taken_for_the_same_paths(photos: Path, name: str) -> None:
+def test_the_command_is_taken_for_the_same_settings_and_paths(
+    photos: Path, settings: Discovery, as_usual: bool, name: str
+) -> None:
+    odd = {"folders": "ignore", "unlabelled": "none", "unlisted": "unlabelled", "extra_columns": "ignore"}
+    reading: dict[str, Any] = READING if as_usual else odd
     a_folder(photos.parent / "in" / name)
     os.chdir(photos.parent / "in")
-    table = f"{name}.csv"
-    Path(table).write_text("file_name,label\nloose.jpg,\ncat/1.jpg,cat\ndog/1.jpg,dog\n")
-    job = asked(name, f"{name}-out", labels=table, reading={"unlisted": "unlabelled"})
-    paths, settings, reading = parsed(job.command)
-    assert paths == {"images": Path(name), "out": Path(f"{name}-out"), "labels": Path(table)}
-    assert settings == Discovery()
-    assert reading == {**READING, "unlisted": "unlabelled"}
-    again = prepare(paths["images"], paths["labels"], paths["out"], settings, reading, **OPTIONS)
-    assert again.command == job.command
-
-
-def test_a_list_has_no_command_of_its_own(photos: Path) -> None:
-    job = asked([str(path) for path in photos.rglob("*.jpg")], "out", settings=Discovery(k=2))
-    assert job.command == "sortal.discover(...) with the settings above"
-
-
-def test_the_small_network_keeps_no_views(photos: Path) -> None:
-    said = refusal(photos, settings=Discovery(k=2, backbone="convnet", views=4))
-    assert said == "views must be 'auto' or 'live' for convnet, of which nothing is kept, got 4."
-    assert asked(photos, settings=Discovery(k=2, backbone="convnet", views=None)).settings.views is None
-
-
-def test_a_folder_that_happens_to_have_a_cache_is_not_taken_for_a_run(photos: Path) -> None:
-    Path("work/cache").mkdir(parents=True)
-    assert asked(photos, "work").place == Path("work")  # as a run that was broken off leaves it
-    Path("work/metrics.json").write_text("mine")
-    assert "which holds 'metrics.json'" in refusal(photos, "work")
-    assert asked(photos, "work", force=True).place == Path("work")
+    table = Path(f"{name}.csv")
+    table.write_text("file_name,label,note\ncat/1.jpg,cat,x\ndog/1.jpg,dog,y\n")
+    labels: dict[str, Any] = {} if as_usual else {"labels": table}
+    job = asked(name, f"{name}-out", settings, reading=reading, **labels)
+    paths = {"images": Path(name), "out": Path(f"{name}-out"), **labels}
+    assert parsed(job.command) == (paths, settings, reading)

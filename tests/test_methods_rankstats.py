@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from math import exp, log
-from typing import Any
 
 import pytest
 import torch
@@ -51,7 +49,7 @@ def made_up(n: int, k: int, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("progress", [0.0, 0.1, 0.5, 0.74, 0.75, 0.76, 1.0])
+@pytest.mark.parametrize("progress", [0.0, 0.5, 0.76])
 def test_losses_are_those_of_a_loop_over_views_and_pairs(case: str, progress: float) -> None:
     labels, known, k = CASES[case]
     config = Ranks(top=2)
@@ -69,21 +67,6 @@ def test_every_constant_is_what_it_says(config: Ranks) -> None:
     assert got == pytest.approx(slowly(outputs.tolist(), labels, known, k, config, 0.2), rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "changed"),
-    [("top", 1, "pairs"), ("consistency", 5.0, "consistency"), ("ramp", 0.3, "consistency")],
-)
-def test_a_constant_changes_its_own_loss_alone(name: str, value: Any, changed: str) -> None:
-    labels, known, k = CASES["mixed"]
-    batch, base = batch_of(made_up(6, k), labels, 0.1), Ranks(top=2)
-    before, after = (
-        values(RankStats(convnet(), k, known, config).losses(batch))
-        for config in (base, replace(base, **{name: value}))
-    )
-    assert [loss for loss in before if before[loss] != after[loss]] == [changed]
-    assert {each.name for each in fields(Ranks)} == {"top", "consistency", "ramp"}
-
-
 def test_the_weight_of_consistency_by_hand() -> None:
     """ω e^(−5 (1 − t/T)²): ω e^−5 at first, ω e^−1.25 half-way there, and ω from T = 150 of 200 epochs on."""
     method, outputs = small("rankstats", k=2, known=[]), torch.zeros(2, D + 2)
@@ -93,52 +76,16 @@ def test_the_weight_of_consistency_by_hand() -> None:
         assert got == pytest.approx(50 * weight / 16, rel=1e-5)
 
 
-def test_labelled_images_are_classified_among_known_classes_alone() -> None:
-    """However large the scores of new ones; while pairs are over the whole head."""
-    method = small("rankstats", k=4, known=[0, 1])
-    outputs = made_up(4, 4).float()
-    higher = outputs.clone()
-    higher[:, -2:] += 9
-    one, other = (values(method.losses(batch_of(rows, [0, 1, -1, -1]))) for rows in (outputs, higher))
-    assert one["classification"] == other["classification"]
-    assert one["pairs"] != pytest.approx(other["pairs"], abs=1e-3)
-
-
-def gradient(loss: Tensor, outputs: Tensor) -> Tensor:
-    (found,) = torch.autograd.grad(loss, outputs, retain_graph=True)
-    return found
-
-
 def test_gradients_go_into_scores_and_never_into_ranks() -> None:
     labels, known, k = CASES["mixed"]
     outputs = made_up(6, k).requires_grad_()
     unlabelled = torch.tensor([label < 0 for label in labels]).repeat(2)
     losses = RankStats(convnet(), k, known, Ranks(top=2)).losses(batch_of(outputs, labels, 0.5))
     for name, rows in (("classification", ~unlabelled), ("pairs", unlabelled), ("consistency", unlabelled | True)):
-        found = gradient(losses[name], outputs)
+        (found,) = torch.autograd.grad(losses[name], outputs, retain_graph=True)
         assert not found[:, :D].any(), name
         assert torch.equal(found[:, D:].any(1), rows), name
         assert found[:, D + len(known) :].any() == (name != "classification")
-
-
-def test_gradients_in_double_precision() -> None:
-    labels, known, k = CASES["numbers with gaps"]
-    method, outputs = RankStats(convnet(), k, known, Ranks(top=2)), made_up(7, k)
-    features, scores = outputs[:, :D], outputs[:, D:].clone().requires_grad_()
-
-    def total(x: Tensor) -> Tensor:
-        return torch.stack([*method.losses(batch_of(torch.cat([features, x], 1), labels, 0.5)).values()]).sum()
-
-    assert torch.autograd.gradcheck(total, scores)
-
-
-@pytest.mark.parametrize("labels", [[0, 1], [1, 0, 1]])
-def test_a_batch_without_unlabelled_images_has_no_pairs(labels: list[int]) -> None:
-    method = small("rankstats")
-    outputs = made_up(len(labels), 4).requires_grad_()
-    loss = method.losses(batch_of(outputs, labels))["pairs"]
-    assert loss == 0
-    assert not gradient(loss, outputs).any()
 
 
 def test_ranks_are_those_of_the_first_view() -> None:
@@ -166,11 +113,3 @@ def test_outputs_are_features_and_scores_side_by_side() -> None:
     torch.testing.assert_close(outputs[:, :512], features)
     unit = features / features.norm(dim=1, keepdim=True)
     torch.testing.assert_close(outputs[:, 512:], unit @ method.head.weight.T + method.head.bias)
-
-
-def test_known_classes_have_their_outputs_in_order() -> None:
-    """With scores that are sure of it, class 5 of the known 0, 2 and 5 is the third output."""
-    method, sure = small("rankstats", k=4, known=[0, 2, 5]), torch.zeros(2, D + 4)
-    sure[:, D + 2] = 30.0
-    for label, cost in ((5, 0.0), (0, 30.0), (2, 30.0)):
-        assert values(method.losses(batch_of(sure, [label])))["classification"] == pytest.approx(cost, abs=1e-5)

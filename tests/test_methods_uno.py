@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from math import exp, log
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from tiny_methods import (
     sinkhorn_knopp,
     small,
     softmax,
-    state,
     values,
 )
 from torch import Tensor
@@ -120,37 +118,6 @@ def test_every_constant_is_what_it_says(change: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def test_two_images_by_hand() -> None:
-    """Cosines of 1 and −1 are e^20 : 1 of a chance: each image is of its own category, told so by its other view."""
-    method = Uno(convnet(), 2, [], PLAIN)
-    right, left = [1.0, -1.0], [-1.0, 1.0]
-    agree, swap = torch.tensor([right, left, right, left]), torch.tensor([right, left, left, right])
-    assert values(method.losses(batch_of(agree, [-1, -1])))["unsupervised"] == pytest.approx(0, abs=1e-6)
-    assert values(method.losses(batch_of(swap, [-1, -1])))["unsupervised"] == pytest.approx(20, rel=1e-6)
-    # labelled, they are what their label says
-    method = Uno(convnet(), 2, [3, 8], PLAIN)
-    assert values(method.losses(batch_of(agree, [3, 8]))) == pytest.approx(
-        {"unsupervised": 0, "supervised": 0}, abs=1e-6
-    )
-    assert values(method.losses(batch_of(agree, [8, 8])))["supervised"] == pytest.approx(10)  # one of two is wrong
-
-
-def test_one_unlabelled_image_is_shared_out_evenly_by_itself() -> None:
-    method, rows = Uno(convnet(), 2, [], PLAIN), torch.tensor([[0.1, 0.0], [0.0, 0.0]])
-    chance = 1 / (1 + exp(-1))
-    expected = (-(log(chance) + log(1 - chance)) / 2 + log(2)) / 2
-    assert values(method.losses(batch_of(rows, [-1])))["unsupervised"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_all_categories_are_shared_out_over_those_of_known_classes_too() -> None:
-    """Unlabelled images may be of known classes: four that look alike are spread over all of four categories."""
-    method, rows = Uno(convnet(), 4, [0, 1], PLAIN), torch.tensor([[0.3, 0.1, 0.0, -0.2]] * 8).requires_grad_()
-    method.losses(batch_of(rows, [-1] * 4))["unsupervised"].backward()
-    assert rows.grad is not None
-    target = (rows.detach() / 0.1).softmax(1) - rows.grad * 0.1 * 8
-    torch.testing.assert_close(target, torch.full((8, 4), 0.25))
-
-
 def test_gradients_are_those_of_targets_that_are_held() -> None:
     """(chances − targets) / τ over the number of views: nothing goes through the shares, or into the queue."""
     labels, known, k = CASES["mixed"]
@@ -165,31 +132,11 @@ def test_gradients_are_those_of_targets_that_are_held() -> None:
     assert torch.autograd.gradcheck(lambda x: method.losses(batch_of(x, labels))["supervised"], outputs)
 
 
-def test_of_many_heads_the_loss_is_the_mean() -> None:
-    labels, known, k = CASES["mixed"]
-    outputs = made_up(6, 2 * k)
-    both = values(Uno(convnet(), k, known, Swaps(queue=0, heads=2)).losses(batch_of(outputs, labels)))
-    one = Uno(convnet(), k, known, PLAIN)
-    first, second = (values(one.losses(batch_of(part, labels))) for part in outputs.split(k, dim=1))
-    assert both == pytest.approx({name: (first[name] + second[name]) / 2 for name in first}, rel=1e-6)
-
-
 # The queue
 
 
 @pytest.mark.parametrize(
-    ("k", "batch_size", "length"),
-    [
-        (16, 128, 0),
-        (17, 128, 68),
-        (10, 128, 0),
-        (1, 8, 0),
-        (1, 7, 4),
-        (1, 1, 4),
-        (200, 128, 800),
-        (3, 25, 0),
-        (4, 25, 16),
-    ],
+    ("k", "batch_size", "length"), [(16, 128, 0), (17, 128, 68), (1, 8, 0), (1, 7, 4), (3, 25, 0), (4, 25, 16)]
 )
 def test_by_default_there_is_a_queue_where_half_a_batch_has_fewer_than_four_for_each_category(
     k: int, batch_size: int, length: int
@@ -199,85 +146,16 @@ def test_by_default_there_is_a_queue_where_half_a_batch_has_fewer_than_four_for_
     assert int(method.filled) == 0
 
 
-@pytest.mark.parametrize("length", [0, 1, 5, 1000])
-def test_the_length_of_the_queue_may_be_chosen(length: int) -> None:
-    method = small("uno", k=3, known=[0], losses=Swaps(queue=length, heads=2, overclustering=2))
-    assert method.queue.shape == (length, 2 * 3 + 2 * 5)
-
-
-@pytest.mark.parametrize(("batch_size", "length"), [(2, 44), (86, 44), (88, 0)])
-def test_by_default_there_are_four_views_for_each_category_of_the_largest_head(batch_size: int, length: int) -> None:
-    method = small("uno", k=3, known=[0], batch_size=batch_size, losses=Swaps(overclustering=5))
+@pytest.mark.parametrize(("batch_size", "chosen", "length"), [(86, "auto", 44), (88, "auto", 0), (88, 5, 5), (2, 0, 0)])
+def test_the_largest_head_or_a_number_decides_on_the_length_of_the_queue(
+    batch_size: int, chosen: Any, length: int
+) -> None:
+    method = small("uno", k=3, known=[0], batch_size=batch_size, losses=Swaps(overclustering=5, queue=chosen))
     assert method.sizes == [3, 11]
     assert method.queue.shape == (length, 14)
 
 
-def numbered(first: int, n: int) -> Tensor:
-    """Outputs of 2n views, of which each is known by its number."""
-    return torch.arange(first, first + 2 * n).float()[:, None].expand(2 * n, 3) / 100
-
-
-def test_the_newest_unlabelled_views_come_first_and_the_oldest_leave() -> None:
-    method = Uno(convnet(), 3, [0], Swaps(queue=7))
-
-    def held() -> list[int]:
-        return (method.queue[: int(method.filled), 0] * 100).round().int().tolist()
-
-    method.settle(batch_of(numbered(10, 2), [-1, 0]))  # views 10 to 13, of which 10 and 12 are unlabelled
-    assert held() == [10, 12]
-    method.settle(batch_of(numbered(20, 2), [0, 0]))
-    assert held() == [10, 12]
-    method.settle(batch_of(numbered(30, 2), [-1, -1]))
-    assert held() == [30, 31, 32, 33, 10, 12]
-    method.settle(batch_of(numbered(40, 1), [-1]))
-    assert held() == [40, 41, 30, 31, 32, 33, 10]
-    method.settle(batch_of(numbered(50, 5), [-1, -1, 0, -1, -1]))  # more than there is room for
-    assert held() == [50, 51, 53, 54, 55, 56, 58]
-    assert method.queue.shape == (7, 3)
-
-
-def test_rows_of_the_queue_that_are_not_filled_yet_have_no_influence() -> None:
-    labels, known, k = CASES["mixed"]
-    batch = batch_of(made_up(6, k), labels)
-    longer, shorter = (Uno(convnet(), k, known, Swaps(queue=length)) for length in (500, 12))
-    plain = values(Uno(convnet(), k, known, PLAIN).losses(batch))
-    assert values(longer.losses(batch)) == pytest.approx(plain, rel=1e-6)
-    for method in (longer, shorter):
-        method.settle(batch_of(made_up(6, k, seed=1).float(), labels))
-    assert values(longer.losses(batch)) == pytest.approx(values(shorter.losses(batch)), rel=1e-6)
-    assert values(longer.losses(batch))["unsupervised"] != pytest.approx(plain["unsupervised"], rel=1e-3)
-
-
-def test_a_queue_is_as_if_the_batch_had_more_images() -> None:
-    """Of which the first ones learn the same targets."""
-    method, k = Uno(convnet(), 4, [], Swaps(queue=8)), 4
-    recent = made_up(4, k, seed=1).float()
-    method.settle(batch_of(recent, [-1] * 4))
-    outputs = made_up(3, k).float()
-    more = torch.cat([outputs[:3], recent, outputs[3:], recent])  # the recent ones beside each of the two views
-    alone = Uno(convnet(), k, [], PLAIN)
-    costs = [
-        alone._each(batch_of(more, [-1] * 11))[0, [0, 1, 2, 11, 12, 13]],
-        method._each(batch_of(outputs, [-1] * 3))[0],
-    ]
-    torch.testing.assert_close(*costs, rtol=1e-4, atol=1e-5)
-
-
 # What settles
-
-
-def test_losses_change_nothing_and_settling_alone_does() -> None:
-    labels, known, k = CASES["mixed"]
-    method = Uno(convnet(), k, known, RICH)
-    batch = batch_of(made_up(6, sum(method.sizes)).float(), labels)
-    before = state(method)
-    first = values(method.losses(batch))
-    assert values(method.losses(batch)) == first
-    assert all(torch.equal(value, before[name]) for name, value in state(method).items())
-    method.settle(batch)
-    changed = {name for name, value in state(method).items() if not torch.equal(value, before[name])}
-    assert {"queue", "filled", "mean_losses"} <= changed
-    assert all(name in ("queue", "filled", "mean_losses") or name.startswith("heads.") for name in changed)
 
 
 def test_prototypes_have_length_1_from_the_start_and_after_every_update() -> None:
@@ -323,7 +201,7 @@ def test_the_running_loss_of_each_head_by_hand() -> None:
         assert method.mean_losses.tolist() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("best", [0, 1, 2])
+@pytest.mark.parametrize("best", [0, 2])
 def test_the_head_with_the_lowest_loss_predicts(best: int) -> None:
     """Of those of k categories: over-clustering heads only teach, however sure they are."""
     method = Uno(convnet(), 3, [0, 1, 2], Swaps(queue=0, heads=3, overclustering=2))

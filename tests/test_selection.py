@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as nnf
 from sklearn.neighbors import NearestCentroid
 from stores import Image, noise, store_of
-from tiny_run import LARGE, SMALL, a_convnet, a_transformer, named, reordered
+from tiny_methods import double_precision
+from tiny_run import LARGE, a_convnet, a_transformer, named, reordered
 from torch import Tensor, nn
 
 from sortal import selection
@@ -67,27 +68,19 @@ def test_colours_count_by_hand() -> None:
 
 
 def test_the_mean_is_of_rows_of_length_one() -> None:
-    """(1, 0, 0) and (0, 1, 0) have the mean (½, ½, 0) however bright they are, which is nearer to yellow than green."""
+    """(1, 0, 0) and (0, 1, 0) have the mean (½, ½, 0) however bright they are, to which both orange and lime are nearer
+    than to green; of colours as they are it would be almost red, and lime nearer to green."""
     colours = [(250, 0, 0), (0, 10, 0), (0, 200, 0), (200, 140, 0), (140, 200, 0)]
     images = named(["mixed", "mixed", "green", "mixed", "mixed"], held_out=[3, 4])
-    # Both are at cos = (200 + 140) / √(200² + 140²) / √2 of the mixed mean's direction.
-    bright = np.array([200, 140, 0]) / np.hypot(200, 140)
-    mixed, green = np.array([0.5, 0.5, 0]), np.array([0, 1, 0])
-    assert np.linalg.norm(bright - mixed) < np.linalg.norm(bright - green)
-    assert np.linalg.norm(bright[[1, 0, 2]] - mixed) < np.linalg.norm(bright[[1, 0, 2]] - green)
     assert validation(Colours(), images, store_of(plain(*colours))).accuracy() == 1.0
-    weighted = np.array([250, 10, 0]) / 2  # of colours as they are it would be almost red, and the last one green
-    weighted /= 200
-    assert np.linalg.norm(bright[[1, 0, 2]] - weighted) > np.linalg.norm(bright[[1, 0, 2]] - green)
 
 
-def test_unlabelled_images_are_not_looked_at() -> None:
-    """Neither do they move a mean, nor do they count."""
-    colours = [RED, GREEN, BLUE, (150, 40, 0)]
-    images = named(["red", "green", None, "red"], held_out=[3])
+def test_only_labelled_images_and_validation_images_of_their_classes_are_looked_at() -> None:
+    colours = [RED, GREEN, BLUE, (150, 40, 0), BLUE, RED]
+    images = named(["red", "green", None, "red", "blue", "green"], held_out=[3, 4, 5])  # no blue to learn from
     counted = validation(Colours(), images, store_of(plain(*colours)))
-    assert counted.rows.tolist() == [0, 1, 3]
-    assert counted.accuracy() == 1.0
+    assert counted.rows.tolist() == [0, 1, 3, 5]
+    assert counted.accuracy() == 0.5
 
 
 def test_validation_images_do_not_move_the_means() -> None:
@@ -95,21 +88,6 @@ def test_validation_images_do_not_move_the_means() -> None:
     purple = (120, 0, 200)
     images = named(["red", "blue", "red", "red", "red"], held_out=[2, 3, 4])
     assert validation(Colours(), images, store_of(plain(RED, BLUE, purple, purple, purple))).accuracy() == 0.0
-
-
-def test_classes_without_a_labelled_image_to_learn_from_do_not_count() -> None:
-    colours = [RED, GREEN, RED, BLUE, BLUE, RED]
-    images = named(["red", "green", "red", "blue", "blue", "green"], held_out=[2, 3, 4, 5])
-    counted = validation(Colours(), images, store_of(plain(*colours)))
-    assert counted.rows.tolist() == [0, 1, 2, 5]
-    assert counted.accuracy() == 0.5
-
-
-def test_the_middle_of_an_image_is_what_counts() -> None:
-    pixels = plain(RED, GREEN) + plain(GREEN, side=8)
-    pixels[2][2:6, 2:6] = RED
-    images = named(["red", "green", "red"], held_out=[2])
-    assert validation(Colours(), images, store_of(pixels)).accuracy() == 1.0
 
 
 def labelled(n: int, classes: int, seed: int) -> ImageSet:
@@ -137,32 +115,36 @@ def by_scikit_learn(backbone: Backbone, images: ImageSet, pixels: Sequence[Image
     return float((fitted.predict(x[images.validation]) == images.labels[images.validation]).mean())
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("make", [a_convnet, a_transformer])
-def test_accuracy_is_that_of_scikit_learns_nearest_centroid(make: Any, seed: int) -> None:
-    backbone = make(seed=seed).backbone
-    images, pixels = labelled(60, 2 + seed, seed), noise(60, backbone.spec.image_size, seed=seed)
-    wanted = by_scikit_learn(backbone, images, pixels)
-    assert 0 < wanted < 1
-    for keep in (False, True):
-        assert validation(backbone, images, store_of(pixels), keep=keep).accuracy() == pytest.approx(wanted, abs=1e-6)
+@double_precision()
+@pytest.mark.parametrize(("make", "piece"), [(a_convnet, 1), (a_convnet, 256), (a_transformer, 7)])
+def test_accuracy_is_that_of_scikit_learns_nearest_centroid(
+    monkeypatch: pytest.MonkeyPatch, make: Any, piece: int
+) -> None:
+    """In any order of rows and pieces, and of tokens that are kept when the weights change; which it does not do.
 
-
-@pytest.mark.parametrize("make", [a_convnet, a_transformer])
-def test_kept_tokens_give_the_same_number_as_new_ones_when_the_weights_change(make: Any) -> None:
+    In float64, as the features of noise are so close to each other that rounding might decide which mean is nearest.
+    """
+    monkeypatch.setattr(selection, "PIECE", piece)
     backbone = make().backbone
     images, pixels = labelled(40, 3, 0), noise(40, backbone.spec.image_size)
-    kept, new = (validation(backbone, images, store_of(pixels), keep=keep) for keep in (True, False))
-    seen = []
-    for seed in range(5):
+    order = np.random.default_rng(0).permutation(40).tolist()
+    shuffled = reordered(images, order), store_of([pixels[row] for row in order])
+    counted = [validation(backbone, images, store_of(pixels), keep=keep) for keep in (True, False)]
+    counted.append(validation(backbone, *shuffled))
+    seen = set()
+    for seed in range(3):
         generator = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for value in backbone.parameters():
                 if value.requires_grad:
                     value.add_(torch.randn(value.shape, generator=generator), alpha=0.3)
-        seen.append(kept.accuracy())
-        assert seen[-1] == new.accuracy() == pytest.approx(by_scikit_learn(backbone, images, pixels), abs=1e-6)
-    assert len(set(seen)) > 1
+        before = {name: value.clone() for name, value in backbone.state_dict().items()}
+        wanted = by_scikit_learn(backbone, images, pixels)
+        assert [each.accuracy() for each in counted] == pytest.approx([wanted] * 3, abs=1e-6)
+        assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+        assert all(value.grad is None for value in backbone.parameters())
+        seen.add(wanted)
+    assert len(seen) > 1
 
 
 def test_keeping_tokens_does_not_change_the_number_in_the_last_digit() -> None:
@@ -198,27 +180,6 @@ def test_the_trunk_runs_once_where_tokens_are_kept() -> None:
         assert seen == calls
 
 
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("piece", [1, 3, 7, 40])
-def test_pieces_make_no_difference(monkeypatch: pytest.MonkeyPatch, keep: bool, piece: int) -> None:
-    backbone = a_convnet().backbone
-    images, pixels = labelled(40, 3, 1), noise(40, SMALL, seed=1)
-    wanted = by_scikit_learn(backbone, images, pixels)
-    monkeypatch.setattr(selection, "PIECE", piece)
-    counted = validation(backbone, images, store_of(pixels), keep=keep)
-    assert counted.accuracy() == pytest.approx(wanted, abs=1e-6)
-    assert counted.accuracy() == pytest.approx(wanted, abs=1e-6)
-
-
-def test_the_order_of_rows_makes_no_difference() -> None:
-    backbone = a_convnet().backbone
-    images, pixels = labelled(40, 3, 2), noise(40, SMALL, seed=2)
-    order = np.random.default_rng(0).permutation(40).tolist()
-    one = validation(backbone, images, store_of(pixels)).accuracy()
-    other = validation(backbone, reordered(images, order), store_of([pixels[row] for row in order])).accuracy()
-    assert one == other
-
-
 def test_half_precision_is_close_enough_to_select_by() -> None:
     """Of colours as far apart as these, none is mistaken."""
     backbone = a_transformer().backbone
@@ -227,12 +188,3 @@ def test_half_precision_is_close_enough_to_select_by() -> None:
     store = store_of(plain(*colours, side=LARGE))
     for keep in (False, True):
         assert validation(backbone, images, store, keep=keep, bf16=True).accuracy() == 1.0
-
-
-def test_measuring_leaves_no_gradients_and_no_change() -> None:
-    backbone = a_convnet().backbone
-    before = {name: value.clone() for name, value in backbone.state_dict().items()}
-    images, pixels = labelled(20, 2, 0), noise(20, SMALL)
-    validation(backbone, images, store_of(pixels), keep=True).accuracy()
-    assert all(value.grad is None for value in backbone.parameters())
-    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest.mock import patch
 
 import numpy as np
@@ -17,6 +17,9 @@ from PIL import Image
 from sortal.images import ImageSet, image_set
 from sortal.pipeline import discover
 from sortal.run import Run
+
+if TYPE_CHECKING:
+    import pytest
 
 SIDE = 24
 OLD, NEW = ("ash", "beech", "cedar"), ("elm", "fir", "holly")
@@ -99,6 +102,11 @@ def write_table(
     return path
 
 
+def write_labels(path: Path, truth: Mapping[str, str], told: Sequence[str | None] | None = None) -> Path:
+    """A table of the labels that the folders of `planted` give, and, where it is told, of the truth."""
+    return write_table(path, [*truth], [label_of(file) for file in truth], told)
+
+
 def as_array() -> ImageSet:
     """The planted images as rows of an array, with their truth."""
     files = planted()
@@ -140,6 +148,29 @@ def quickly() -> Iterator[None]:
     """Without the report, which takes longer than all the rest, and without waiting for the disk."""
     with patch("sortal.report.make", lambda *_, **__: PAGE), patch("os.fsync", lambda fd: None):
         yield
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[tuple[Any, ...]]:
+    """Note the positional arguments of each call of a function or method."""
+    calls: list[tuple[Any, ...]] = []
+    call = getattr(owner, name)
+
+    def noted(*values: Any, **named: Any) -> Any:
+        calls.append(values)
+        return call(*values, **named)
+
+    monkeypatch.setattr(owner, name, noted)
+    return calls
+
+
+def never(*_: object, **__: object) -> NoReturn:
+    """Stand in for what must not be done again."""
+    raise AssertionError("this was done before")
+
+
+def tables(run: Path) -> tuple[bytes, bytes]:
+    """The tables of images and of categories."""
+    return (run / "assignments.csv").read_bytes(), (run / "categories.csv").read_bytes()
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:

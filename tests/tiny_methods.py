@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import exp, log
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -58,6 +60,22 @@ def small(
                 if isinstance(layer, nn.Linear):
                     layer.weight.mul_(50 / layer.in_features**0.5)  # from a deviation of 0.02
     return method
+
+
+@contextmanager
+def double_precision() -> Iterator[None]:
+    """Compute in float64 also what is computed in float32, so that the order of sums does not matter to 1e-9.
+
+    What is made within is in float64 from the start, such as networks and buffers.
+    """
+    before = torch.get_default_dtype()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "float", Tensor.double)
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def inputs_of(method: Method, views: int, *, seed: int = 0) -> Tensor:
