@@ -168,20 +168,29 @@ def run_tests(package: Path, tests: Path, files: list[str], options: list[str], 
     return None if done.returncode in (0, 5) else done.stdout  # 5: no test was left
 
 
-def failing(output: str | None) -> list[str]:
-    return re.findall(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", output or "", re.MULTILINE)
-
-
-def judge(fault: Fault, tests: Path, files: list[str], options: list[str], limit: float) -> Verdict:
+def judge(fault: Fault, tests: Path, files: list[str], limit: float) -> Verdict:
+    """Run tests until one fails that passes without the fault."""
+    options: list[str] = []
     with TemporaryDirectory() as folder:
         package = Path(folder) / "src/sortal"
         shutil.copytree(ROOT / "src/sortal", package, ignore=shutil.ignore_patterns("__pycache__"))
         fault.plant(package)
-        try:
-            output = run_tests(package, tests, files, ["-x", *options], limit)
-        except subprocess.TimeoutExpired:
-            return Verdict(fault, "(a test that does not end)", tuple(files))
-    return Verdict(fault, None if output is None else [*failing(output), output[-200:]][0], tuple(files))
+        while True:
+            try:
+                output = run_tests(package, tests, files, ["-x", *options], limit)
+            except subprocess.TimeoutExpired:
+                return Verdict(fault, "(a test that does not end)", tuple(files))
+            if output is None:
+                return Verdict(fault, None, tuple(files))
+            failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+            if failed is None:
+                return Verdict(fault, "(pytest itself)", tuple(files))
+            path, _, name = failed[1].partition("::")
+            alone = ["--collect-only"] if not name else []
+            where = str(Path(path).relative_to("tests")) + failed[1].removeprefix(path)
+            if run_tests(ROOT / "src/sortal", tests, [where], alone, limit) is None:
+                return Verdict(fault, failed[1], tuple(files))
+            options.append(f"--deselect={failed[1]}" if name else f"--ignore={tests.parent / path}")
 
 
 def main() -> None:
@@ -205,20 +214,9 @@ def main() -> None:
     verdicts = []
     with ThreadPoolExecutor(arguments.jobs) as pool:
 
-        def unfit(name: str) -> list[str]:
-            """Options that leave out the tests of a file that fail without a fault."""
-            failed = failing(run_tests(ROOT / "src/sortal", tests, [name], [], arguments.limit))
-            return [f"--deselect={test}" if "::" in test else f"--ignore={tests.parent / test}" for test in failed]
-
         def judged(fault: Fault) -> Verdict | None:
-            if arguments.list:
-                return None
-            options = [option for name in judges[fault] for option in left_out[name]]
-            return judge(fault, tests, judges[fault], options, arguments.limit)
+            return None if arguments.list else judge(fault, tests, judges[fault], arguments.limit)
 
-        names = [] if arguments.list else sorted({name for files in judges.values() for name in files})
-        left_out = dict(zip(names, pool.map(unfit, names), strict=True))
-        print(f"{sum(map(len, left_out.values()))} tests or files fail without a fault and do not judge", flush=True)
         for (number, fault), verdict in zip(drawn, pool.map(judged, judges), strict=True):
             before, after = (" ".join(text.split())[:70] for text in (fault.before, fault.after))
             print(f"{number:3} {fault.module}:{fault.line}: {before} -> {after}", flush=True)

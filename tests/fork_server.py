@@ -168,6 +168,7 @@ def _serve() -> None:
         pid = os.fork()
         if pid == 0:
             signal.alarm(LIMIT)
+            say(os.getpid())
             code = 1
             with contextlib.suppress(Exception):
                 try:
@@ -176,7 +177,6 @@ def _serve() -> None:
                     traceback.print_exc()
                 sys.stderr.flush()
             os._exit(code)
-        say(pid)
         # No other process gets this number before it is waited for, so the test can kill it safely until then.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         say("ended")

@@ -43,7 +43,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
 
 
 def run(out: Path, **changes: Any) -> DemoResult:
-    return demo.run(out, **{"k": 8, "epochs": 0, **changes})
+    return demo.run(out, **{"k": 8, "epochs": 0, "device": "cpu", **changes})
 
 
 def all_of(found: Accuracy) -> float:

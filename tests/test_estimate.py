@@ -60,7 +60,7 @@ def test_planted_k_is_found_and_everything_tried_comes_back(method: Method) -> N
     """The bounds are wide enough for noise, too narrow for the labelled classes, for k_max or for chance."""
     x, labels = mixture(600, 20)
     told: list[Evaluation] = []
-    options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 4}
+    options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 4, "device": "cpu"}
     found = estimate_k(x, labels, random_state=0, callback=told.append, **options)
     assert 16 <= found.k <= 25
     assert Counter(at.k for at in told).most_common(1)[0][1] == 1, "no k is tried twice"

@@ -311,7 +311,7 @@ def test_coco_is_read_by_its_own_tools(hostile: Run, tmp_path: Path) -> None:
     for image, (_, name, status) in zip(images, HOSTILE, strict=True):
         (one,) = read.loadAnns(read.getAnnIds(imgIds=[image["id"]]))
         assert (hostile.names[one["category_id"]], one["status"]) == (name, status)
-        assert one["bbox"] == [0, 0, image["width"], image["height"]]
+        assert (one["bbox"], one["iscrowd"]) == ([0, 0, image["width"], image["height"]], 0)
         assert one["area"] == image["width"] * image["height"]
     assert read.dataset["info"]["version"] == __version__
 

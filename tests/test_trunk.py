@@ -174,6 +174,7 @@ def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeyp
     assert seen[4:] == [(3, 3)] * 2
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, from 2.11 on
 def test_a_trunk_that_torch_has_traced_gives_the_same_features(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
