@@ -8,8 +8,7 @@ import os
 import queue
 import shutil
 import signal
-import subprocess
-import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +24,7 @@ import torch
 from fork_server import KILLED, ForkServer, die, say
 from numpy.typing import NDArray
 
-from sortal import checkpoint, datasets, metrics, run, sorting
+from sortal import checkpoint, cli, datasets, metrics, run, sorting
 from sortal.backbone import load_backbone
 from sortal.benchmark import records, sweep
 from sortal.benchmark.choice import choose
@@ -654,37 +653,38 @@ def wait_until(true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
-@pytest.mark.parametrize("how", ["Ctrl-C", "killed", "one killed"])
-def test_processes_end_together(how: str, root: Path, tmp_path: Path) -> None:
-    """While both are learning, which would take them hours."""
-    out = tmp_path / "out"
-    options = "--method gcd --backbone convnet --epochs 100000 --seeds 0,1 --processes 2 --device cpu --workers 1"
-    words = ["benchmark", "folder", "--root", str(root), "--out", str(out), *options.split()]
-    command = [sys.executable, "-m", "sortal", *words]
-    with (tmp_path / "errors").open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
-    try:
+def learn_in_two_processes(root: str, out: str, how: str) -> int:
+    """In a child: start a sweep that would take hours, and end it as soon as both of its processes are learning."""
+
+    def end() -> None:
         logs = "cache/digits/learn/*/log.jsonl"
-        wait_until(lambda: sum(at.read_text().count("\n") > 1 for at in out.glob(logs)) == 2 or process.poll())
-        at_work = children(process.pid)
-        assert len(at_work) == 2
+        wait_until(lambda: sum(at.read_text().count("\n") > 1 for at in Path(out).glob(logs)) == 2)
+        at_work = children(os.getpid())
+        say("children", [int(pid) for pid in at_work])
         if how == "one killed":
             os.kill(int(at_work[0]), signal.SIGKILL)
         elif how == "Ctrl-C":
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+            os.killpg(0, signal.SIGINT)  # as a terminal does
         else:
-            process.kill()
-        code = process.wait(timeout=240)
-        wait_until(lambda: all(status(pid)[0] == "Z" for pid in at_work))
-    finally:
-        process.kill()
-        process.wait()
-    said = (tmp_path / "errors").read_text()
-    assert code == {"Ctrl-C": 130, "killed": -signal.SIGKILL, "one killed": 1}[how]
+            die()
+
+    os.setsid()
+    threading.Thread(target=end, daemon=True).start()
+    options = "--method gcd --backbone convnet --epochs 100000 --seeds 0,1 --processes 2 --device cpu --workers 1"
+    return cli.main(["benchmark", "folder", "--root", root, "--out", out, *options.split()])
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+@pytest.mark.parametrize(("how", "code"), [("Ctrl-C", 130), ("killed", KILLED), ("one killed", 1)])
+def test_processes_end_together(how: str, code: int, fork_server: ForkServer, root: Path, tmp_path: Path) -> None:
+    out, before = tmp_path / "out", len(fork_server.errors.read_text())
+    (at_work,) = fork_server.run(learn_in_two_processes, str(root), str(out), how, codes=[code]).each("children")
+    assert len(at_work) == 2
+    wait_until(lambda: all(status(pid)[0] == "Z" for pid in at_work))
+    said = fork_server.errors.read_text()[before:]
     assert "Traceback" not in said
     if code == 130:
-        assert said.splitlines()[-1] == "sortal: interrupted; what was done is kept, and the same command goes on"
+        assert "sortal: interrupted; what was done is kept, and the same command goes on" in said.splitlines()
         assert len([*out.glob(f"cache/digits/learn/*/{checkpoint.NAME}")]) == 2
     if how == "one killed":
         assert said.count("failed: a process died, perhaps for lack of memory; run again, with fewer processes\n") == 2
