@@ -97,6 +97,7 @@ class Compiler:
 
     def __call__(self, function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
         self.options = options
+        self.behave(0)
 
         def compiled(*values: Any) -> Tensor:
             self.calls += 1
@@ -130,35 +131,23 @@ def test_the_compiled_function_is_called_where_that_was_chosen(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "at", "said"),  # at 0, torch.compile itself fails, as some Pythons have no compiler
     [
-        (RuntimeError("no compiler here\nlong story"), "Not compiled, so slower: no compiler here"),
-        (NotImplementedError("\n  first of all\nand so on\n"), "Not compiled, so slower: first of all"),
-        (ValueError(), "Not compiled, so slower: ValueError()"),
-        (ValueError(" \n"), r"Not compiled, so slower: ValueError(' \n')"),
+        (RuntimeError("not supported on Python 3.99+"), 0, "Not compiled, so slower: not supported on Python 3.99+"),
+        (RuntimeError("no compiler here\nlong story"), 1, "Not compiled, so slower: no compiler here"),
+        (NotImplementedError("\n  first of all\nand so on\n"), 1, "Not compiled, so slower: first of all"),
+        (ValueError(" \n"), 1, r"Not compiled, so slower: ValueError(' \n')"),
     ],
 )
 def test_where_the_compiler_fails_the_plain_function_runs_and_that_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, said: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, at: int, said: str
 ) -> None:
-    used = compiler(monkeypatch, failing(error))
+    used = compiler(monkeypatch, failing(error, at))
     faster = Compute(CPU, compiled=True).faster(double)
     assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
-    assert used.calls == 1
+    assert used.calls == at
     assert caplog.messages == [said]
     assert caplog.records[0].levelno == logging.WARNING
-
-
-def test_where_there_is_no_compiler_at_all_the_plain_function_runs(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise RuntimeError("torch.compile is not supported on Python 3.99+")
-
-    monkeypatch.setattr(torch, "compile", refuse)
-    faster = Compute(CPU, compiled=True).faster(double)
-    assert [faster(torch.tensor(n)).item() for n in (1, 2)] == [2, 4]
-    assert caplog.messages == ["Not compiled, so slower: torch.compile is not supported on Python 3.99+"]
 
 
 def test_errors_that_are_not_the_compilers_are_raised(
@@ -206,19 +195,13 @@ def test_lack_of_memory_on_this_machine_is_recognised() -> None:
     ("error", "ran_out"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."), True),
-        (torch.OutOfMemoryError(), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."), True),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8."), True),
         (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported later"), True),
-        (RuntimeError("MPS backend out of memory (MPS allocated: 5.00 GB)"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
-        (RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"), False),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
-        (RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"), False),
-        (RuntimeError(), False),
         (ValueError("not enough memory"), False),
-        (KeyError("can't allocate memory"), False),
         (InputError("The folder 'can't allocate memory' is not there."), False),
         (KeyboardInterrupt("can't allocate memory"), False),
     ],
