@@ -10,13 +10,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 RUNTIME := .venv/.runtime
 DEVELOPMENT := .venv/.development
 
+# Packages are installed without bytecode, which each module gets when it is first imported: most never are. Where
+# Python is told not to write it, every process would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs browser format clean
+.PHONY: help demo test docs picture browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
 	@echo "make test     check style, types, imports, and run the tests"
 	@echo "make docs     build the documentation into site/"
+	@echo "make picture  take the README's picture of a report again, from the demo"
 	@echo "make format   format the code and apply safe fixes"
 	@echo "make clean    remove caches, built packages and documentation (.venv stays)"
 
@@ -30,10 +35,14 @@ test: $(DEVELOPMENT) browser
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)
 
-# Any warning fails it (mkdocs.yml).
+# Any warning fails the build (mkdocs.yml).
 docs: $(DEVELOPMENT)
 	$(BIN)/mkdocs build --quiet
 	@echo "Built: site/index.html"
+
+picture: $(DEVELOPMENT) browser
+	$(BIN)/sortal demo
+	$(BIN)/python docs/picture.py digits-run/report.html docs/report.png
 
 browser:
 	@sh tests/install_chromium.sh
@@ -47,8 +56,7 @@ clean:
 	find . -name .venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 # Install the package with the pinned versions. Without an NVIDIA GPU, take the CPU builds of torch that
-# constraints-cpu.txt names for this platform, if pip can find them. Modules are compiled when first imported:
-# most never are.
+# constraints-cpu.txt names for this platform, if pip can find them.
 define install
 @pins="-c constraints.txt"; \
 if ! command -v nvidia-smi >/dev/null 2>&1; then \

@@ -1,4 +1,4 @@
-"""Time, memory and quality of clustering: ours against plain torch, scikit-learn and faiss, with equal threads.
+"""Time, memory and quality of clustering: Sortal against plain torch, scikit-learn and faiss, with equal threads.
 
     python benchmarks/clustering.py speed --scale cub --n-init 1,10,100 --threads 2 --out speed.json
 
@@ -54,23 +54,23 @@ from peers import (
 )
 
 from sortal import estimate_k
-from sortal.estimate import Evaluation, Method
-from sortal.lloyd import State, at_once, restarts
-from sortal.lloyd import lloyd as our_lloyd
-from sortal.members import Fixed
+from sortal.clustering.cluster_sums import LabelledSums
+from sortal.clustering.estimate_k import Evaluation, Method
+from sortal.clustering.lloyd import LloydState, restarts, restarts_at_once
+from sortal.clustering.lloyd import lloyd as our_lloyd
+from sortal.clustering.points import Points
 from sortal.metrics import Accuracy, accuracy
-from sortal.points import Points
 
 T = TypeVar("T")
 Record = dict[str, Any]  # one row of a table: column -> value
-CHEAP = 5.0  # seconds: what takes less is run again and the best time counts
-STARTS = 3  # starting points, or seeds, where one would prove little
-PATIENCE = 4.0  # times the time another needed for its inertia, before giving up to reach it
+CHEAP = 5.0  # seconds: shorter measurements are repeated, and the best counts
+STARTS = 3  # starting points, or seeds
+PATIENCE = 4.0  # times the time of faiss, after which reaching its inertia is given up
 
 
 @dataclass(frozen=True)
 class Options:
-    """The command line."""
+    """The options of the command line."""
 
     modes: list[str]
     scale: list[str]
@@ -91,7 +91,7 @@ class Options:
             yield make_problem(name, SCALES[name], seed=self.seed, device=self.device)
 
     def solvers(self) -> list[Peer]:
-        """The peers asked for that can run here."""
+        """Return the requested peers that can run here."""
         there = []
         for peer in all_peers(self.published_draws, self.published_iterations):
             if peer.group not in self.peers:
@@ -107,7 +107,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Table:
-    """What a mode found."""
+    """The tables of a mode."""
 
     title: str
     records: list[Record]
@@ -128,7 +128,7 @@ def shown(value: object) -> str:
 
 
 def say(text: str) -> None:
-    """Progress, beside the tables."""
+    """Print progress to stderr."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -144,7 +144,7 @@ def clocked(action: Callable[[], T], device: str) -> tuple[T, float]:
 
 
 def best_time(action: Callable[[], T], device: str) -> tuple[T, float]:
-    """The result and the least time of three runs, where they are cheap; on a GPU of five, after one to warm up."""
+    """Return the result and the best time: of three cheap runs, or of five on a GPU after a warm-up."""
     again = 2
     if device == "cuda":
         action()
@@ -157,7 +157,7 @@ def best_time(action: Callable[[], T], device: str) -> tuple[T, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """A peer's solution of a problem with a number of restarts."""
+    """Solve a problem with a peer and a number of restarts."""
 
     restarts: int
     seconds: float
@@ -183,14 +183,14 @@ def measure(peer: Peer, problem: Problem, n_init: int, options: Options) -> Meas
 
 
 class Stopwatches:
-    """Measurements of one problem, none taken twice, with fewer restarts where all would take too long."""
+    """Measurements of one problem, cached, with fewer restarts where all would take too long."""
 
     def __init__(self, problem: Problem, options: Options) -> None:
         self.problem, self.options = problem, options
         self.taken: dict[tuple[str, int], Measured] = {}
 
     def take(self, peer: Peer, n_init: int) -> Measured:
-        """The measurement that stands for n_init restarts: ours is never extrapolated."""
+        """Return the measurement for n_init restarts, extrapolated for peers only."""
         count = n_init
         if peer.group == "a":
             count = min(n_init, self.options.published_restarts)
@@ -245,7 +245,7 @@ def speed_record(peer: Peer, n_init: int, measured: Measured) -> Record:
 
 
 def ratios(records: list[Record], solvers: list[Peer]) -> list[Record]:
-    """Everyone against ours on the same problem: with labels and the paper's starts, or without labels."""
+    """Compare all peers on a problem: with labels and the paper's seeding, or without labels."""
     seconds = {(record["method"], record["n_init"]): record["seconds"] for record in records}
     rows = []
     for peer in solvers:
@@ -259,7 +259,7 @@ def ratios(records: list[Record], solvers: list[Peer]) -> list[Record]:
 
 
 def memory(options: Options) -> Iterator[Table]:
-    """Ours with as many restarts as it runs at once, the others with one, as they run one after another."""
+    """Compare peak memory: Sortal with as many restarts as it runs at once, the sequential others with one."""
     for name in options.scale:
         records = []
         for peer in options.solvers():
@@ -274,14 +274,14 @@ def memory(options: Options) -> Iterator[Table]:
 
 
 def memory_child(options: Options) -> Record:
-    """The peak of one peer beyond the features, when everything is loaded and has run once."""
+    """Measure the peak of one peer beyond the features, after a warm-up run."""
     problem = next(options.problems())
-    peer = next(peer for peer in all_peers(1, 1) if peer.name == options.child)  # (a): one clocked draw is enough
+    peer = next(peer for peer in all_peers(1, 1) if peer.name == options.child)  # one timed draw of (a) suffices
     peer.solve(make_problem("warm-up", SCALES["tiny"], seed=0, device=options.device), 1, 0)
     size = 1
     if peer.group == "ours":
         split = Split.of(problem, semi=peer.semi)
-        size = at_once(Points(problem.x, split.where if peer.semi else None), problem.k)
+        size = restarts_at_once(Points(problem.x, split.where if peer.semi else None), problem.k)
         del split
     n_init = min(size, max(options.n_init))
     level = reset_peak(options.device)
@@ -291,7 +291,7 @@ def memory_child(options: Options) -> Record:
 
 
 def reset_peak(device: str) -> int:
-    """Forget earlier peaks; the bytes in use now. Linux's own books: ru_maxrss would count the parent's peak too."""
+    """Reset the peak and return the bytes in use, as Linux counts them: ru_maxrss would include the parent's peak."""
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -331,17 +331,17 @@ def starts(options: Options) -> Iterator[Table]:
 
 
 def from_start(problem: Problem, split: Split, centres: torch.Tensor) -> Solution:
-    """Our iterations from given centres (k, d)."""
+    """Run our iterations from given centres (k, d)."""
     points = Points(problem.x, split.where if len(split.sums) else None)
-    fixed = Fixed.of(problem.x, split.known, len(split.sums), points)
-    state = State.at(points, (centres.to(points.wide) - points.mean).to(centres.dtype)[None])
+    fixed = LabelledSums.of(problem.x, split.known, len(split.sums), points)
+    state = LloydState.at(points, (centres.to(points.wide) - points.mean).to(centres.dtype)[None])
     (ended,) = our_lloyd(points, fixed, state, max_iter=MAX_ITER, tol=0)
     placed = (ended.centres + points.mean).to(centres.dtype)
     return split.solution(Run(ended.spread, placed, ended.assigned, ended.n_iter))
 
 
 def learn(problem: Problem, centres: torch.Tensor) -> Solution:
-    """scikit-learn's iterations from given centres (k, d)."""
+    """Run scikit-learn's iterations from given centres (k, d)."""
     from sklearn.cluster import KMeans
 
     model = KMeans(problem.k, init=centres.numpy(), n_init=1, max_iter=MAX_ITER, tol=0).fit(problem.x.numpy())
@@ -363,7 +363,7 @@ def start_record(problem: Problem, other: str, seed: int, mine: Solution, theirs
 
 
 def equal(options: Options) -> Iterator[Table]:
-    """Ours with 1, 2, 4, … restarts until its inertia is faiss's or less, for a few seeds, as some starts are lucky."""
+    """Run 1, 2, 4, … restarts until the inertia is that of faiss or less, for a few seeds."""
     solvers = [peer for peer in options.solvers() if peer.group == "faiss"]
     for problem in options.problems() if solvers else ():
         records = []
@@ -374,7 +374,7 @@ def equal(options: Options) -> Iterator[Table]:
 
 
 def equal_record(peer: Peer, n_init: int, watches: Stopwatches) -> Record:
-    """Our time is that of the last fit alone, not of the search for its number of restarts."""
+    """Time the last fit only, not the search for its number of restarts."""
     plain = next(peer for peer in all_peers() if peer.group == "ours" and not peer.semi)
     theirs, mine = watches.take(peer, n_init), watches.take(plain, 1)
     while mine.inertia > theirs.inertia and mine.seconds < PATIENCE * theirs.seconds:
@@ -425,10 +425,10 @@ def limit(options: Options) -> Iterator[Table]:
 
 
 def mean_iterations(problem: Problem, semi: bool, seed: int) -> float:
-    """Iterations of a restart, over ten of them."""
+    """Count the iterations of ten restarts."""
     split = Split.of(problem, semi=semi)
     points = Points(problem.x, split.where if semi else None)
-    fixed = Fixed.of(problem.x, split.known, len(split.sums), points)
+    fixed = LabelledSums.of(problem.x, split.known, len(split.sums), points)
     ended = list(restarts(points, fixed, problem.k, 10, seed, candidates=1, max_iter=MAX_ITER, tol=0))
     return sum(one.n_iter for one in ended) / len(ended)
 
@@ -491,7 +491,7 @@ METHODS: tuple[Method, ...] = ("brent", "hidden")
 
 
 def mixtures(options: Options) -> Iterator[Table]:
-    """From hard to easy, as the ACC of plain k-means with the true k shows; k is searched up to ten times the truth."""
+    """Estimate k on problems from hard to easy (by the ACC of plain k-means), up to ten times the true k."""
     records: list[Record] = []
     sizes = (5,) if options.scale == ["tiny"] else (20, 100)
     for k in sizes:
@@ -504,7 +504,7 @@ def mixtures(options: Options) -> Iterator[Table]:
 
 
 def mixture_record(scale: Scale, options: Options) -> Record:
-    """Both estimates over the seeds: every k, the hull of the intervals, the mean error."""
+    """Return both estimates over the seeds: every k, the hull of the intervals, the mean error."""
     seeds = range(options.seed, options.seed + STARTS)
     problems = [make_problem("mixture", scale, seed=seed, device=options.device) for seed in seeds]
     record: Record = {
@@ -544,14 +544,14 @@ MODES: dict[str, Callable[[Options], Iterator[Table]]] = {
 
 
 def machine(options: Options) -> Record:
-    """Where and with what this was measured."""
+    """Describe the machine and the versions."""
     cpuinfo = Path("/proc/cpuinfo")
     models = [line for line in cpuinfo.read_text().splitlines() if "model name" in line] if cpuinfo.exists() else []
     return {
         "CPU": models[0].split(":")[1].strip() if models else platform.processor(),
         "cores": os.cpu_count(),
         "threads": options.threads,
-        "load before": round(os.getloadavg()[0], 2),  # others at work spoil the times, most of all with all threads
+        "load before": round(os.getloadavg()[0], 2),  # other processes distort the times
         "GPU": torch.cuda.get_device_name() if options.device == "cuda" else None,
         "python": platform.python_version(),
         **{name: installed(name) for name in ("torch", "numpy", "scikit-learn", "faiss-cpu")},
@@ -567,7 +567,7 @@ def installed(name: str) -> str | None:
 
 
 def limit_threads(count: int) -> None:
-    """The same number for everyone."""
+    """Set the same number of threads for every peer."""
     torch.set_num_threads(count)
     if find_spec("faiss"):
         import faiss
@@ -592,15 +592,15 @@ def parse(arguments: Iterable[str] | None = None) -> Options:
     add("--seed", type=int, default=0)
     add("--budget", type=float, default=60, help="seconds for one measurement of a peer; beyond, extrapolated")
     add("--published-restarts", type=int, default=1, help="restarts of (a) to measure")
-    add("--published-draws", type=int, help="draws of a seeding of (a) to clock, 0 for all")
-    add("--published-iterations", type=int, help="assignments of a restart of (a) to clock, 0 for all")
+    add("--published-draws", type=int, help="draws of a seeding of (a) to time, 0 for all")
+    add("--published-iterations", type=int, help="assignments of a restart of (a) to time, 0 for all")
     add("--out", type=Path, help="also write the tables to this JSON file")
     add("--child", help=argparse.SUPPRESS)
     return Options(**vars(parser.parse_args(None if arguments is None else list(arguments))))
 
 
 def names(allowed: Iterable[str]) -> Callable[[str], list[str]]:
-    """A comma-separated list of some of the allowed."""
+    """Return a parser of comma-separated lists of allowed names."""
 
     def read(text: str) -> list[str]:
         wrong = set(text.split(",")) - set(allowed)

@@ -1,10 +1,10 @@
-"""What the small network learns of the digits, over learning rates, temperatures and seeds.
+"""Accuracy of the small network on the digits, over learning rates, temperatures and seeds.
 
     python benchmarks/digits.py --seeds 0 1 2 --temperatures 0.1 0.3 0.5 0.7 1.0
     python benchmarks/digits.py --seeds 0 1 2 --lrs 0.02 0.05 0.1 0.3
 
-Prints All/Old/New accuracy on the unlabelled images, of semi-supervised k-means on pixels and on learned features.
-The seed draws the labelled images, the network, its batches and views, and the centres of k-means.
+Prints All/Old/New accuracy on the unlabelled images, of semi-supervised k-means on pixels and on trained features.
+The seed determines the labelled images, the initial network, the batches and views, and the centres of k-means.
 """
 
 import argparse
@@ -18,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from sortal import ImageSet, SemiSupervisedKMeans
-from sortal.backbone import load_backbone
 from sortal.config import CONVNET, TINY_CONTRAST, TINY_TRAINING
-from sortal.datasets import digits
-from sortal.demo import grey_pixels
-from sortal.features import extract
-from sortal.methods import Contrastive
+from sortal.discovery.demo import grey_pixels
+from sortal.images.datasets import digits
+from sortal.images.store.packing import Settings, pack
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.methods import Contrastive
+from sortal.learning.train import train
 from sortal.metrics import Accuracy, accuracy
-from sortal.packing import Settings, pack
-from sortal.train import train
 
 
 def cluster(x: NDArray[np.float32], images: ImageSet, seed: int) -> Accuracy:

@@ -1,12 +1,12 @@
-"""What discover finds on images whose truth is known, how honest its confidence is, and what an update makes of others.
+"""Accuracy and calibration of `discover` on images whose truth is known, and of updates with new images.
 
-    python benchmarks/discover.py table IMAGES labels.csv       a table to try the command line with
+    python benchmarks/discover.py table IMAGES labels.csv       a table for the command line
     python benchmarks/discover.py sort IMAGES --weights FILE    k estimated and given, over seeds
-    python benchmarks/discover.py update IMAGES --weights FILE  images and classes that a run has never seen
+    python benchmarks/discover.py update IMAGES --weights FILE  images and classes that are new to a run
     python benchmarks/discover.py demo                          the digits, over seeds
 
-IMAGES has one folder a class; the first half of the classes is old, half of their images labelled. Prints, and with
---out also appends, JSON lines.
+IMAGES has one folder per class; the first half of the classes is old, half of their images are labelled. Prints
+JSON lines, and with --out also appends them to a file.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import json
 import platform
 import time
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,9 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from sortal import ImageSet, demo, discover, read_images, tables
-from sortal.prediction import predict
-from sortal.run import UNSURE, Run
+from sortal import ImageSet, discover, read_images
+from sortal.discovery import demo
+from sortal.discovery.prediction import predict
+from sortal.images import label_tables
+from sortal.runs.run import UNSURE, Run
 
 BACKBONE = "vit_small_patch14_dinov2.lvd142m"
 COVERAGE = (0.25, 0.5, 0.75, 1.0)
@@ -38,21 +41,21 @@ def table(arguments: argparse.Namespace) -> None:
     images = read(arguments.images)
     names = (*images.classes, *images.new_classes, "")
     columns = {"file_name": images.files, "label": [names[i] for i in images.labels]}
-    tables.write(arguments.table, {**columns, "truth": [names[i] for i in images.truth]})
+    label_tables.write(arguments.table, {**columns, "truth": [names[i] for i in images.truth]})
 
 
 def found(run: Run) -> dict[str, Any]:
     assert run.metrics is not None
-    curve = run.metrics["risk_coverage"]["all"]
-    at = {str(share): min(curve, key=lambda point: abs(point[0] - share))[1] for share in COVERAGE}
+    curve = run.metrics.risk_coverage.all
+    at = {str(share): min(curve, key=lambda point: abs(point.coverage - share)).accuracy for share in COVERAGE}
     return {
-        "k": run.k["k"],
-        "interval": run.k["interval"],
-        **run.metrics["accuracy"],
-        "calibration_error": run.metrics["calibration_error"],
+        "k": run.k.k,
+        "interval": run.k.interval,
+        **asdict(run.metrics.accuracy),
+        "calibration_error": asdict(run.metrics.calibration_error),
         "accuracy_of_the_surest": at,
         "unsure": run.counts()[UNSURE],
-        "stages": run.about["timings"],
+        "stages": run.facts.timings,
     }
 
 
@@ -67,7 +70,7 @@ def sort(arguments: argparse.Namespace) -> None:
 
 
 def update(arguments: argparse.Namespace) -> None:
-    """Some new classes and a fifth of the unlabelled images come later."""
+    """Sort a set without some new classes and a fifth of the unlabelled images, then add these."""
     images = read(arguments.images)
     draw = np.random.RandomState(0)
     classes = np.arange(len(images.classes), len(images.classes) + len(images.new_classes))
@@ -82,12 +85,10 @@ def update(arguments: argparse.Namespace) -> None:
 
 
 def judged(before: Run, after: Run, images: ImageSet, strange: Any, later: Any) -> dict[str, Any]:
-    """A category is right where it is the most frequent class among the images that were there before."""
+    """Count a category as correct if it is the most frequent class among the images of the first run."""
     a, old = after.assignments, before.assignments
-    counts = [
-        Counter(t for t, c in zip(old.truth, old.category, strict=True) if c == j) for j in range(len(after.names))
-    ]
-    usual = [count.most_common(1)[0][0] if count else None for count in counts]
+    counts = {j: Counter(t for t, c in zip(old.truth, old.category, strict=True) if c == j) for j in after.names}
+    usual = {j: count.most_common(1)[0][0] if count else None for j, count in counts.items()}
     names = (*images.classes, *images.new_classes)
     truth = {images.paths[row]: names[images.truth[row]] for row in range(len(images))}
     result: dict[str, Any] = {}
@@ -154,7 +155,7 @@ def main() -> None:
             mode.add_argument("--weights")
             mode.add_argument("--epochs", type=int, default=200)
         if name == "update":
-            mode.add_argument("--unseen", type=int, default=5, help="classes that come later")
+            mode.add_argument("--unseen", type=int, default=5, help="classes added later")
     arguments = parser.parse_args()
     if arguments.mode != "table":
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -1,10 +1,10 @@
-"""What training gains on real images: flowers with half of the classes known, over views, heads and seeds.
+"""The gain from training on real images: flowers with half of the classes known, over views, heads and seeds.
 
     python benchmarks/flowers.py IMAGES WEIGHTS --backbone vit_small_patch14_dinov2 --views live 4 8 16 --seeds 0 1 2
 
-IMAGES has one folder a class; the first half of the classes is old, half of their images labelled. Prints, and with
---out also appends as JSON lines, All/Old/New accuracy of k-means on raw features, of semi-supervised k-means on raw
-features, and of the latter after training, for each output of the head, number of views and seed.
+IMAGES has one folder per class; the first half of the classes is old, half of their images are labelled. Prints (with
+--out also appends) JSON lines: All/Old/New accuracy of k-means and of semi-supervised k-means on raw features, and of
+the latter after training, for each output of the head, number of views and seed.
 """
 
 import argparse
@@ -18,14 +18,14 @@ import torch
 from numpy.typing import NDArray
 
 from sortal import ImageSet, SemiSupervisedKMeans, read_images
-from sortal.backbone import load_backbone
 from sortal.config import Contrast, Training
-from sortal.features import extract
-from sortal.methods import Contrastive
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.methods import Contrastive
+from sortal.learning.train import train
 from sortal.metrics import accuracy
-from sortal.packing import Settings, pack
-from sortal.store import PixelStore
-from sortal.train import train
 
 
 def cluster(x: NDArray[np.float32], images: ImageSet, labels: NDArray[np.int64], seed: int) -> dict[str, float | None]:

@@ -51,7 +51,7 @@ CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 @dataclass(frozen=True)
 class Fault:
-    """Source text of one module, and what replaces it."""
+    """A piece of source text in a module, and its replacement."""
 
     module: str  # path below the package
     line: int
@@ -75,7 +75,7 @@ class Verdict:
 
 
 def mutate(node: ast.AST) -> str | None:
-    """Return the source of a faulty version of a node, or None where there is no rule for it."""
+    """Return the source of a faulty version of a node, or None without a rule for it."""
     match node:
         case ast.Compare(left, [first, *others], comparators):
             return ast.unparse(ast.Compare(left, [COMPARISONS[type(first)], *others], comparators))
@@ -97,7 +97,7 @@ def mutate(node: ast.AST) -> str | None:
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run: not annotations, not what only type checkers see, not the inside of f-strings."""
+    """Yield the nodes that run: no annotations, no code for type checkers only, no parts of f-strings."""
     skipped = {"annotation", "returns", "decorator_list", "keywords" if isinstance(node, ast.ClassDef) else ""}
     if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
         return
@@ -129,7 +129,7 @@ def faults(package: Path, module: str) -> Iterator[Fault]:
 
 
 def draw(package: Path, count: int, seed: int) -> list[Fault]:
-    """Draw faults, each in a module of its own; a module with many places for one is more likely to be drawn."""
+    """Draw faults, each in a module of its own; the more places a module has, the likelier it is drawn."""
     modules = sorted(str(path.relative_to(package)) for path in package.rglob("*.py"))
     every = [fault for module in modules for fault in faults(package, module)]
     random.Random(seed).shuffle(every)
@@ -154,7 +154,7 @@ def related(tests: Path, module: str, most: int) -> list[str]:
 
 
 def run_tests(package: Path, tests: Path, files: list[str], options: list[str], limit: float) -> str | None:
-    """Run test files against a package; return what pytest printed if a test failed, or None if all passed."""
+    """Run test files against a package; return the output of pytest if a test failed, None if all passed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     with TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -165,7 +165,7 @@ def run_tests(package: Path, tests: Path, files: list[str], options: list[str], 
             text=True,
             timeout=limit,
         )
-    return None if done.returncode in (0, 5) else done.stdout  # 5: no test was left
+    return None if done.returncode in (0, 5) else done.stdout  # 5: no tests collected
 
 
 def judge(fault: Fault, tests: Path, files: list[str], limit: float) -> Verdict:
@@ -200,10 +200,10 @@ def main() -> None:
     parser.add_argument("--tests", type=Path, default=ROOT / "tests", help="the tests that judge")
     parser.add_argument("--files", type=int, default=4, help="how many test files judge a fault")
     parser.add_argument("--jobs", type=int, default=2, help="how many faults are judged at once")
-    parser.add_argument("--limit", type=float, default=900, help="seconds after which tests are taken not to end")
+    parser.add_argument("--limit", type=float, default=900, help="seconds after which tests count as hanging")
     parser.add_argument("--list", action="store_true", help="only list the faults")
     parser.add_argument("--only", type=int, nargs="+", help="judge faults of these numbers only")
-    parser.add_argument("--json", type=Path, help="write the verdicts there")
+    parser.add_argument("--json", type=Path, help="write the verdicts to this file")
     arguments = parser.parse_args()
     drawn = [*enumerate(draw(ROOT / "src/sortal", arguments.count, arguments.seed))]
     if arguments.only is not None:

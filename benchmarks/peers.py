@@ -1,4 +1,4 @@
-"""Clustering problems at the paper's scales, and everyone who solves them: ours, two plain torch versions, libraries.
+"""Clustering problems at the paper's scales, and the peers that solve them: Sortal, plain torch (twice), libraries.
 
 Plain k-means cannot use labels, so each peer says which problem it solves: `semi` (labelled rows stay in their class)
 or plain (all rows are free). All stop when no row changes its cluster, or after MAX_ITER iterations.
@@ -28,7 +28,7 @@ LEAST = 8  # images of the rarest class
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How large a synthetic problem is and how hard."""
+    """The size and difficulty of a synthetic problem."""
 
     n: int
     k: int
@@ -39,9 +39,9 @@ class Scale:
     k_max: int = 1000  # for the estimate of k
 
 
-# Separations are where plain k-means is about as right as on real features (ACC 0.5–0.75): more images a class show a
-# weaker structure, so the CIFAR-100-like classes must lie closer, and the many small Herbarium-like ones need as much
-# as the CUB-like. At 1.0 all is easy and k-means ends in few iterations; at 0.5 there is nothing left to find.
+# With these separations plain k-means is about as accurate as on real features (ACC 0.5–0.75). More images per class
+# reveal a weaker structure, so the CIFAR-100-like classes lie closer; the many small Herbarium-like ones need as much
+# as the CUB-like. At 1.0 all is easy and k-means takes few iterations; at 0.5 nothing can be found.
 SCALES = {
     "cub": Scale(n=6_000, k=200, old=100, separation=0.8),
     "cifar100": Scale(n=50_000, k=100, old=80, separation=0.65),
@@ -52,7 +52,7 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Problem:
-    """Features to cluster, what is known of them, and the truth; rows are in random order."""
+    """Features to cluster, their labels and the truth; rows are in random order."""
 
     name: str
     x: Tensor  # (n, d) float32, L2-normalised
@@ -63,7 +63,7 @@ class Problem:
 
 
 def make_problem(name: str, scale: Scale, *, seed: int, device: str = "cpu") -> Problem:
-    """Gaussian classes around Gaussian means, both with a power-law spectrum, off the origin, L2-normalised."""
+    """Draw Gaussian classes around Gaussian means, both with a power-law spectrum, off the origin, L2-normalised."""
     g = torch.Generator().manual_seed(seed)
     truth = _classes(scale, g)
     means = scale.separation * torch.randn(scale.k, scale.d, generator=g) + torch.randn(scale.d, generator=g)
@@ -80,12 +80,12 @@ def make_problem(name: str, scale: Scale, *, seed: int, device: str = "cpu") -> 
 
 
 def pieces(n: int, step: int) -> Iterator[slice]:
-    """0..n−1 in consecutive slices."""
+    """Yield consecutive slices of 0..n−1."""
     return (slice(start, min(start + step, n)) for start in range(0, n, step))
 
 
 def _classes(scale: Scale, g: torch.Generator) -> Tensor:
-    """(n,) the class of each row."""
+    """Draw the class of each row, (n,)."""
     weights = torch.arange(1, scale.k + 1, dtype=torch.float64) ** -scale.tail
     sizes = LEAST + (weights / weights.sum() * (scale.n - LEAST * scale.k)).long()
     sizes[: scale.n - int(sizes.sum())] += 1
@@ -95,17 +95,17 @@ def _classes(scale: Scale, g: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Solution:
-    """What a peer found, in the best of its restarts."""
+    """The best restart of a peer."""
 
     labels: NDArray[np.int64]  # (n,)
     centres: Tensor  # (k, d)
     iterations: int
-    seconds: float | None = None  # where the peer clocked a part of its work and extrapolated the rest
+    seconds: float | None = None  # if the peer timed a part of its work and extrapolated the rest
     note: str = ""
 
 
 def inertia(x: Tensor, solution: Solution) -> float:
-    """Squared distances of all rows to their centres, in float64: the same yardstick for everyone."""
+    """Sum the squared distances of all rows to their centres, in float64, for every peer alike."""
     centres, labels = solution.centres.to(x.device).double(), torch.from_numpy(solution.labels).to(x.device)
     return sum(float((x[part].double() - centres[labels[part]]).square().sum()) for part in pieces(len(x), 4096))
 
@@ -114,7 +114,7 @@ def inertia(x: Tensor, solution: Solution) -> float:
 
 
 def ours(problem: Problem, n_init: int, seed: int, *, semi: bool, candidates: int | None = None) -> Solution:
-    """This package; with one candidate a centre it starts as the paper does."""
+    """Run Sortal; one candidate per centre is the paper's seeding."""
     model = SemiSupervisedKMeans(
         problem.k, n_init=n_init, n_candidates=candidates, max_iter=MAX_ITER, random_state=seed
     )
@@ -123,7 +123,7 @@ def ours(problem: Problem, n_init: int, seed: int, *, semi: bool, candidates: in
 
 
 def scikit_learn(problem: Problem, n_init: int, seed: int, *, algorithm: str) -> Solution:
-    """scikit-learn's KMeans."""
+    """Run scikit-learn's KMeans."""
     from sklearn.cluster import KMeans
 
     model = KMeans(
@@ -139,7 +139,7 @@ def scikit_learn(problem: Problem, n_init: int, seed: int, *, algorithm: str) ->
 
 
 def faiss_kmeans(problem: Problem, n_init: int, seed: int, *, niter: int) -> Solution:
-    """faiss's Kmeans, on all rows; it starts from random rows. Its iterations are the mean of its restarts."""
+    """Run faiss's Kmeans on all rows, seeded with random rows. Its iterations are the mean of its restarts."""
     import faiss
 
     x = problem.x.numpy()
@@ -163,11 +163,11 @@ def faiss_kmeans(problem: Problem, n_init: int, seed: int, *, niter: int) -> Sol
 
 @dataclass(frozen=True)
 class Split:
-    """The rows that may move, and what the labelled ones add to the first c centres."""
+    """The unlabelled rows, and the share of the labelled ones in the first c centres."""
 
     rows: Tensor  # (m, d)
-    where: Tensor  # (m,) their places among all rows
-    known: Tensor  # (n,) class number, −1 for rows that may move
+    where: Tensor  # (m,) their indices among all rows
+    known: Tensor  # (n,) class, −1 for unlabelled rows
     sums: Tensor  # (c, d)
     counts: Tensor  # (c,)
     norms: Tensor  # (m,) squared
@@ -187,7 +187,7 @@ class Split:
         return cls(rows, where, numbers, sums, counts, rows.square().sum(1))
 
     def means(self, assigned: Tensor, before: Tensor) -> Tensor:
-        """(k, d) means of the members, labelled rows included; an empty centre stays where it was."""
+        """Return the means of the members (k, d), labelled rows included; an empty centre does not move."""
         sums, counts = torch.zeros_like(before), before.new_zeros(len(before))
         sums[: len(self.sums)], counts[: len(self.sums)] = self.sums, self.counts
         sums.index_add_(0, assigned, self.rows)
@@ -201,7 +201,7 @@ class Split:
 
 
 class Run(NamedTuple):
-    """A restart that ended."""
+    """A finished restart."""
 
     inertia: float  # less the squared norms of the labelled rows, the same for every restart
     centres: Tensor  # (k, d)
@@ -210,7 +210,7 @@ class Run(NamedTuple):
 
 
 def nearest(split: Split, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """(m,) squared distance to the nearest centre, and which it is: ‖x‖² − 2xc + ‖c‖², a block of rows at a time."""
+    """Return the squared distance to the nearest centre (m,) and its index: ‖x‖² − 2xc + ‖c‖², in blocks of rows."""
     bias = centres.square().sum(1)
     distance, which = torch.empty_like(split.norms), torch.empty(len(split.rows), dtype=torch.int64, device=bias.device)
     for part in pieces(len(split.rows), max(1, BLOCK // len(centres))):
@@ -223,12 +223,12 @@ def generator(split: Split, seed: int) -> torch.Generator:
 
 
 def draw(weights: Tensor, g: torch.Generator) -> Tensor:
-    """(1,) a row, in proportion to its weight."""
+    """Draw a row (1,) in proportion to its weight."""
     return torch.multinomial(weights, 1, generator=g)
 
 
 def plus_plus(split: Split, k: int, g: torch.Generator, running: Tensor | None) -> Tensor:
-    """(k, d) k-means++ with a running nearest distance; `running` is what the labelled means left of it."""
+    """Return k-means++ seeds (k, d), with a `running` nearest distance that starts at the labelled means."""
     have = len(split.sums)
     centres = split.rows.new_empty(k, split.rows.shape[1])
     centres[:have] = split.sums / split.counts[:, None]
@@ -243,7 +243,7 @@ Assign = Callable[[Split, Tensor], tuple[Tensor, Tensor]]
 
 
 def lloyd(split: Split, centres: Tensor, assign: Assign) -> Run:
-    """Assign and average until no row changes its centre any more."""
+    """Assign and average until no row changes its centre."""
     distance, assigned = assign(split, centres)
     iterations, changed = 0, True
     while changed and iterations < MAX_ITER:
@@ -258,7 +258,7 @@ def lloyd(split: Split, centres: Tensor, assign: Assign) -> Run:
 
 
 def blocked(problem: Problem, n_init: int, seed: int) -> Solution:
-    """(b): every distance by blocked matrix products in every iteration, restarts one after another."""
+    """Run (b): all distances by blocked matrix products in every iteration, one restart after the other."""
     split = Split.of(problem, semi=True)
     running, _ = nearest(split, split.sums / split.counts[:, None])  # the same for all restarts
     generators = (generator(split, seed + r) for r in range(n_init))
@@ -270,14 +270,14 @@ def blocked(problem: Problem, n_init: int, seed: int) -> Solution:
 
 
 def block_rows(split: Split, k: int) -> int:
-    """How many rows of an (m, k, d) array, and of its square beside it, memory holds: 8 GB, or 60 % of the GPU's."""
+    """Return how many rows of an (m, k, d) array and its square fit into 8 GB, or 60 % of the GPU's memory."""
     device = split.rows.device
     room = 0.6 * torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 8e9
     return max(1, int(room / 2 / (4 * k * split.rows.shape[1])))
 
 
 def direct(split: Split, centres: Tensor) -> Tensor:
-    """(m, k) squared distances from broadcast differences (m, k, d), in row blocks only where that does not fit."""
+    """Return squared distances (m, k) from broadcast differences (m, k, d), in row blocks only where necessary."""
     blocks = pieces(len(split.rows), block_rows(split, len(centres)))
     return torch.cat([((split.rows[part, None] - centres[None]) ** 2).sum(-1) for part in blocks])
 
@@ -288,7 +288,7 @@ def direct_nearest(split: Split, centres: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Stopwatch:
-    """Some of many equal pieces of work are done `slow` and clocked, the others `quick`, with the same result."""
+    """Equal pieces of work, some done `slow` and timed, the others `quick` with the same result."""
 
     def __init__(self, slow: Assign, quick: Assign, clocked: Iterable[int]) -> None:
         self.slow, self.quick, self.clocked = slow, quick, set(clocked)
@@ -308,7 +308,7 @@ class Stopwatch:
 
     @property
     def total(self) -> float:
-        """Seconds that all calls would have taken."""
+        """Extrapolate the seconds of all calls."""
         return self.calls * sum(self.times) / len(self.times)
 
 
@@ -318,7 +318,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def published_start(split: Split, k: int, g: torch.Generator, distances: Assign) -> Tensor:
-    """(k, d) k-means++ with all distances to all centres so far computed again for each draw."""
+    """Return k-means++ seeds (k, d), computing all distances to all previous centres again for each draw."""
     centres = split.sums / split.counts[:, None]
     for j in range(len(centres), k):
         weights = distances(split, centres)[0] if j else torch.ones_like(split.norms)
@@ -329,7 +329,7 @@ def published_start(split: Split, k: int, g: torch.Generator, distances: Assign)
 def published(
     problem: Problem, n_init: int, seed: int, *, draws: int | None = None, iterations: int | None = None
 ) -> Solution:
-    """(a): the algorithm as published, restarts one after another.
+    """Run (a): the algorithm as published, one restart after the other.
 
     Only `draws` of the draws of the seeding, spread evenly (their cost grows evenly), and the first `iterations`
     assignments are computed literally and clocked, and their time extrapolated; the rest comes from `nearest`, which
@@ -360,18 +360,18 @@ def published(
 
 @dataclass(frozen=True, kw_only=True)
 class Peer:
-    """Someone who clusters."""
+    """A clustering implementation."""
 
     name: str
     group: str  # as in --peers
     solve: Callable[[Problem, int, int], Solution]
     semi: bool
-    needs: str = "torch"  # a module that must be there; all but torch's run on the CPU only
-    most: int | None = None  # restarts it is asked for
+    needs: str = "torch"  # a required module; only torch's peers run on a GPU
+    most: int | None = None  # restarts at most
 
 
 def all_peers(draws: int | None = None, iterations: int | None = None) -> list[Peer]:
-    """Ours first. `draws` and `iterations` as in `published`."""
+    """Return all peers, Sortal first. `draws` and `iterations` are those of `published`."""
     sk, fa = "sklearn", "faiss"
     return [
         Peer(name="ours", group="ours", solve=partial(ours, semi=True), semi=True),

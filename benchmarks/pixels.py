@@ -1,16 +1,18 @@
-"""Speed of getting at pixels: the store against decoding each time and against copying memory; packing; the check.
+"""Speed of reading images: the pixel store against decoding and against copying memory; packing; the health check.
 
     python benchmarks/pixels.py crops --images FOLDER --workers 2
     python benchmarks/pixels.py check --images FOLDER --count 10000
 
-read       seconds to read 100,000 empty files in 100 folders, and tables of them
-near       the share of changed copies of an image that the check would call nearly the same
-crops      random 224-crops a second: from the store, by decoding 500 × 375 JPEGs each time, and plain copies
+read       seconds to list 100,000 empty files in 100 folders, and to read tables of them
+near       the share of changed copies of an image that the check reports as near-duplicates
+crops      random 224-crops per second: from the store, by decoding 500 × 375 JPEGs each time, and plain copies
 pack       seconds to fill the store, against decoding and resizing the same files in as many processes
-check      seconds of the health check
+check      seconds of the health check alone
+first      seconds of a first run up to training: pixels and health check, by the wall and by the processors
 
-Images are those of FOLDER, resized to 500 × 375 (or --size) and saved as JPEG, mirrored and turned where more are asked
-for than there are; without FOLDER they are made of smoothed noise. `--as-is` takes the files of FOLDER as they are.
+Images are those of FOLDER, resized to 500 × 375 (or --size) and saved as JPEG, mirrored and turned if --count asks for
+more; without FOLDER they are smoothed noise (seed: the number of the image). `--as-is` uses the files of FOLDER as they
+are.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import io
 import json
 import os
 import platform
+import resource
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -31,18 +34,19 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageFilter
 
-from sortal import __version__, near, read_images, tables
-from sortal.check import check
-from sortal.images import ImageSet
-from sortal.packing import pack
-from sortal.store import PixelStore
+from sortal import __version__, read_images
+from sortal.images import label_tables, near_duplicates
+from sortal.images.check import check, check_stored
+from sortal.images.image_set import ImageSet
+from sortal.images.store.packing import pack
+from sortal.images.store.pixel_store import PixelStore
 
 SHORTER, CROP, BATCH = 256, 224, 128
 REPEATS = 3
 
 
 def make_images(folder: Path, source: Path | None, count: int, size: tuple[int, int]) -> None:
-    """As many JPEGs of one size, each of another picture or another view of it."""
+    """Write JPEGs of one size, each of another picture or another view of it."""
     originals = read_images(source, need_labels=False).paths if source else ()
     for number in range(count):
         if originals:
@@ -58,7 +62,7 @@ def make_images(folder: Path, source: Path | None, count: int, size: tuple[int, 
 
 
 def by_decoding(paths: tuple[str, ...], seed: int, count: int) -> float:
-    """Seconds for a number of random crops the usual way: open, decode, resize, crop."""
+    """Time random crops the usual way: open, decode, resize, crop."""
     rng = np.random.default_rng(seed)
     out = np.empty((BATCH, CROP, CROP, 3), dtype=np.uint8)
     start = perf_counter()
@@ -79,7 +83,7 @@ def opened(folder: str, images: str) -> PixelStore:
 
 
 def from_store(folder: str, images: str, seed: int, count: int) -> float:
-    """Seconds for as many random crops, a batch at a time, from the store."""
+    """Time as many random crops from the store, a batch at a time."""
     store = opened(folder, images)
     rng = np.random.default_rng(seed)
     out = np.empty((BATCH, CROP, CROP, 3), dtype=np.uint8)
@@ -93,7 +97,7 @@ def from_store(folder: str, images: str, seed: int, count: int) -> float:
 
 
 def by_copying(seed: int, count: int) -> float:
-    """Seconds to copy as many bytes, from random places of memory larger than any cache: the limit."""
+    """Time copying as many bytes from random places of memory larger than any cache: the limit."""
     rng = np.random.default_rng(seed)
     piece = CROP * CROP * 3
     there = np.ones(2**29, dtype=np.uint8)
@@ -106,9 +110,9 @@ def by_copying(seed: int, count: int) -> float:
 
 
 def rate(pool: ProcessPoolExecutor, work: Callable[[int, int], float], workers: int, count: int) -> float:
-    """Crops a second of all workers together, the best of several goes."""
+    """Return crops per second of all workers together, the best of several repeats."""
     best = 0.0
-    for repeat in range(REPEATS + 1):  # the first one warms up
+    for repeat in range(REPEATS + 1):  # the first is the warm-up
         seconds = list(pool.map(work, range(repeat * workers, (repeat + 1) * workers), [count] * workers))
         best = max(best, workers * count / max(seconds)) if repeat else best
     return best
@@ -167,6 +171,21 @@ def checking(images: ImageSet, source: Path, folder: Path, workers: int) -> dict
     }
 
 
+def first_run(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for run in ("first", "second"):
+        start, processors = perf_counter(), processor_seconds()
+        health = check_stored(images, pack(images, folder / "store", workers=workers))
+        figures |= {f"{run} run, s": perf_counter() - start, f"{run} run, CPU s": processor_seconds() - processors}
+    return {**figures, "groups of near-duplicates": len(health.near_duplicates or ())}
+
+
+def processor_seconds() -> float:
+    """Seconds that all processors spent on this process and those it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
 def reading(_images: ImageSet, _source: Path, folder: Path, _workers: int) -> dict[str, float]:
     root = folder / "many"
     names = [f"{number % 100:02d}/{number:06d}.jpg" for number in range(100_000)]
@@ -175,7 +194,7 @@ def reading(_images: ImageSet, _source: Path, folder: Path, _workers: int) -> di
     for name in names:
         (root / name).touch()
     classes = [name.partition("/")[0] for name in names]
-    tables.write(folder / "t.csv", {"file_name": names, "label": classes, "truth": classes})
+    label_tables.write(folder / "t.csv", {"file_name": names, "label": classes, "truth": classes})
     lines = (json.dumps({"file_name": name, "label": label}) for name, label in zip(names, classes, strict=True))
     (folder / "t.jsonl").write_text("\n".join(lines))
     ways: dict[str, Callable[[], ImageSet]] = {
@@ -217,15 +236,18 @@ def nearness(images: ImageSet, _source: Path, _folder: Path, _workers: int) -> d
         with Image.open(images.paths[row]) as file:
             picture = file.convert("RGB")
         for what, change in CHANGES.items():
-            pair = [near.thumbnail(np.asarray(each)) for each in (picture, change(picture))]
-            thumbnails = np.frombuffer(b"".join(pair), np.uint8).reshape(2, near.LENGTH)
-            found[what] += float(near.leaders(thumbnails)[1] == 0) / len(rows)
+            pair = [near_duplicates.thumbnail(np.asarray(each)) for each in (picture, change(picture))]
+            thumbnails = np.frombuffer(b"".join(pair), np.uint8).reshape(2, near_duplicates.LENGTH)
+            found[what] += float(near_duplicates.leaders(thumbnails)[1] == 0) / len(rows)
     return found
+
+
+MODES = {"crops": crops, "pack": packing, "check": checking, "first": first_run, "read": reading, "near": nearness}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=("crops", "pack", "check", "read", "near"))
+    parser.add_argument("mode", choices=tuple(MODES))
     parser.add_argument("--images", type=Path)
     parser.add_argument("--as-is", action="store_true")
     parser.add_argument("--count", type=int, default=2000)
@@ -240,7 +262,15 @@ def main() -> None:
             make_images(source, options.images, 1 if options.mode == "read" else options.count, tuple(options.size))
         images = read_images(source, need_labels=False)
         size = sum(os.path.getsize(path) for path in images.paths)
-        run = {"crops": crops, "pack": packing, "check": checking, "read": reading, "near": nearness}[options.mode]
+        modes = {
+            "crops": crops,
+            "pack": packing,
+            "check": checking,
+            "first": first_run,
+            "read": reading,
+            "near": nearness,
+        }
+        run = modes[options.mode]
         figures = run(images, source, folder, options.workers)
     print(f"{len(images):,} images of {size / len(images):,.0f} bytes on average, {options.workers} workers")
     for what, figure in figures.items():

@@ -1,9 +1,9 @@
-"""How fast training and features are, beside a plain step in the same run and the device's limit.
+"""Speed of training and features, compared with a plain step and with the limit of the device.
 
     python benchmarks/training.py steps      # a plain float32 step; live and cached steps, for both outputs of the head
     python benchmarks/training.py features   # frozen features from the pixel store, plain and ours
     python benchmarks/training.py run        # a whole run: 200 epochs of 6,000 images, tokens included
-    python benchmarks/training.py limit      # what large products reach here
+    python benchmarks/training.py limit      # the rate of large matrix products
 
 --backbone vit_small_patch16_224 --device cpu, --steps N and --epochs N make it fit for a small machine. Weights are
 random and images are noise: neither changes the speed. Decoding is not part of it: pixels lie in a store.
@@ -19,27 +19,30 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from sortal import ImageSet, compute, tokens, views
-from sortal.backbone import load_backbone
-from sortal.batches import Batch, Draws, draw
+from sortal import ImageSet
 from sortal.config import Contrast, Training
-from sortal.features import extract
-from sortal.images import image_set
-from sortal.methods import Contrastive
-from sortal.network import Backbone
-from sortal.processes import launch
-from sortal.step import Step
-from sortal.store import PixelStore
-from sortal.tokens import Live, Source
-from sortal.train import train
-from sortal.trunk import Frozen, load
+from sortal.images.image_set import image_set
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import token_cache, views
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.batches import Batch, Draws, draw
+from sortal.learning.features import extract
+from sortal.learning.frozen import FrozenEncoder, load_crops
+from sortal.learning.methods import Contrastive
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import TrainingStep
+from sortal.learning.token_cache import InputSource, LiveViews
+from sortal.learning.train import train
+from sortal.system import device as compute
+from sortal.system.distributed import launch
 
 BATCH = 128  # images, of two views each
 HEIGHT, WIDTH = 256, 340
 
 
 def noise(n: int) -> tuple[ImageSet, PixelStore]:
-    """Images of noise that are already packed; every fourth is labelled, in 50 classes."""
+    """Return images of noise, already packed; every fourth is labelled, in 50 classes."""
     one = HEIGHT * WIDTH * 3
     flat = np.resize(np.random.default_rng(0).integers(0, 256, 64 * one, dtype=np.uint8), n * one)
     names = [f"{i}.png" for i in range(n)]
@@ -57,7 +60,7 @@ def noise(n: int) -> tuple[ImageSet, PixelStore]:
 
 
 def seconds_of(work: Iterator[Any], *, skip: int, device: torch.device) -> float:
-    """Seconds an item takes, after the first few."""
+    """Return the mean seconds per item, after the first few."""
 
     def now() -> float:
         if device.type == "cuda":
@@ -77,7 +80,7 @@ def repeated(function: Callable[[], Any], times: int) -> Iterator[Any]:
 
 
 def plain_step(backbone: Backbone, device: torch.device, *, all_blocks: bool) -> Callable[[], None]:
-    """A step as a direct reading of the paper has it: float32, eager, every block in one graph, the paper's head."""
+    """Return a step as literally described in the paper: float32, eager, every block in one graph, the paper's head."""
     if all_blocks:
         backbone.train_last(len(backbone.blocks))
     method = Contrastive(backbone, Contrast(output="prototypes")).to(device)
@@ -97,7 +100,7 @@ def plain_step(backbone: Backbone, device: torch.device, *, all_blocks: bool) ->
     return step
 
 
-def our_steps(source: Source, step: Step, draws: Draws, labels: Tensor) -> Iterator[Tensor]:
+def our_steps(source: InputSource, step: TrainingStep, draws: Draws, labels: Tensor) -> Iterator[Tensor]:
     ids = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(labels.device)
     start = torch.zeros((), device=labels.device)
     for inputs, rows in zip(source.stream(draws, 0), ids, strict=True):
@@ -113,7 +116,7 @@ def steps(arguments: argparse.Namespace) -> None:
         print(f"plain float32 step, {'all blocks' if all_blocks else 'last block'} trained: {plain * 1e3:.1f} ms")
         del step
     images, store = noise(n)
-    fabric = launch(arguments.device)
+    processes = launch(arguments.device)
     labels = torch.from_numpy(np.array(images.labels)).to(device)
     rows = np.arange(n)
     drawn = draw(rows, images.labels >= 0, batch_size=BATCH, balanced=True, seed=0, epoch=0)
@@ -121,17 +124,15 @@ def steps(arguments: argparse.Namespace) -> None:
         for compiled in (False, True) if device.type == "cuda" else (False,):
             backbone = load_backbone(name, weights="random")
             method = Contrastive(backbone, Contrast(output=output)).to(device)
-            chosen = compute.choose(device, compiled=compiled, pays=False)
-            trunk = Frozen(backbone, chosen)
-            kept = tokens.cache(trunk, store, rows, n_views=2, flip=True, seed=0, where=_place(device))
+            chosen = compute.choose_compute(device, compiled=compiled, worthwhile=False)
+            trunk = FrozenEncoder(backbone, chosen)
+            kept = token_cache.cache_tokens(trunk, store, rows, n_views=2, flip=True, seed=0, where=_place(device))
             for kind, source, many in (
                 ("cached", kept, count),
-                ("live", Live(trunk, store, flip=True, seed=0), max(count // 4, 5)),
+                ("live", LiveViews(trunk, store, flip=True, seed=0), max(count // 4, 5)),
             ):
-                lr: Any = torch.tensor(0.1, device=device) if device.type == "cuda" else 0.1
-                trained = [p for p in method.parameters() if p.requires_grad]
-                optimizer = torch.optim.SGD(trained, lr=lr, momentum=0.9, fused=device.type == "cuda")
-                step_ = Step(fabric, method, chosen, optimizer, 1)
+                trained = {name: value for name, value in method.named_parameters() if value.requires_grad}
+                step_ = TrainingStep(processes, method, chosen, Optimiser(trained, lr=0.1, momentum=0.9), 1)
                 draws = Draws(np.resize(drawn.rows, (many, BATCH)), np.resize(drawn.times, (many, BATCH)))
                 skip = 10 if device.type == "cuda" else 2
                 seconds = seconds_of(our_steps(source, step_, draws, labels), skip=skip, device=device)
@@ -148,16 +149,16 @@ def features(arguments: argparse.Namespace) -> None:
     _, store = noise(arguments.images)
     backbone = load_backbone(arguments.backbone, weights="random").to(device)
     size, rows = backbone.spec.image_size, np.arange(len(store))
-    crops = [views.centre(store, rows[i : i + 256], size=size) for i in range(0, len(rows) // 256 * 256, 256)]
+    crops = [views.centre_crops(store, rows[i : i + 256], size=size) for i in range(0, len(rows) // 256 * 256, 256)]
 
     @torch.no_grad()
     def plain() -> Iterator[Tensor]:
-        for pixels, flipped in load(store, crops[: max(len(crops) // 8, 3)], size=size, device=device):
+        for pixels, flipped in load_crops(store, crops[: max(len(crops) // 8, 3)], size=size, device=device):
             yield backbone.net.forward_features(backbone.normalise(pixels, flipped))  # type: ignore[operator]
 
     print(f"plain float32: {256 / seconds_of(plain(), skip=2, device=device):,.0f} images/s", flush=True)
     for compiled in (False, True) if device.type == "cuda" else (False,):
-        whole = Frozen(backbone, compute.choose(device, compiled=compiled, pays=False), whole=True)
+        whole = FrozenEncoder(backbone, compute.choose_compute(device, compiled=compiled, worthwhile=False), whole=True)
         seconds = seconds_of(whole.stream(store, crops), skip=min(10, len(crops) - 2), device=device)
         print(f"{'compiled' if compiled else 'not compiled'}: {256 / seconds:,.0f} images/s", flush=True)
     start = time.perf_counter()

@@ -1,8 +1,8 @@
-"""For MkDocs: pages that lie outside docs/ become part of the site, and links that leave docs/ lead to them.
+"""MkDocs hook: include pages from outside docs/ in the site, and redirect links that leave docs/ to them.
 
-On a code host links are relative to the file they stand in. Here the same links are followed through the repository: to
-the page of the site that a file became, or, where it became none (a program, a licence), to nothing but their text. A
-link to a file that is not there fails the build.
+On a code host, links are relative to the file that contains them. Here they are resolved through the repository: to the
+page that a file became, or to plain text if it became none (a program, a licence). A link to a missing file fails the
+build.
 """
 
 import logging
@@ -14,41 +14,41 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-TAKEN_IN = {  # file of the repository -> page of the site
+INCLUDED = {  # file of the repository -> page of the site
     "README.md": "overview.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/RESULTS.md": "results.md",
 }
 CODE = r"^```.*?^```$|`[^`]+`"
-LINK = r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)"  # links to other hosts have a colon
+LINK = r"(!?)\[([^\]]*)\]\(([^)#\s:]+)(#[^)\s]*)?\)"  # without a colon: links to other hosts stay as they are
 CODE_OR_LINK = re.compile(f"{CODE}|{LINK}", flags=re.MULTILINE | re.DOTALL)
-logger = logging.getLogger("mkdocs.hooks.docs")  # below MkDocs' own, where warnings are counted
+logger = logging.getLogger("mkdocs.hooks.docs")  # a child of MkDocs' logger, whose warnings strict mode counts
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    for file, page in TAKEN_IN.items():
+    for file, page in INCLUDED.items():
         files.append(File.generated(config, page, abs_src_path=str(_root(config) / file)))
     return files
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     here = page.file.src_uri
-    lies_at = {inside: file for file, inside in TAKEN_IN.items()}.get(here, f"docs/{here}")
+    source = {included: file for file, included in INCLUDED.items()}.get(here, f"docs/{here}")
 
-    def led(found: re.Match[str]) -> str:
+    def resolve(found: re.Match[str]) -> str:
         image, text, link, anchor = found.groups(default="")
         if not link:
             return found[0]
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(lies_at), link))
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
         if not (_root(config) / target).exists():
-            logger.warning("%s has a link to %s, which is not there.", lies_at, link)
-        inside = target.removeprefix("docs/") if target.startswith("docs/") else TAKEN_IN.get(target)
-        if inside and files.get_file_from_path(inside):
-            return f"{image}[{text}]({posixpath.relpath(inside, posixpath.dirname(here) or '.')}{anchor})"
+            logger.warning("%s links to %s, which does not exist.", source, link)
+        path = target.removeprefix("docs/") if target.startswith("docs/") else INCLUDED.get(target)
+        if path and files.get_file_from_path(path):
+            return f"{image}[{text}]({posixpath.relpath(path, posixpath.dirname(here) or '.')}{anchor})"
         return found[0] if image else text
 
-    return CODE_OR_LINK.sub(led, markdown)
+    return CODE_OR_LINK.sub(resolve, markdown)
 
 
 def _root(config: MkDocsConfig) -> Path:

@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from fork_server import ForkServer
 
-    from sortal.run import Run
+    from sortal.runs.run import Run
 
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads wait for each other longer than they compute on tiny tensors
@@ -62,10 +62,10 @@ class SortedRun:
 
     def copy(self, folder: Path) -> SortedRun:
         """Copy the run, with its cache; the images stay where they are."""
-        from sortal import run
+        from sortal.runs.storage import load_run
 
         shutil.copytree(self.out, folder)
-        return replace(self, run=run.load(folder))
+        return replace(self, run=load_run(folder))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = ("lightning_fabric", "scipy.cluster.hierarchy", "sklearn.cluster", "timm", "torch.utils.tensorboard")
+LIBRARIES = ("scipy.cluster.hierarchy", "sklearn.cluster", "timm", "torch.utils.tensorboard")
 LIMIT = 300  # seconds after which a child that hangs is ended
 KILLED = -signal.SIGKILL
 
@@ -44,8 +44,9 @@ class ForkServer:
 
     def __init__(self, folder: Path) -> None:
         self.errors = folder / "errors"  # what all children wrote to standard error
-        here = str(Path(__file__).parent)
-        paths = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+        tests = Path(__file__).parent  # whose folders hold the functions to call
+        folders = [str(tests), *(str(path) for path in sorted(tests.iterdir()) if path.is_dir())]
+        paths = os.pathsep.join([*folders, *filter(None, [os.environ.get("PYTHONPATH")])])
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", "import fork_server; fork_server._serve()"],

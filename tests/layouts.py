@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.datasets.split import read
+from sortal.images.datasets.split import read
 
 TRAIN, TEST = 2, 1
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sortal.pixels import Reason
+from sortal.errors import Reason
 
 Rgb: TypeAlias = "NDArray[np.uint8]"  # (height, width, 3)
 

@@ -12,8 +12,28 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.pixels import Quarantined
-from sortal.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
+from sortal.config import Contrast, Discovery, Recipe, Training
+from sortal.images.decoding import Quarantined
+from sortal.metrics import Accuracy
+from sortal.runs import cache
+from sortal.runs.categories import describe
+from sortal.runs.confidence import Confidence
+from sortal.runs.facts import (
+    BackboneFacts,
+    CalibrationError,
+    Confused,
+    CoveragePoint,
+    Hashes,
+    ImageSource,
+    KChoice,
+    Metrics,
+    ReliabilityBin,
+    RiskCoverage,
+    RunFacts,
+    TrainingFacts,
+    TriedK,
+)
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
 
 Array: TypeAlias = NDArray[Any]
 UNSURE_BELOW = 0.5
@@ -76,14 +96,24 @@ def sample_run(
         next_category=following,
         next_distance=next_distance,
     )
+    made = [
+        Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))
+        for each in range(categories)
+    ]
     return Run(
         folder=Path("a run"),
-        about=_about(images),
+        facts=sample_facts(images, x, categories),
         assignments=a,
-        categories=_categories(names, known, a, x, centres),
+        categories=describe(made, a, x, centres),
         k=_k(categories, known),
-        confidence={"calibrated": True, "held_out": 40, "unsure_below": UNSURE_BELOW, "temperature": 0.07},
-        metrics=_metrics(at, right, known, labelled, names) if truth else None,
+        confidence=Confidence(
+            held_out=40,
+            unsure_below=UNSURE_BELOW,
+            temperature=0.07,
+            usual=np.full(categories, 0.5),
+            deviation=np.full(categories, 0.1),
+        ),
+        metrics=sample_metrics(at, right, known, labelled, names) if truth else None,
         features=x,
         centres=centres,
         quarantine=tuple(quarantine),
@@ -110,12 +140,12 @@ def by_hand() -> Run:
 @contextmanager
 def quick_map() -> Iterator[None]:
     """Place the images of a report by their principal components, without t-SNE."""
-    from sortal.report import layout
+    from sortal.runs import projection
 
     def placed(features: NDArray[np.float32], **_: object) -> NDArray[np.int64]:
-        return layout._scaled(layout._principal(features.astype(np.float64))[:, :2])
+        return projection._scaled(projection._principal(features.astype(np.float64))[:, :2])
 
-    with patch.object(layout, "placed", placed):
+    with patch.object(projection, "place_cached", placed):
         yield
 
 
@@ -151,79 +181,74 @@ def _distances(x: Array, centres: Array, at: Array) -> tuple[Array, Array, Array
     return own, squares.argmin(axis=1), np.sqrt(squares.min(axis=1))
 
 
-def _categories(names: Sequence[str], known: int, a: Assignments, x: Array, centres: Array) -> tuple[Category, ...]:
-    nearness = centres @ centres.T
-    np.fill_diagonal(nearness, -2)
-    made = []
-    for each, name in enumerate(names):
-        rows = np.flatnonzero(a.category == each)
-        others = [other for other in range(known) if other != each]
-        made.append(
-            Category(
-                id=each,
-                name=name,
-                kind="known" if each < known else "new",
-                size=len(rows),
-                labelled=int((a.status[rows] == LABELLED).sum()),
-                unsure=int((a.status[rows] == UNSURE).sum()),
-                cohesion=float((x[rows] @ centres[each]).mean()) if len(rows) else None,
-                nearest_known=others[int(nearness[each, others].argmax())] if others else None,
-                typical=tuple(a.files[row] for row in rows[np.argsort(a.distance[rows], kind="stable")][:12]),
-            )
-        )
-    return tuple(made)
-
-
-def _k(categories: int, known: int) -> dict[str, Any]:
+def _k(categories: int, known: int) -> KChoice:
     tried = sorted({max(1, round(categories * factor)) for factor in (0.6, 0.8, 0.9, 1, 1.1, 1.3, 1.8, 3)})
     score = [float(0.92 - 0.3 * abs(np.log(each / categories))) for each in tried]
-    curve = [{"k": k, "score": s, "each": [s - 0.03, s, s + 0.02]} for k, s in zip(tried, score, strict=True)]
-    interval = [max(1, round(0.9 * categories)), round(1.15 * categories)]
-    return {"k": categories, "estimated": True, "known": known, "interval": interval, "method": "brent", "curve": curve}
+    curve = tuple(TriedK(k=k, score=s, each=(s - 0.03, s, s + 0.02)) for k, s in zip(tried, score, strict=True))
+    interval = (max(1, round(0.9 * categories)), round(1.15 * categories))
+    return KChoice(k=categories, estimated=True, known=known, interval=interval, method="brent", curve=curve)
 
 
-def _metrics(at: Array, right: Array, known: int, labelled: Array, names: Sequence[str]) -> dict[str, Any]:
+def sample_metrics(at: Array, right: Array, known: int, labelled: Array, names: Sequence[str]) -> Metrics:
     pairs = [(r, a) for r, a, is_labelled in zip(right.tolist(), at.tolist(), labelled, strict=True) if not is_labelled]
     accuracy = float(np.mean([r == a for r, a in pairs])) if pairs else None
     counts = {pair: pairs.count(pair) for pair in dict.fromkeys(pairs[:5000]) if pair[0] < known}
-    surest = [[i / 20, 1 - 0.12 * (i / 20) ** 2, 1 - i / 40] for i in range(1, 21)]
-    return {
-        "images": len(pairs),
-        "k_true": len(names),
-        "accuracy": {"all": accuracy, "old": 0.931, "new": 0.784 if known < len(names) else None},
-        "legacy": {"all": accuracy, "old": 0.931, "new": 0.784},
-        "nmi": 0.871,
-        "ari": 0.802,
-        "known_accuracy": 0.9,
-        "risk_coverage": {
-            "all": surest,
-            "old": [[x, y + 0.01 * x, c] for x, y, c in surest],
-            "new": [[x, y - 0.09 * x, c] for x, y, c in surest],
-        },
-        "reliability": [
-            {"from": i / 10, "to": (i + 1) / 10, "images": 5 + 4 * i, "confidence": i / 10 + 0.05, "accuracy": i / 10}
+    surest = [(i / 20, 1 - 0.12 * (i / 20) ** 2, 1 - i / 40) for i in range(1, 21)]
+    return Metrics(
+        images=len(pairs),
+        k_true=len(names),
+        accuracy=Accuracy(all=accuracy, old=0.931, new=0.784 if known < len(names) else None),
+        legacy=Accuracy(all=accuracy, old=0.931, new=0.784),
+        nmi=0.871,
+        ari=0.802,
+        known_accuracy=0.9,
+        risk_coverage=RiskCoverage(
+            all=tuple(CoveragePoint(*each) for each in surest),
+            old=tuple(CoveragePoint(x, y + 0.01 * x, c) for x, y, c in surest),
+            new=tuple(CoveragePoint(x, y - 0.09 * x, c) for x, y, c in surest),
+        ),
+        reliability=tuple(
+            ReliabilityBin(low=i / 10, high=(i + 1) / 10, images=5 + 4 * i, confidence=i / 10 + 0.05, accuracy=i / 10)
             for i in range(3, 10)
-        ],
-        "calibration_error": {"all": 0.041, "old": 0.03, "new": None},
-        "confusion": [[names[r], a, count] for (r, a), count in counts.items()],
-    }
+        ),
+        calibration_error=CalibrationError(all=0.041, old=0.03, new=None),
+        confusion=tuple(Confused(names[r], a, count) for (r, a), count in counts.items()),
+    )
 
 
-def _about(images: int) -> dict[str, Any]:
-    return {
-        "images": [{"folder": "/photos/meadow", "images": images}],
-        "settings": {"k": "auto", "method": "gcd", "backbone": "vit_small", "seed": 0, "unsure_below": UNSURE_BELOW},
-        "command": "sortal discover /photos/meadow --seed 0",
-        "classes": [],
-        "backbone": {"name": "vit_small", "image_size": 224, "mean": [0.5, 0.5, 0.5]},
-        "weights": "a file, sha256 " + 8 * "0123abcd",
-        "training": {"epochs": 30, "views": 2, "losses": {"supervised": 0.31, "contrastive": 2.2}, "seconds": 754.0},
-        "device": "cpu",
-        "machine": "8 cores",
-        "versions": {"sortal": "0.1.0", "python": "3.12.3"},
-        "hashes": {"images": 4 * "0123456789abcdef"},
-        "timings": {"check": 0.8, "pixels": 12.2, "learn": 754.0, "clusters": 3.0},
-        "notes": ["Two classes have fewer than five labelled images; label a few more."],
-        "finished": "2025-03-01T12:30:59+00:00",
-        "updates": [],
-    }
+def sample_facts(images: int, x: NDArray[np.float32], categories: int) -> RunFacts:
+    return RunFacts(
+        cache=None,
+        images=(ImageSource(folder="/photos/meadow", images=images, paths={}),),
+        settings=Discovery(backbone="vit_small", unsure_below=UNSURE_BELOW),
+        recipe=Recipe(
+            method="gcd",
+            training=Training(),
+            losses=Contrast(),
+            clustering="semi-supervised",
+            estimate_on="learned",
+        ),
+        command="sortal discover /photos/meadow --seed 0",
+        backbone=BackboneFacts(
+            name="vit_small", image_size=224, shorter_side=256, width=x.shape[1], mean=(0.5, 0.5, 0.5), std=(1, 1, 1)
+        ),
+        weights="a file, sha256 " + 8 * "0123abcd",
+        precision="float32",
+        training=TrainingFacts(
+            epochs=30,
+            selected=None,
+            validation=None,
+            views=2,
+            losses={"supervised": 0.31, "contrastive": 2.2},
+            seconds=754.0,
+            images_per_second=10.0,
+        ),
+        device="cpu",
+        machine="8 cores",
+        versions={"sortal": "0.1.0", "python": "3.12.3"},
+        hashes=Hashes(model="0", images=4 * "0123456789abcdef", features=cache.hashed(x)),
+        timings={"check": 0.8, "pixels": 12.2, "learn": 754.0, "clusters": 3.0},
+        notes=("Two classes have fewer than five labelled images; label a few more.",),
+        finished="2025-03-01T12:30:59+00:00",
+        next_id=categories,
+    )

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import pixels
-from sortal.store import PixelStore
+from sortal.images import decoding
+from sortal.images.store.pixel_store import PixelStore
 
 Image = NDArray[np.uint8]
 
@@ -29,7 +29,7 @@ def store_of(images: Sequence[Image]) -> PixelStore:
         heights,
         widths,
         (),
-        np.array([pixels.digest(image) for image in images], dtype="S32"),
+        np.array([decoding.digest(image) for image in images], dtype="S32"),
     )
 
 

@@ -1,11 +1,11 @@
-"""The code in the README and in docs/ is code that works: commands parse, Python compiles, some of it is run."""
+"""The documentation is true: commands parse, options and files are complete, Python compiles, and examples run."""
 
 import ast
 import importlib
 import re
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,17 @@ import pytest
 import tiny_folder
 
 import sortal
-from sortal import cli
-from sortal.run import Run
+from sortal.cli import app
+from sortal.runs.run import Run
 
 ROOT = Path(__file__).parents[1]
-OF_BENCHMARK = (cli.run_benchmark, cli.table, cli.list_presets)
-
-
-def functions_of(name: str) -> tuple[Callable[..., Any], ...]:
-    return OF_BENCHMARK if name == "benchmark" else (getattr(cli, name),)
-
-
+SOURCE = ROOT / "src" / "sortal"
+COMMANDS = {  # every command, with those below it
+    name: (command, *(command[below] for below in command if not below.startswith("-")))
+    for name, command in ((name, app.app[name]) for name in app.app if not name.startswith("-"))
+}
 PAGES = ("README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))))
-OF_OTHERS = {"--help", "--version", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr"}  # torchrun's
+FOREIGN = {"--help", "--version", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr"}  # torchrun's
 
 
 def text_of(page: str) -> str:
@@ -44,13 +42,19 @@ def python_of(page: str) -> list[str]:
 
 
 def words_of(line: str) -> list[str]:
-    """What a shell would pass on: without comments, and without the files it writes to itself."""
+    """Split a line as a shell does, without comments and redirections."""
     words = shlex.split(line, comments=True)
     return words[: words.index(">")] if ">" in words else words
 
 
-def of_pages() -> Iterator[str]:
-    """Every line for a shell that calls sortal. A block that is not said to be for a shell has to be nothing else."""
+def options_of(name: str) -> set[str]:
+    arguments = [argument for command in COMMANDS[name] for argument in command.assemble_argument_collection()]
+    options = [option for argument in arguments if argument.index is None for option in argument.names]
+    return {option for option in options if option.startswith("--")}  # not "*", a record whose fields are options
+
+
+def lines_of_pages() -> Iterator[str]:
+    """Yield every shell line that calls sortal; a block without a language counts if it has no other lines."""
     for page in PAGES:
         for language, code in blocks(page):
             lines = [line.strip() for line in code.splitlines() if line.strip()]
@@ -59,36 +63,35 @@ def of_pages() -> Iterator[str]:
                 yield from calls
 
 
-def of_help() -> Iterator[str]:
-    for name in ("EXAMPLES", *(each for each in dir(cli) if each.endswith("_EXAMPLES"))):
-        for line in getattr(cli, name).splitlines()[1:]:
-            yield re.split(r" {2,}", line.strip())[0]  # what follows says what it does
+def lines_of_help() -> Iterator[str]:
+    for command in (app.app, *(each for commands in COMMANDS.values() for each in commands)):
+        for line in str(command.help_epilogue or "").splitlines()[1:]:
+            yield re.split(r" {2,}", line.strip())[0]  # an explanation follows
 
 
-def test_commands_parse_and_every_one_has_an_example_and_is_on_a_page() -> None:
-    for line in {*of_pages(), *of_help()}:
+def test_commands_parse_and_each_has_an_example_in_its_help_and_on_a_page() -> None:
+    for line in {*lines_of_pages(), *lines_of_help()}:
         words = words_of(line)
         assert words[0] == "sortal"
-        command, bound, _ = cli.app.parse_args(words[1:], exit_on_error=False, print_error=False)
-        assert command in functions_of(words[1]), line
+        command, bound, _ = app.app.parse_args(words[1:], exit_on_error=False, print_error=False)
+        assert command in [each.default_command for each in COMMANDS[words[1]]], line
         needed = {"images", "run", "name", "out", "dataset", "preset", "runs"}
-        assert needed & bound.arguments.keys() or command in (cli.demo, cli.list_presets), line
-    names = {name for name in cli.app if not name.startswith("-")}
-    assert names >= {"discover", "predict", "export", "check", "sample", "demo"}
-    assert {words_of(line)[1] for line in of_help()} == names
-    assert {words_of(line)[1] for line in of_pages()} == names
+        assert needed & bound.arguments.keys() or command.__name__ in ("demo", "list_presets"), line
+    for lines in (lines_of_pages, lines_of_help):
+        assert {words_of(line)[1] for line in lines()} == COMMANDS.keys()
+
+
+def test_the_reference_has_the_options_of_each_command() -> None:
+    sections = text_of("docs/commands.md").split("\n## sortal ")[1:]
+    documented = {section.split()[0]: set(re.findall("`(--[a-z-]+)`", section)) for section in sections}
+    assert documented == {name: options_of(name) for name in COMMANDS}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_names_is_there(page: str) -> None:
-    """Options, Python names, imports and files that it links to; and its Python compiles."""
-    options = set(OF_OTHERS)
-    for name in cli.app:
-        if not name.startswith("-"):
-            for function in functions_of(name):
-                options |= {f"--{option.replace('_', '-')}" for option in signature(function).parameters}
+def test_options_names_and_links_of_a_page_exist(page: str) -> None:
+    options = FOREIGN.union(*map(options_of, COMMANDS))
     in_quotes = " ".join(re.findall(r"`[^`\n]+`", text_of(page)))
-    assert set(re.findall(r"--[a-z][a-z-]+", in_quotes)) <= options
+    assert set(re.findall(r"--[a-z][a-z-]*", in_quotes)) <= options
     for code in python_of(page):
         compile(code, page, "exec")
         for node in ast.walk(ast.parse(code)):
@@ -104,9 +107,26 @@ def test_what_a_page_names_is_there(page: str) -> None:
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
 
 
+def test_the_readme_is_short_and_lists_packages_and_contributing_files() -> None:
+    lines = text_of("README.md").splitlines()
+    assert len(lines) <= 200
+    assert sum(line.startswith("sortal ") for line in lines[:25]) == 3, "commands come first"
+    assert (ROOT / "docs" / "report.png").stat().st_size <= 300_000
+    tree = text_of("CONTRIBUTING.md").split("```\nsrc/sortal/\n")[1].split("\n```")[0]
+    listed, folders = set(), [""]
+    for indent, name in re.findall(r"^( +)(\S+)", tree, flags=re.MULTILINE):
+        depth = len(indent) // 2
+        folders[depth:] = [f"{folders[depth - 1]}{name}"]
+        listed |= {folders[depth]} if name.endswith(".py") else set()
+    files = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
+    assert listed == {file for file in files if not file.endswith("/__init__.py")}
+    packages = {f"sortal.{file.removesuffix('.py').partition('/')[0]}" for file in files if file[0] != "_"}
+    assert {line.split("`")[1] for line in lines if line.startswith("| `sortal.")} == packages
+
+
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder that holds photos; discover sorts them without a large network."""
+    """Change to a folder that holds photos, and let discover sort them without a large network."""
     tiny_folder.write(tmp_path / "photos", tiny_folder.planted(6, 3))
     discover: Callable[..., Run] = sortal.discover
 
@@ -116,59 +136,69 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
 
     monkeypatch.setattr(sortal, "discover", quick)
-    monkeypatch.setattr("sortal.report.make", lambda *_, **__: tiny_folder.PAGE)
+    monkeypatch.setattr("sortal.web.make_report", lambda *_, **__: tiny_folder.PAGE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def run_block(page: str, number: int) -> dict[str, Any]:
+def run_blocks(page: str, *numbers: int) -> dict[str, Any]:
+    """Run blocks of a page, one after the other, and return the names they define."""
     names: dict[str, Any] = {}
-    exec(compile(python_of(page)[number], page, "exec"), names)
+    for number in numbers:
+        exec(compile(python_of(page)[number], page, "exec"), names)
     return names
 
 
-def test_the_code_of_the_readme_about_images_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "sortal.discover(" in text_of("README.md")[:1200], "it comes before anything else"
-    run = run_block("README.md", 0)["run"]
+def test_examples_with_images_run(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(photos / "photos", photos / "new_photos")
+    run = run_blocks("README.md", 0)["run"]
     assert capsys.readouterr().out.startswith("<Run: 36 images (9 labelled, ")
     assert run.report.resolve() == photos / "photos-run" / "report.html"
-    promised = {"file_name", "label", "category", "status", "confidence"}
-    assert promised <= set(run.to_pandas().columns)
-    names = run_block("README.md", 1)
-    assert len(names["images"]) == 36
+    assert {"file_name", "label", "category", "status", "confidence"} <= set(run.to_pandas().columns)
+    names = run_blocks("docs/python.md", 0, 1, 2, 3, 4)
+    assert len(names["found"].assignments) == len(names["images"]) == names["done"].images == 36
     assert len(names["bench"].classes) == 2
-
-
-def test_the_code_about_features_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    run_block("README.md", 3)
-    k, clusters, new, accuracy = capsys.readouterr().out.strip().rsplit("\n", 3)
-    assert 5 <= int(k.split()[0]) <= 20
-    assert clusters.startswith("[")
-    assert new.startswith("[")
-    assert accuracy.startswith("Accuracy(all=0.")
-
-
-def test_the_code_about_runs_and_exports_runs(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_block("docs/discover.md", 0)["run"]
+    run = run_blocks("docs/discover.md", 0)["run"]
     assert [category.kind for category in run.categories] == ["known"] * 3 + ["new"] * 3, "known ones first"
     check_table_of_files(run)
     (photos / "photos-run").rename(photos / "run")
-    run_block("docs/export.md", 0)
-    assert capsys.readouterr().out == "36 images; 0 are not there any more: ()\n"
+    shutil.rmtree(photos / "sorted")
+    run_blocks("docs/export.md", 0)
     assert (photos / "sorted" / "index.csv").exists()
-    assert cli.main(["export", "run", "--format", "parquet", "--out", "table.parquet"]) == 0
-    assert len(run_block("docs/export.md", 1)["table"]) == 36
+    assert app.main(["export", "run", "--format", "parquet", "--out", "table.parquet"]) == 0
+    assert len(run_blocks("docs/export.md", 1)["table"]) == 36
+
+
+def test_examples_with_features_run(capsys: pytest.CaptureFixture[str]) -> None:
+    run_blocks("README.md", 1)
+    k, clusters, new, accuracy = capsys.readouterr().out.strip().rsplit("\n", 3)
+    assert 5 <= int(k.split()[0]) <= 20
+    assert clusters[0] == new[0] == "["
+    assert accuracy.startswith("Accuracy(all=0.")
+    names = run_blocks("docs/python.md", 5, 6, 7)
+    assert names["estimate"].k in [each.k for each in names["estimate"].curve]
+    assert names["scores"].accuracy.all > 0.6
+
+
+def test_examples_of_protocols_run_and_print_their_comments(capsys: pytest.CaptureFixture[str]) -> None:
+    run_blocks("docs/protocols.md", 0)
+    printed = re.findall(r"^print\(.*\)  # (.*)$", python_of("docs/protocols.md")[0], flags=re.MULTILINE)
+    assert capsys.readouterr().out.splitlines() == printed
+    assert len(printed) == 3
+    names = run_blocks("docs/protocols.md", 1)
+    assert min(names["seen"].all, names["unseen"].all) > 0.6
+    assert not names["test"][names["number"] % 2 == 0].any(), "no test image is labelled"
 
 
 def check_table_of_files(run: Run) -> None:
-    """The files of a run, and the columns of its table, are those that the page tells of."""
+    """Compare the files of a run, and the columns of its table, with those on the page."""
     table = text_of("docs/discover.md").split("## The run folder")[1].split("\n## ")[0]
     cells = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
-    told = {name.rstrip("/") for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+    documented = {name.rstrip("/") for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
     there = {path.name for path in run.folder.iterdir() if not path.name.startswith(".")}
-    assert there <= told
+    assert there <= documented
     not_here = {"candidates.csv", "metrics.json", "log.jsonl", "head.npy", "initial.safetensors"}
-    assert told - there == not_here, "no update, no truth, nothing learned"
+    assert documented - there == not_here, "no update, no truth, nothing learned"
     columns = next(line for line in table.splitlines() if "`assignments.csv`" in line)
     named = re.findall(r"`(\w+)`", columns.split(" | ")[1])
     assert {*run.to_pandas().columns, "truth"} == set(named)

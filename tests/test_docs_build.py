@@ -1,4 +1,4 @@
-"""The site that `make docs` builds: strictly, with every page, whole without a network, and each of its links holds."""
+"""The site that `make docs` builds: strict, complete, readable offline, and without broken links."""
 
 import re
 import shutil
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -16,11 +15,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 FROM_OUTSIDE = {"README.md": "overview", "CHANGELOG.md": "changelog", "CONTRIBUTING.md": "contributing"}
 FROM_OUTSIDE["benchmarks/RESULTS.md"] = "results"
-LEFT_OVER = re.compile(r"```|\]\(|\*\*|^ *(?:[-*+]|\d+\.|\|) ", flags=re.MULTILINE)  # Markdown that was taken for text
+LEFT_OVER = re.compile(r"```|\]\(|\*\*|^ *(?:[-*+]|\d+\.|\|) ", flags=re.MULTILINE)  # Markdown rendered as text
 
 
 class Html(HTMLParser):
-    """What a page holds: links, things it loads, anchors, the text of paragraphs, and the links of its navigation."""
+    """The links of a page, the files it loads, its anchors, the text of its paragraphs, and its navigation links."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -71,13 +70,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[str, Html]:
-    """By path within the site; the page for what is not found, which needs a server, is left out."""
+    """Pages by path within the site, without 404.html, which needs a server."""
     found = {path.relative_to(site).as_posix(): Html(path) for path in sorted(site.rglob("*.html"))}
     del found["404.html"]
     return found
 
 
-def test_every_page_and_nothing_else_is_in_the_site_and_in_its_navigation(site: Path, pages: dict[str, Html]) -> None:
+def test_the_site_and_its_navigation_have_every_page_and_nothing_else(site: Path, pages: dict[str, Html]) -> None:
     names = [path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")]
     wanted = sorted(f"{name}.html" for name in [*names, *FROM_OUTSIDE.values()])
     assert sorted(pages) == wanted
@@ -86,7 +85,7 @@ def test_every_page_and_nothing_else_is_in_the_site_and_in_its_navigation(site: 
 
 
 def targets(page: str, html: Html) -> Iterator[tuple[str, str]]:
-    """(path within the site, anchor) of each link and each thing loaded, but for links to other hosts."""
+    """Yield (path within the site, anchor) of each link and each loaded file, except on other hosts."""
     for link in [*html.links, *html.loads]:
         parts = urlsplit(link)
         if not parts.scheme and not parts.netloc:
@@ -94,14 +93,14 @@ def targets(page: str, html: Html) -> Iterator[tuple[str, str]]:
             yield Path(path).resolve().relative_to("/").as_posix(), unquote(parts.fragment)
 
 
-def test_links_and_anchors_lead_somewhere(site: Path, pages: dict[str, Html]) -> None:
+def test_links_and_anchors_resolve(site: Path, pages: dict[str, Html]) -> None:
     count = 0
     for page, html in pages.items():
         for path, anchor in targets(page, html):
             count += 1
             assert (site / path).is_file(), f"{page}: {path}"
             assert not anchor or anchor in pages[path].anchors, f"{page}: {path}#{anchor}"
-    assert count > 10 * len(pages), "links were found at all"
+    assert count > 10 * len(pages), "links were found"
     assert "results.html#flowers-from-a-folder-to-categories" in pages["protocols.html"].links
     assert {f"{name}.html" for name in FROM_OUTSIDE.values()} <= set(pages["index.html"].links)
     assert {"discover.html", "results.html"} <= set(pages["overview.html"].links)
@@ -118,14 +117,14 @@ def test_pages_need_no_network(site: Path, pages: dict[str, Html]) -> None:
 
 
 def test_no_markdown_is_left_in_the_text(pages: dict[str, Html]) -> None:
-    """MkDocs wants an empty line before a list where code hosts do not, and knows no code blocks within lists."""
+    """Unlike code hosts, MkDocs needs an empty line before a list, and knows no code blocks within lists."""
     left = [(page, text) for page, html in pages.items() for text in html.paragraphs if LEFT_OVER.search(text)]
     assert left == []
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A repository with the settings and the hook of ours, and two pages of its own."""
+    """Write a repository with our settings and hook, and two pages of its own."""
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").split("\nnav:")[0]
     names = ["index.md", "deep/page.md", *(f"{name}.md" for name in FROM_OUTSIDE.values())]
     (tmp_path / "mkdocs.yml").write_text("\n".join([settings, "nav:", *(f"  - {name}" for name in names)]))
@@ -156,13 +155,12 @@ def test_the_hook_follows_links_through_the_repository(small: Path) -> None:
     assert {"../results.html#results", "../overview.html", "../index.html", "https://example.org/a.md"} <= set(
         deep.links
     )
-    assert "results, readme, home, speed.py, other" in deep.paragraphs, "the program is named, but there is no link"
+    assert "results, readme, home, speed.py, other" in deep.paragraphs, "the program is named but not linked"
     assert not any("speed.py" in link for link in deep.links)
     assert {"deep/page.html", "changelog.html"} <= set(results.links)
 
 
-def test_what_is_wrong_fails_the_build(small: Path) -> None:
-    """Any warning does."""
+def test_any_warning_fails_the_build(small: Path) -> None:
     (small / "docs" / "index.md").write_text(
         "# Home\n\n[gone](gone.md) [gone](deep/page.md#gone) [gone](../GONE.md) [gone][1] ![gone](gone.png) "
         "[not a file of the repository](results.md)\n\n[1]: ../GONE2.md\n"
@@ -173,27 +171,6 @@ def test_what_is_wrong_fails_the_build(small: Path) -> None:
     assert done.returncode != 0
     warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     for gone in ("gone.md,", "../GONE.md,", "gone.png,", "results.md,"):
-        assert any(f"docs/index.md has a link to {gone}" in line for line in warnings), gone
-    for gone in ("README.md has a link to changelog.md,", "'../GONE2.md'", "'#gone'", 'not included in the "nav"'):
+        assert any(f"docs/index.md links to {gone}" in line for line in warnings), gone
+    for gone in ("README.md links to changelog.md,", "'../GONE2.md'", "'#gone'", 'not included in the "nav"'):
         assert any(gone in line for line in warnings), gone
-
-
-def code_of(page: str) -> list[str]:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def test_the_example_of_one_assignment_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    example, _ = code_of("protocols.md")
-    exec(compile(example, "protocols.md", "exec"), {})
-    said = re.findall(r"^print\(.*\)  # (.*)$", example, flags=re.MULTILINE)
-    assert capsys.readouterr().out.splitlines() == said
-    assert len(said) == 3
-
-
-def test_the_example_of_images_never_seen_runs() -> None:
-    names: dict[str, Any] = {}
-    exec(compile(code_of("protocols.md")[1], "protocols.md", "exec"), names)
-    assert names["seen"].all > 0.6
-    assert names["unseen"].all > 0.6
-    assert not names["test"][names["number"] % 2 == 0].any(), "no labelled image is among the test images"

@@ -9,15 +9,19 @@ import pytest
 import sortal
 
 PUBLIC = {  # every name users may import from `sortal`, and where it lives
-    "ImageSet": "sortal.images",
-    "KEstimate": "sortal.estimate",
-    "SemiSupervisedKMeans": "sortal.kmeans",
+    "ImageSet": "sortal.images.image_set",
+    "KEstimate": "sortal.clustering.estimate_k",
+    "Run": "sortal.runs.run",
+    "SemiSupervisedKMeans": "sortal.clustering.kmeans",
     "SortalError": "sortal.errors",
-    "discover": "sortal.pipeline",
-    "estimate_k": "sortal.estimate",
-    "read_images": "sortal.reading",
+    "discover": "sortal.discovery.pipeline",
+    "estimate_k": "sortal.clustering.estimate_k",
+    "export": "sortal.runs.export",
+    "load_run": "sortal.runs.storage",
+    "predict": "sortal.discovery.prediction",
+    "read_images": "sortal.images.reading",
 }
-MODULES = ("datasets", "metrics")
+MODULES = {"datasets": "sortal.images.datasets", "metrics": "sortal.metrics"}
 
 
 def test_public_names_are_those_of_their_modules() -> None:
@@ -25,8 +29,8 @@ def test_public_names_are_those_of_their_modules() -> None:
     assert dir(sortal) == sorted(sortal.__all__)
     for name, module in PUBLIC.items():
         assert getattr(sortal, name) is getattr(importlib.import_module(module), name)
-    for name in MODULES:
-        assert getattr(sortal, name) is importlib.import_module(f"sortal.{name}")
+    for name, module in MODULES.items():
+        assert getattr(sortal, name) is importlib.import_module(module)
     names: dict[str, object] = {}
     exec("from sortal import *", names)
     assert set(sortal.__all__) <= set(names)
@@ -35,7 +39,7 @@ def test_public_names_are_those_of_their_modules() -> None:
 
 
 def test_importing_sortal_loads_nothing_heavy_and_names_come_one_at_a_time() -> None:
-    light = "sortal.SortalError, sortal.ImageSet, sortal.read_images, sortal.datasets, sortal.metrics"
+    light = "sortal.SortalError, sortal.ImageSet, sortal.load_run, sortal.Run, sortal.export, sortal.metrics"
     heavy = "print(*{'PIL', 'numpy', 'scipy', 'sklearn', 'torch'} & set(sys.modules))"
     code = f"import sys, sortal; {heavy}; {light}; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sortal.images import ImageSet, image_set
-from sortal.pipeline import discover
-from sortal.run import Run
+from sortal.discovery.pipeline import discover
+from sortal.images.image_set import ImageSet, image_set
+from sortal.runs.run import Run
 
 if TYPE_CHECKING:
     import pytest
@@ -146,7 +146,7 @@ def sort(images: Any, out: Path, **changes: Any) -> Run:
 @contextmanager
 def quickly() -> Iterator[None]:
     """Without the report, which takes longer than all the rest, and without waiting for the disk."""
-    with patch("sortal.report.make", lambda *_, **__: PAGE), patch("os.fsync", lambda fd: None):
+    with patch("sortal.web.make_report", lambda *_, **__: PAGE), patch("os.fsync", lambda fd: None):
         yield
 
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sortal.backbone import load_backbone
-from sortal.batches import Batch
 from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Swaps, Training
-from sortal.head import ProjectionHead
-from sortal.methods import METHODS, Method, make
-from sortal.network import Backbone
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.batches import Batch
+from sortal.learning.heads import ProjectionHead
+from sortal.learning.methods import METHODS, Method, make
 
 NAMES = tuple(METHODS)
 IN_SMALL: dict[str, Losses] = {

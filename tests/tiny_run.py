@@ -15,17 +15,17 @@ import torch
 from fork_server import count_operations, say
 from stores import small_store
 
-from sortal import tokens
-from sortal.backbone import load_backbone
 from sortal.config import Contrast, Training
-from sortal.images import ImageSet, image_set
-from sortal.methods import Contrastive
-from sortal.network import Backbone
-from sortal.run import LOG
-from sortal.store import PixelStore
-from sortal.tokens import Budget
-from sortal.train import Trained, train
-from sortal.workers import Progress
+from sortal.images.image_set import ImageSet, image_set
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import token_cache
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.methods import Contrastive
+from sortal.learning.token_cache import Budget
+from sortal.learning.train import TrainingResult, train
+from sortal.runs.run import LOG
+from sortal.system.progress import Progress
 
 SMALL, LARGE = 8, 32  # pixels: the views of the convnet and of the transformer
 IN_A_FILE = Budget(memory=0, disk=10**9)
@@ -85,7 +85,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 # Whole runs
 
-LEARNING, TOKENS = "Learning", "Computing tokens"
+LEARNING, TOKENS = "Training", "Computing tokens"
 SPEEDS = ("seconds", "images_per_second")
 
 
@@ -100,7 +100,7 @@ class Job:
     batch_size: int = 4
 
 
-def perform(job: Job, on_progress: Progress = lambda *_: None) -> Trained:
+def perform(job: Job, on_progress: Progress = lambda *_: None) -> TrainingResult:
     live = job.kind == "live"
     return train(
         a_convnet() if live else a_transformer(),
@@ -115,11 +115,11 @@ def perform(job: Job, on_progress: Progress = lambda *_: None) -> Trained:
 
 
 def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool = False) -> None:
-    """Do a job and say how it goes: ("at", stage, done), ("result", Trained) and ("operations", count on files).
+    """Do a job and say how it goes: ("at", stage, done), ("result", TrainingResult) and ("operations", count on files).
 
     It dies before the file operation of number `fatal`; one that `waits` to be killed does so after its last step.
     """
-    tokens.PIECE, tokens.COMMIT = 32, -1.0  # every piece is marked, so that a kill finds tokens half done
+    token_cache.PIECE, token_cache.COMMIT = 32, -1.0  # every piece is marked, so that a kill finds tokens half done
     os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
     operations = count_operations(["replace", "fsync", "unlink"], fatal)
 

@@ -8,20 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from sortal import pixels
-from sortal.errors import InputError
-from sortal.images import Source
-from sortal.pixels import UnreadableError
-from sortal.workers import Values
+from sortal.errors import InputError, UnreadableError
+from sortal.images import decoding
+from sortal.system.workers import Conversation, ImageSource, JsonObject
 
 
-def act(source: Source, options: Values) -> Values:
+def act(source: ImageSource, options: JsonObject) -> JsonObject:
     """Do what the name of the file says, or say what came in, and who says so. Black pixels are deadly."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not isinstance(source, str):
         if not source.any():
             os._exit(3)
-        return {"shape": list(source.shape), "digest": pixels.digest(source)}
+        return {"shape": list(source.shape), "digest": decoding.digest(source)}
     if source == "exit":
         os.write(2, b"a line before\nthe last words\n")
         os._exit(3)
@@ -42,11 +40,11 @@ def act(source: Source, options: Values) -> Values:
     return {"path": source, "options": options, "pid": os.getpid()}
 
 
-def answer_at_length(source: Source, options: Values) -> Values:
+def answer_at_length(source: ImageSource, options: JsonObject) -> JsonObject:
     return {"text": "x" * 1_000_000}
 
 
-def meet(source: Source, options: Values) -> Values:
+def meet(source: ImageSource, options: JsonObject) -> JsonObject:
     """Come to a place, and wait there for another process."""
     (Path(str(source)) / str(os.getpid())).touch()
     while len(os.listdir(str(source))) < 2:
@@ -54,7 +52,7 @@ def meet(source: Source, options: Values) -> Values:
     return {"pid": os.getpid()}
 
 
-def act_or_hang(source: Source, options: Values) -> Values:
+def act_or_hang(source: ImageSource, options: JsonObject) -> JsonObject:
     """Where a path is given, note there who is at work, and stay as long as the parent lives."""
     if not str(source).startswith("/"):
         while "after" in options and not os.path.exists(options["after"]):
@@ -66,3 +64,12 @@ def act_or_hang(source: Source, options: Values) -> Values:
     while os.getppid() == parent:
         time.sleep(0.05)
     return {}
+
+
+def ask_and_answer(source: ImageSource, options: JsonObject) -> Conversation:
+    """Ask two questions, and tell the replies; die after the first one if that is the reply."""
+    first = yield {"about": source}
+    if first.get("die"):
+        os._exit(3)
+    second = yield {"after": first}
+    return {"replies": [first, second]}

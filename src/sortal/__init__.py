@@ -4,45 +4,58 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sortal import datasets, metrics
+    from sortal import metrics
+    from sortal.clustering.estimate_k import KEstimate, estimate_k
+    from sortal.clustering.kmeans import SemiSupervisedKMeans
+    from sortal.discovery.pipeline import discover
+    from sortal.discovery.prediction import predict
     from sortal.errors import SortalError
-    from sortal.estimate import KEstimate, estimate_k
-    from sortal.images import ImageSet
-    from sortal.kmeans import SemiSupervisedKMeans
-    from sortal.pipeline import discover
-    from sortal.reading import read_images
+    from sortal.images import datasets
+    from sortal.images.image_set import ImageSet
+    from sortal.images.reading import read_images
+    from sortal.runs.export import export
+    from sortal.runs.run import Run
+    from sortal.runs.storage import load_run
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ImageSet",
     "KEstimate",
+    "Run",
     "SemiSupervisedKMeans",
     "SortalError",
     "__version__",
     "datasets",
     "discover",
     "estimate_k",
+    "export",
+    "load_run",
     "metrics",
+    "predict",
     "read_images",
 ]
 
-_MODULES = ("datasets", "metrics")
+_MODULES = {"datasets": "sortal.images.datasets", "metrics": "sortal.metrics"}
 _HOME = {
-    "ImageSet": "sortal.images",
-    "KEstimate": "sortal.estimate",
-    "SemiSupervisedKMeans": "sortal.kmeans",
+    "ImageSet": "sortal.images.image_set",
+    "KEstimate": "sortal.clustering.estimate_k",
+    "Run": "sortal.runs.run",
+    "SemiSupervisedKMeans": "sortal.clustering.kmeans",
     "SortalError": "sortal.errors",
-    "discover": "sortal.pipeline",
-    "estimate_k": "sortal.estimate",
-    "read_images": "sortal.reading",
+    "discover": "sortal.discovery.pipeline",
+    "estimate_k": "sortal.clustering.estimate_k",
+    "export": "sortal.runs.export",
+    "load_run": "sortal.runs.storage",
+    "predict": "sortal.discovery.prediction",
+    "read_images": "sortal.images.reading",
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for (PEP 562), so that `import sortal` loads nothing heavy."""
     if name in _MODULES:
-        return import_module(f"sortal.{name}")
+        return import_module(_MODULES[name])
     if name not in _HOME:
         raise AttributeError(f"module 'sortal' has no attribute {name!r}")
     value: object = getattr(import_module(_HOME[name]), name)

@@ -2,7 +2,7 @@
 
 import sys
 
-from sortal.cli import main
+from sortal.cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

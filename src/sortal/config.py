@@ -1,170 +1,282 @@
-"""The settings of each stage: frozen records that are checked when they are made and saved as they are."""
+"""Settings: frozen records, each setting declared once.
 
+A record checks its values when it is made. The command line takes its options, defaults and help from these fields,
+`discover` checks the names of its keyword arguments against them, and a run saves them as JSON.
+"""
+
+import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 from sortal.errors import InputError, quoted
 
 Auto = Literal["auto"]
 AUTO: Auto = "auto"
+LIVE: Literal["live"] = "live"  # new views every epoch
 Precision = Literal["auto", "bf16", "float32"]
 Output = Literal["bottleneck", "prototypes"]
 MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "uno"]
 Schedule = Literal["cosine", "step"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
+EstimateOn = Literal["raw", "learned"]
+Folders = Literal["classes", "ignore"]
+Unlisted = Literal["error", "unlabelled", "ignore"]
+ExtraColumns = Literal["error", "ignore"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 CONVNET = "convnet"  # the small network's name
+UNLABELLED = "unlabelled"  # the folder of images without a label
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a setting must be: a number between two bounds, one of some words, or any text."""
+    """The values a setting may take: a number within bounds, one of some words, or any text."""
 
-    kind: type = float
+    number: type | None = None  # int or float
+    text: bool = False
+    words: tuple[Any, ...] = ()
     least: float | None = None
     above: float | None = None
     most: float | None = None
-    words: tuple[Any, ...] = ()
-    text: bool = False
+
+    @classmethod
+    def of(cls, hint: Any, **bounds: Any) -> Self:
+        """Derive the rule from a type such as `int | Literal["auto"]`."""
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        words: list[Any] = []
+        for part in parts:
+            words += (True, False) if part is bool else (None,) if part is NoneType else get_args(part)
+        number = next((part for part in parts if part in (int, float)), None)
+        return cls(number=number, text=str in parts, words=tuple(words), **bounds)
 
     def holds(self, value: Any) -> bool:
         if any(type(value) is type(word) and value == word for word in self.words):
             return True
         if self.text:
             return isinstance(value, str) and value != ""
-        if self.kind not in (int, float):
-            return False
-        if not isinstance(value, (int, float) if self.kind is float else int) or isinstance(value, bool):
+        if self.number is None or isinstance(value, bool):
             return False
         return (
-            abs(value) <= sys.float_info.max  # also not where it is no number
+            isinstance(value, (int, float) if self.number is float else int)
+            and abs(value) <= sys.float_info.max  # false for NaN, too
             and (self.least is None or value >= self.least)
             and (self.above is None or value > self.above)
             and (self.most is None or value <= self.most)
         )
 
     def __str__(self) -> str:
-        bounds = [
-            f"{word} {bound}"
-            for word, bound in (("of at least", self.least), ("above", self.above), ("at most", self.most))
-            if bound is not None
-        ]
-        number = f"a {'whole ' if self.kind is int else ''}number {' and '.join(bounds)}" if bounds else ""
-        return " or ".join([*([number] if number else []), *(["text"] if self.text else []), *map(repr, self.words)])
+        kinds = ["text"] if self.text else []
+        if self.number is not None:
+            bounds = {"of at least": self.least, "above": self.above, "at most": self.most}
+            limits = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+            kinds.append(f"a {'whole ' if self.number is int else ''}number {limits}".rstrip())
+        *others, last = [*kinds, *map(repr, self.words)]
+        return f"{', '.join(others)} or {last}" if others else last
 
 
-def _setting(default: Any, **rule: Any) -> Any:
-    return field(default=default, metadata={"rule": Rule(**rule)})
+def rules_of(record: type["SettingsGroup"]) -> Mapping[str, Rule]:
+    """Return the rule of each setting of a record, from its type and bounds."""
+    hints = get_type_hints(record)
+    return {each.name: Rule.of(hints[each.name], **each.metadata["bounds"]) for each in fields(record)}
 
 
-def _check(settings: Any) -> None:
-    for each in fields(settings):
-        rule, value = each.metadata["rule"], getattr(settings, each.name)
-        if not rule.holds(value):
-            raise InputError(f"{each.name} must be {rule}, got {quoted(value)}.")
-        if rule.kind is float and not isinstance(value, str):  # 1 and 1.0 are one setting
-            object.__setattr__(settings, each.name, float(value))
+def _setting(default: Any, help: str = "", **bounds: float) -> Any:
+    return field(default=default, metadata={"help": help, "bounds": bounds})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """How any method is trained; the defaults are the paper's, but for `views`.
-
-    `batch_size` counts images over all processes; each gives two views. `views` is how many views of an image the
-    frozen trunk sees, once; "auto" takes the default where it fits the budget, and None computes new views in every
-    epoch. `chunks` cuts a batch into parts that go through the network one after the other, for less memory and the
-    same result; where memory runs out it is doubled. Times are shares of the epochs, so that shorter training is the
-    same in short.
-    """
-
-    epochs: int = _setting(200, kind=int, least=0)
-    batch_size: int = _setting(128, kind=int, least=1)
-    lr: float = _setting(0.1, above=0)
-    schedule: Schedule = _setting("cosine", kind=str, words=get_args(Schedule))
-    final_lr: float = _setting(1e-3, least=0, most=1)  # where the cosine ends, or what the step leaves, of lr
-    warmup: float = _setting(0.0, least=0, most=1)  # before it, lr rises in a line from final_lr · lr
-    drop_at: float = _setting(0.85, least=0, most=1)  # where the step is
-    momentum: float = _setting(0.9, least=0, most=1)
-    weight_decay: float = _setting(5e-5, least=0)
-    views: int | Auto | None = _setting(AUTO, kind=int, least=2, words=(AUTO, None))
-    flip: bool = _setting(True, kind=bool, words=(True, False))
-    balanced: bool = _setting(True, kind=bool, words=(True, False))  # half of a batch labelled, in expectation
-    validate_every: int = _setting(1, kind=int, least=1)  # epochs
-    chunks: int = _setting(1, kind=int, least=1)
-    seed: int = _setting(0, kind=int, least=0, most=2**32 - 1)
-    precision: Precision = _setting(AUTO, kind=str, words=get_args(Precision))
-    compile: bool | Auto = _setting(AUTO, kind=bool, words=(AUTO, True, False))
+class SettingsGroup:
+    """Base of every record: checks each value against its rule."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        for name, rule in rules_of(type(self)).items():
+            value = getattr(self, name)
+            if rule.text and isinstance(value, os.PathLike):
+                value = os.fspath(value)
+            if not rule.holds(value):
+                raise InputError(f"{name} must be {rule}, got {quoted(value)}.")
+            if rule.number is float and not isinstance(value, str | NoneType):  # 1 and 1.0 are one setting
+                value = float(value)
+            object.__setattr__(self, name, value)
+
+
+def from_keywords(given: Mapping[str, Any], *records: type[SettingsGroup]) -> tuple[Any, ...]:
+    """Make one of each record from keyword arguments, and refuse a name that none of them declares."""
+    home = {each.name: record for record in records for each in fields(record)}
+    for name in given:
+        if name not in home:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, home)
+            hint = f"Did you mean {near[0]!r}?" if near else f"The settings are {', '.join(home)}."
+            raise InputError(f"{quoted(name)} is not a setting. {hint}")
+    return tuple(record(**{name: value for name, value in given.items() if home[name] is record}) for record in records)
+
+
+def describe(*records: type[SettingsGroup]) -> str:
+    """Return a line for each setting: its name, default and meaning."""
+    return "\n".join(f"{each.name} = {each.default!r}: {each.metadata['help']}" for r in records for each in fields(r))
+
+
+# Settings of `discover`
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrast:
-    """The paper's two losses and the head they are taken on."""
+class Discovery(SettingsGroup):
+    """How a collection is sorted; "auto" chooses a value that suits the data and the machine, and reports it."""
+
+    k: int | Auto = _setting(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
+    method: MethodName = _setting(
+        "gcd",
+        "gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as they are.",
+    )
+    backbone: str = _setting(
+        BACKBONE,
+        "A vision transformer or ResNet from timm; convnet, a small network for tiny images; or a saved model.json.",
+    )
+    weights: str | None = _setting(None, "File of the backbone's weights; downloaded from the hub by default.")
+    epochs: int | Auto = _setting(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)
+    lr: float | Auto = _setting(
+        AUTO, "Learning rate; auto is the method's own. Lower it if the loss becomes NaN.", above=0
+    )
+    views: int | Literal["auto", "live"] = _setting(
+        AUTO, "Augmented views cached per image; live computes new ones every epoch, which is slower.", least=2
+    )
+    seed: int = _setting(0, "Seed of every random choice.", least=0, most=2**31 - 1)
+    k_max: int = _setting(1000, "Largest k the estimate considers.", least=2)
+    n_init: int = _setting(20, "Restarts of k-means; the best result is used.", least=1)
+    held_out: float = _setting(
+        0.2, "Share of the labelled images held out from training, to calibrate confidence.", least=0, most=0.5
+    )
+    unsure_below: float = _setting(0.5, "Confidence below which an image is unsure.", least=0, most=1)
+
+    def __post_init__(self) -> None:
+        if self.views is None:  # how 0.1 saved "live"
+            object.__setattr__(self, "views", LIVE)
+        super().__post_init__()
+        _check_epochs(self.method, self.epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(SettingsGroup):
+    """How the labels of a folder of images are read."""
+
+    folders: Folders = _setting("classes", "Whether folders are classes or ignored.")
+    unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
+    unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
+    extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides(SettingsGroup):
+    """Settings of a benchmark that replace a preset's; None keeps the preset's own."""
+
+    k: int | Literal["true", "auto"] | None = _setting(
+        None, "Number of classes: true, auto (estimated on the raw features) or a number.", least=1
+    )
+    backbone: str | None = _setting(None, "As in sortal discover; the paper's by default.")
+    weights: str | None = _setting(
+        None, "File of the backbone's weights; goes to the presets that require one, if any of them does."
+    )
+    epochs: int | None = _setting(None, "Epochs to train for; 200 by default.", least=0)
+    lr: float | None = _setting(None, "Learning rate; the method's own by default.", above=0)
+    views: int | Literal["auto", "live"] | None = _setting(
+        None, "Augmented views cached per image, or live; auto without a preset.", least=2
+    )
+
+
+def _check_epochs(method: str, epochs: int | Auto) -> None:
+    if method in CLASSIFIERS and epochs == 0:
+        raise InputError(f"epochs must be at least 1 for {method}, which trains a classifier, got 0.")
+
+
+# Recipes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(SettingsGroup):
+    """How any method is trained; the defaults are the paper's, except `views`.
+
+    `batch_size` counts images over all processes; each gives two views. `views` is the number of views of an image the
+    frozen trunk sees, once; "auto" takes the default if it fits the budget, and None computes new views every epoch.
+    `chunks` splits a batch into parts that pass through the network one by one, for the same result in less memory; it
+    is doubled when memory runs out. Times are fractions of the epochs, so shorter training keeps its shape.
+    """
+
+    epochs: int = _setting(200, least=0)
+    batch_size: int = _setting(128, least=1)
+    lr: float = _setting(0.1, above=0)
+    schedule: Schedule = _setting("cosine")
+    final_lr: float = _setting(1e-3, least=0, most=1)  # fraction of lr at the end of the cosine or after the step
+    warmup: float = _setting(0.0, least=0, most=1)  # rises linearly from final_lr · lr
+    drop_at: float = _setting(0.85, least=0, most=1)  # time of the step
+    momentum: float = _setting(0.9, least=0, most=1)
+    weight_decay: float = _setting(5e-5, least=0)
+    views: int | Auto | None = _setting(AUTO, least=2)
+    flip: bool = _setting(True)
+    balanced: bool = _setting(True)  # half of each batch is labelled, in expectation
+    validate_every: int = _setting(1, least=1)  # epochs
+    chunks: int = _setting(1, least=1)
+    seed: int = _setting(0, least=0, most=2**32 - 1)
+    precision: Precision = _setting(AUTO)
+    compile: bool | Auto = _setting(AUTO)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrast(SettingsGroup):
+    """The paper's two contrastive losses and their projection head."""
 
     temperature: float = _setting(1.0, least=1e-3)  # of the unsupervised loss
     supervised_temperature: float = _setting(0.07, least=1e-3)
     supervised_weight: float = _setting(0.35, least=0, most=1)  # λ; the unsupervised loss has 1 − λ
-    hidden: int = _setting(2048, kind=int, least=1)
-    bottleneck: int = _setting(256, kind=int, least=1)
-    output: Output = _setting("bottleneck", kind=str, words=get_args(Output))  # "prototypes" is the paper's
-    prototypes: int = _setting(65_536, kind=int, least=1)
-
-    def __post_init__(self) -> None:
-        _check(self)
+    hidden: int = _setting(2048, least=1)
+    bottleneck: int = _setting(256, least=1)
+    output: Output = _setting("bottleneck")  # "prototypes" is the paper's
+    prototypes: int = _setting(65_536, least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks:
-    """RankStats+ (after Han et al., ICLR 2020): which images go together is told by their largest features."""
+class Ranks(SettingsGroup):
+    """RankStats+ (after Han et al., ICLR 2020): images with the same largest features form a pair."""
 
-    top: int = _setting(5, kind=int, least=1)  # features whose set must be the same
-    consistency: float = _setting(50.0, least=0)  # ω: the weight of the two views' agreement, when it has risen
-    ramp: float = _setting(0.75, above=0, most=1)  # the share of training over which it rises; 150 of 200 epochs
-
-    def __post_init__(self) -> None:
-        _check(self)
+    top: int = _setting(5, least=1)  # features whose set must agree
+    consistency: float = _setting(50.0, least=0)  # ω: final weight of the two views' agreement
+    ramp: float = _setting(0.75, above=0, most=1)  # fraction of training over which ω rises; 150 of 200 epochs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swaps:
-    """UNO+ (after Fini et al., ICCV 2021): each view is told by the other what it is, in even shares.
+class Swaps(SettingsGroup):
+    """UNO+ (after Fini et al., ICCV 2021): each view predicts the other's balanced assignment.
 
-    `queue` is how many recent unlabelled views take part in sharing out; "auto" is four for each category, or none
-    where half a batch is as many.
+    `queue` is the number of recent unlabelled views that take part in the balancing; "auto" is four per category, or 0
+    if half a batch has as many.
     """
 
     temperature: float = _setting(0.1, least=1e-3)
-    epsilon: float = _setting(0.05, least=1e-3)  # how soft the shares are
-    iterations: int = _setting(3, kind=int, least=1)
-    queue: int | Auto = _setting(AUTO, kind=int, least=0, words=(AUTO,))
-    heads: int = _setting(1, kind=int, least=1)
-    overclustering: int = _setting(0, kind=int, least=0)  # heads with so many times the new categories beside; 0: none
-
-    def __post_init__(self) -> None:
-        _check(self)
+    epsilon: float = _setting(0.05, least=1e-3)  # softness of the assignment
+    iterations: int = _setting(3, least=1)
+    queue: int | Auto = _setting(AUTO, least=0)
+    heads: int = _setting(1, least=1)
+    overclustering: int = _setting(0, least=0)  # extra heads with this many times the new categories; 0: no such heads
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distillation:
-    """SimGCD (Wen et al., ICCV 2023): the losses of `contrast`, and a classifier that learns from its other view."""
+class Distillation(SettingsGroup):
+    """SimGCD (Wen et al., ICCV 2023): the losses of `Contrast`, and a classifier distilled from the other view."""
 
     student_temperature: float = _setting(0.1, least=1e-3)
     first_teacher_temperature: float = _setting(0.07, least=1e-3)
     teacher_temperature: float = _setting(0.04, least=1e-3)
-    sharpening: float = _setting(0.15, above=0, most=1)  # the share of training until the second; 30 of 200 epochs
-    entropy_weight: float = _setting(2.0, least=0)  # of the entropy of the mean prediction, which is made large
+    sharpening: float = _setting(0.15, above=0, most=1)  # fraction of training between the two; 30 of 200 epochs
+    entropy_weight: float = _setting(2.0, least=0)  # of the mean prediction's entropy, which is maximised
     supervised_weight: float = _setting(0.35, least=0, most=1)  # λ, of both supervised losses
     temperature: float = _setting(1.0, least=1e-3)  # of the unsupervised contrastive loss
     supervised_temperature: float = _setting(0.07, least=1e-3)
-    hidden: int = _setting(2048, kind=int, least=1)
-    bottleneck: int = _setting(256, kind=int, least=1)
-
-    def __post_init__(self) -> None:
-        _check(self)
+    hidden: int = _setting(2048, least=1)
+    bottleneck: int = _setting(256, least=1)
 
 
 Losses = Contrast | Ranks | Swaps | Distillation
@@ -173,78 +285,46 @@ LOSSES: dict[str, type[Losses]] = {"gcd": Contrast, "rankstats": Ranks, "simgcd"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a method learns and sorts: everything that is not the data.
+    """How a method trains and sorts: everything except the data.
 
-    `clustering` says what puts images into categories: k-means, semi-supervised or plain, or the head that was
-    trained. `estimate_on` says on which features k is estimated, where it is not given: those of the backbone as it
-    came, by the paper's rule, or the learned ones. `select` keeps the epoch that is best on validation images, where
-    there are any; else the last.
+    `clustering` assigns images to categories: k-means, semi-supervised or plain, or the trained head. `estimate_on` is
+    the features k is estimated on if it is not given: the pretrained backbone's, by the paper's rule, or the trained
+    ones. `select` keeps the epoch that is best on the validation images, if there are any, instead of the last.
     """
 
     method: MethodName
     training: Training
-    losses: Losses | None  # None: nothing is learned
+    losses: Losses | None  # None: nothing is trained
     clustering: Clustering
-    estimate_on: Literal["raw", "learned"]
+    estimate_on: EstimateOn
     select: bool = False
 
     def __post_init__(self) -> None:
-        for name, words in (
-            ("method", get_args(MethodName)),
-            ("clustering", get_args(Clustering)),
-            ("estimate_on", ("raw", "learned")),
-        ):
-            if getattr(self, name) not in words:
-                raise InputError(f"{name} must be {Rule(kind=str, words=words)}, got {quoted(getattr(self, name))}.")
-        if (self.losses is None) != (self.method == "kmeans") or not isinstance(
-            self.losses, LOSSES.get(self.method, type(None))
-        ):
-            raise InputError(f"The losses of {self.method} must be {_name_of(self.method)}, got {self.losses!r}.")
+        for name, hint in (("method", MethodName), ("clustering", Clustering), ("estimate_on", EstimateOn)):
+            rule, value = Rule.of(hint), getattr(self, name)
+            if not rule.holds(value):
+                raise InputError(f"{name} must be {rule}, got {quoted(value)}.")
+        losses = LOSSES.get(self.method, NoneType)
+        if not isinstance(self.losses, losses):
+            expected = "None" if losses is NoneType else losses.__name__
+            raise InputError(f"The losses of {self.method} must be {expected}, got {self.losses!r}.")
         if (self.clustering == "head") != (self.method in CLASSIFIERS):
-            raise InputError(f"clustering must be 'head' for {', '.join(CLASSIFIERS)} alone, got {self.clustering!r}.")
+            raise InputError(
+                f"clustering must be 'head' for {', '.join(CLASSIFIERS)} and for no other method, "
+                f"got {self.clustering!r} for {self.method}."
+            )
         if self.method in CLASSIFIERS and self.estimate_on != "raw":
-            raise InputError(f"k must be known before {self.method} learns: estimate_on must be 'raw'.")
-        if self.method in CLASSIFIERS and not self.training.epochs:
-            raise InputError(f"epochs must be at least 1 for {self.method}, whose classifier must be trained, got 0.")
+            raise InputError(
+                f"estimate_on must be 'raw' for {self.method}, which needs k before training, got {self.estimate_on!r}."
+            )
+        _check_epochs(self.method, self.training.epochs)
 
     @property
     def learns(self) -> bool:
         return self.losses is not None and self.training.epochs > 0
 
 
-def _name_of(method: str) -> str:
-    return LOSSES[method].__name__ if method in LOSSES else "None"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Discovery:
-    """How a collection is sorted. "auto" is what suits the data and the machine, and what that is gets said.
-
-    `method` "kmeans" takes the backbone's features as they are. `held_out` is the share of the labelled images whose
-    labels are kept from learning and clustering, to calibrate confidence on; `unsure_below` the confidence below
-    which an image is unsure.
-    """
-
-    k: int | Auto = _setting(AUTO, kind=int, least=1, words=(AUTO,))
-    method: MethodName = _setting("gcd", kind=str, words=get_args(MethodName))
-    backbone: str = _setting(BACKBONE, kind=str, text=True)
-    weights: str | None = _setting(None, kind=str, text=True, words=(None,))
-    epochs: int | Auto = _setting(AUTO, kind=int, least=0, words=(AUTO,))
-    lr: float | Auto = _setting(AUTO, above=0, words=(AUTO,))
-    views: int | Auto | None = _setting(AUTO, kind=int, least=2, words=(AUTO, None))
-    seed: int = _setting(0, kind=int, least=0, most=2**31 - 1)
-    k_max: int = _setting(1000, kind=int, least=2)
-    n_init: int = _setting(20, kind=int, least=1)
-    held_out: float = _setting(0.2, least=0, most=0.5)
-    unsure_below: float = _setting(0.5, least=0, most=1)
-
-    def __post_init__(self) -> None:
-        _check(self)
-        if self.method in CLASSIFIERS and self.epochs == 0:
-            raise InputError(f"epochs must be at least 1 for {self.method}, whose classifier must be trained, got 0.")
-
-
-# What each method is trained with; docs/methods tells where from.
+# How each method is trained; docs/methods gives the sources.
 TRAININGS: dict[str, Training] = {
     "gcd": Training(),
     "kmeans": Training(),
@@ -252,8 +332,8 @@ TRAININGS: dict[str, Training] = {
     "simgcd": Training(),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
-# What the small network learns tiny images with, from scratch (benchmarks/digits.py): a temperature at which unknown
-# classes are pushed apart, and no mirrored digits.
+# How the small network is trained from scratch on tiny images (benchmarks/digits.py): at a temperature that separates
+# unknown classes, and without mirroring digits.
 TINY: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "float32"}
 TINY_TRAINING = Training(**TINY)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)

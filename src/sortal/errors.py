@@ -1,24 +1,93 @@
-"""The errors Sortal raises on purpose. A message names the thing, the rule, the value and the way out."""
+"""The errors Sortal raises deliberately. A message names the thing, the rule, the value and the way out."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal
+
+
+class Remedy:
+    """A way out of an error: an action, and the settings that take it, with ... for a value the user chooses."""
+
+    def __init__(self, action: str, **settings: object) -> None:
+        self.action = action
+        self.settings = settings
+
+
+def _as_keywords(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={'...' if value is ... else repr(value)}" for name, value in settings.items())
 
 
 class SortalError(Exception):
-    """Base of every error of this package; the command line shows it without a traceback."""
+    """Base of every error of this package; the command line prints it without a traceback.
+
+    `message` names the thing, the rule and the value. Each front end spells the settings of `remedies` in its own way:
+    force=True in Python, --force on the command line.
+    """
+
+    def __init__(self, message: str, *remedies: Remedy) -> None:
+        super().__init__(message, *remedies)
+        self.message = message
+        self.remedies = remedies
+
+    def __str__(self) -> str:
+        return self.text(_as_keywords)
+
+    def text(self, spell: Callable[[Mapping[str, object]], str]) -> str:
+        """Return the message and the remedies, with their settings as `spell` writes them."""
+        ways = [f"{way.action} ({spell(way.settings)})" if way.settings else way.action for way in self.remedies]
+        if not ways:
+            return self.message
+        *others, last = ways
+        joined = f"{', '.join(others)}, or {last}" if others else last
+        return f"{self.message} {joined[0].upper()}{joined[1:]}."
 
 
 class InputError(SortalError, ValueError):
-    """Bad data or a bad parameter. Also a `ValueError`, which is what scikit-learn's users catch."""
+    """Invalid data or an invalid parameter. Also a `ValueError`, which users of scikit-learn catch."""
+
+
+# Why an image cannot be read.
+Reason = Literal[
+    "missing",  # no such file, or a broken link
+    "not a file",  # a folder, a pipe, a device
+    "forbidden",  # no permission to read it
+    "empty",
+    "not an image",  # not in a supported format, whatever its extension
+    "truncated",
+    "damaged",
+    "too large",  # over the limit of pixels
+    "unsupported",  # an image in a colour mode without a defined RGB
+    "unavailable",  # it exists, but reading it failed
+    "no memory",  # not enough to decode it
+    "timed out",  # decoding took too long
+    "crashed",  # the process that decoded it died
+]
+# Reasons that hold for a content permanently; the others are worth another try.
+LASTING: frozenset[Reason] = frozenset({"empty", "not an image", "truncated", "damaged", "too large", "unsupported"})
+PERHAPS_NO_MEMORY = ("broken data stream", "could not create decoder object")  # JPEG and WebP report these then, too
+
+
+class UnreadableError(SortalError):
+    """An image cannot be decoded, for a reason."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+    @property
+    def lasting(self) -> bool:
+        """Return whether every further attempt on this content would fail."""
+        return self.reason in LASTING and not self.detail.startswith(PERHAPS_NO_MEMORY)
 
 
 def quoted(value: object, longest: int = 1000) -> str:
-    """A value for a message: odd characters escaped, NumPy's text as text, and cut where nobody would read on."""
+    """Quote a value for a message: escape odd characters, show NumPy's text as text, and cut what is too long."""
     text = repr(str(value) if isinstance(value, str) else value)
     return text if len(text) <= longest else f"{text[:longest]}... ({len(text):,} characters)"
 
 
 def listing(names: Collection[object], show: int = 3) -> str:
-    """The first few of many, quoted, and how many there are beyond them."""
+    """Quote the first few names, and count the others."""
     shown = [quoted(name) for _, name in zip(range(show), names, strict=False)]
     rest = len(names) - len(shown)
     return ", ".join(shown) + (f" and {rest:,} more" if rest else "")

@@ -1,13 +1,18 @@
-"""How well clusters agree with the truth: accuracy under one optimal match, its legacy variant, NMI, ARI.
+"""Agreement of clusters with the true classes: accuracy under one optimal match, its legacy variant, NMI, ARI.
 
-Labels are any hashables; two are the same when Python calls them equal (1 == True == 1.0, but 1 != "1"). Every row
-counts, so select the rows to score (the unlabelled images) before the call. All shares are fractions in 0..1, and None
-where they are not defined (no such image). Memory: one (clusters, classes) table of int64.
+Labels are any hashables, compared by equality (1 == True == 1.0, but 1 != "1"). Every row counts, so select the rows to
+score (the unlabelled images) first. Scores are fractions in 0..1, or None where undefined (no such image). Memory: one
+(clusters, classes) table of int64.
+
+>>> from sortal import metrics
+>>> metrics.accuracy(["cat", "cat", "dog", "fox"], [0, 0, 1, 1], old=["cat", "dog"])
+Accuracy(all=0.75, old=1.0, new=0.0)
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -23,7 +28,7 @@ Classes: TypeAlias = Iterable[Hashable] | NDArray[Any]  # names of classes, in a
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Share of correct images: of all, of those whose true class is old, of those whose true class is new."""
+    """Fraction of correct images: among all, among those of old classes, among those of new classes."""
 
     all: float | None
     old: float | None
@@ -32,42 +37,42 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Everything `evaluate` measures."""
+    """All metrics, as computed by `evaluate`."""
 
-    accuracy: Accuracy  # the headline: one match
-    legacy: Accuracy  # optimistic: reported beside, never as the headline
+    accuracy: Accuracy  # the headline figure: one match
+    legacy: Accuracy  # optimistic, never the headline figure
     nmi: float | None
     ari: float | None
-    known: float | None  # old classes without any match; None too when no categories were given
+    known: float | None  # accuracy on old classes without a match; also None if no categories were given
     k: int  # clusters among the rows
     classes: int  # classes among the rows
     k_error: float | None  # |k - classes| / classes
 
 
 def accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
-    """Accuracy under one optimal match of all clusters to all classes (GCD §4; "v2" in the authors' code).
+    """Compute the accuracy under one optimal match of all clusters to all classes (GCD §4; "v2" in the authors' code).
 
-    `old` may name classes without an image here. Of several matches with the best All the one with the best Old counts,
-    so New is never flattered and all three numbers are independent of row order and of what the clusters are called.
+    `old` may name classes without images. Among equally good matches, the one with the best `old` counts, so that `new`
+    is never flattered and no figure depends on the order of rows or the names of clusters.
     """
     table = _tabulate(truth, clusters)
     return _accuracy(table.counts, _old_mask(old, table.classes))
 
 
 def legacy_accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
-    """Accuracy under two matches, one for the images of old and one for those of new classes (NCD; "v1").
+    """Compute the accuracy under two matches, one for images of old classes and one for those of new ones (NCD; "v1").
 
-    Optimistic: a cluster can serve an old and a new class at once. `all` is the correct images of both parts over all.
+    Optimistic, as a cluster may match both an old and a new class.
     """
     table = _tabulate(truth, clusters)
     return _legacy_accuracy(table.counts, _old_mask(old, table.classes))
 
 
 def match(truth: Labels, clusters: Labels, *, old: Classes = ()) -> dict[Hashable, Hashable]:
-    """Cluster -> class, the match behind `accuracy` with the same `old`; absent clusters are matched to no class.
+    """Return the match behind `accuracy`, from cluster to class; unmatched clusters are absent.
 
-    A cluster is matched only to a class it shares an image with. Where equally good maps are left, which one comes back
-    follows the sorted order of the labels, or the order of the rows if the labels cannot be sorted.
+    A cluster matches only a class with which it shares an image. Ties follow the sorted order of the labels, or the
+    order of rows if labels cannot be sorted.
     """
     table = _tabulate(truth, clusters)
     rows, columns = _assign(table.counts, _old_mask(old, table.classes))
@@ -75,26 +80,26 @@ def match(truth: Labels, clusters: Labels, *, old: Classes = ()) -> dict[Hashabl
 
 
 def known_accuracy(truth: Labels, categories: Labels, *, old: Classes) -> float | None:
-    """Old-class accuracy without a match: share of the images of old classes whose category *is* their class.
+    """Compute the accuracy on old classes without a match: the fraction of their images whose category *is* the class.
 
-    A category that is a known class has exactly its name (1 is not "1"); discovered ones have any other name.
+    The category of a known class has exactly its name (1 is not "1"); discovered categories have other names.
     """
     table = _tabulate(truth, categories, name="categories")
     return _known_accuracy(table, _old_mask(old, table.classes))
 
 
 def nmi(truth: Labels, clusters: Labels) -> float | None:
-    """Mutual information over the mean of the two entropies; 1 if there is one class and one cluster."""
+    """Compute the mutual information divided by the mean entropy; 1 for one class and one cluster."""
     return _nmi(_tabulate(truth, clusters).counts)
 
 
 def ari(truth: Labels, clusters: Labels) -> float | None:
-    """Rand index, adjusted for chance; can be negative."""
+    """Compute the Rand index, adjusted for chance; it can be negative."""
     return _ari(_tabulate(truth, clusters).counts)
 
 
 def evaluate(truth: Labels, clusters: Labels, *, old: Classes, categories: Labels | None = None) -> Scores:
-    """All metrics at once; `categories` (see `known_accuracy`) are needed for `known` only."""
+    """Compute all metrics; `categories` (see `known_accuracy`) are needed for `known` only."""
     classes = _code(truth, "truth")
     table = _cross(classes, _code(clusters, "clusters"), "clusters")
     mask = _old_mask(old, table.classes)
@@ -119,11 +124,11 @@ def evaluate(truth: Labels, clusters: Labels, *, old: Classes, categories: Label
 
 class _Column(NamedTuple):
     codes: NDArray[np.intp]  # (n,) row i has labels[codes[i]]
-    labels: Sequence[Hashable]  # distinct, each used, sorted where they can be
+    labels: Sequence[Hashable]  # distinct, all used, sorted if possible
 
 
 class _Table(NamedTuple):
-    counts: NDArray[np.int64]  # (clusters, classes) images in both; no row and no column is all 0
+    counts: NDArray[np.int64]  # (clusters, classes) images in both; no row or column is all 0
     clusters: Sequence[Hashable]
     classes: Sequence[Hashable]
 
@@ -152,13 +157,13 @@ def _code(values: Labels, name: str) -> _Column:
         raise InputError(f"{name} must be one-dimensional, one label per row, got shape {array.shape}.")
     if array.size and array.dtype.kind in "iu" and np.can_cast(array.dtype, np.int64):
         low = int(array.min())
-        if int(array.max()) - low <= 4 * array.size:  # else the lookup table would outgrow the rows
+        if int(array.max()) - low <= 4 * array.size:  # or the lookup table would be longer than the rows
             return _code_integers(array.astype(np.int64), low)
     return _code_objects(_python_values(array), name)
 
 
 def _code_integers(array: NDArray[np.int64], low: int) -> _Column:
-    """Without a sort or a dict: 1e6 rows in milliseconds."""
+    """Encode without sorting or a dict: 1e6 rows in milliseconds."""
     offsets = array - low
     present = np.bincount(offsets) > 0
     codes = (np.cumsum(present) - 1)[offsets]
@@ -167,7 +172,7 @@ def _code_integers(array: NDArray[np.int64], low: int) -> _Column:
 
 def _code_objects(rows: list[Hashable], name: str) -> _Column:
     labels = _distinct(rows, name)
-    with suppress(TypeError):  # mixed types do not sort and stay as they come
+    with suppress(TypeError):  # mixed types stay in order of appearance
         labels = sorted(labels)  # type: ignore[type-var]
     code_of = {label: code for code, label in enumerate(labels)}
     return _Column(np.fromiter(map(code_of.__getitem__, rows), dtype=np.intp, count=len(rows)), labels)
@@ -177,13 +182,15 @@ def _distinct(labels: Iterable[Hashable], name: str) -> list[Hashable]:
     try:
         distinct = list(dict.fromkeys(labels))
     except TypeError as error:
-        raise InputError(f"{name} must hold hashable labels (numbers, strings, tuples): {error}.") from None
+        raise InputError(f"{name} must contain hashable labels (numbers, strings, tuples): {error}.") from None
     for label in distinct:
         unequal = label != label  # NaN, NaT
         if isinstance(unequal, bool | np.bool_) and unequal:
-            raise InputError(f"{name} must not hold {label!r}: it is not equal to itself. Use None or a name instead.")
-        if _is_array(label) and not isinstance(label, np.generic):  # hashed by identity: all would differ
-            raise InputError(f"{name} must not hold arrays or tensors, got {label!r}. Give one array instead.")
+            raise InputError(
+                f"{name} must not contain {label!r}, which is not equal to itself. Use None or a name instead."
+            )
+        if _is_array(label) and not isinstance(label, np.generic):  # hashed by identity, so all would differ
+            raise InputError(f"{name} must not contain arrays or tensors, got {label!r}. Pass one array instead.")
     return distinct
 
 
@@ -192,19 +199,19 @@ def _is_array(values: object) -> bool:
 
 
 def _python_values(array: NDArray[Any]) -> list[Hashable]:
-    """Not np.unique: a dict is faster on strings. Dates stay numpy's, as tolist makes plain ints of nanoseconds."""
+    """Convert to Python values, except dates: tolist turns nanoseconds into plain integers."""
     return list(array) if array.dtype.kind in "mM" else list(array.tolist())
 
 
 def _old_mask(old: Classes, classes: Sequence[Hashable]) -> NDArray[np.bool_]:
-    """(classes,) which of them are old."""
+    """Return the mask of old classes, (classes,)."""
     if isinstance(old, str | bytes):
-        raise InputError(f"old must be a collection of classes, got {old!r}. For that one class write [{old!r}].")
+        raise InputError(f"old must be a collection of classes, got {old!r}. For one class, pass [{old!r}].")
     names = np.asarray(old) if _is_array(old) else old
     if not isinstance(names, Iterable) or (isinstance(names, np.ndarray) and names.ndim != 1):
         raise InputError(f"old must be a one-dimensional collection of classes, got {old!r}.")
     names = _distinct(_python_values(names) if isinstance(names, np.ndarray) else names, "old")
-    if classes and _any_bool(names) and not _any_bool(classes):  # True would pass for class 1
+    if classes and _any_bool(names) and not _any_bool(classes):  # True equals class 1
         raise InputError(f"old must name classes, not mask them, got {names!r} where no class is True or False.")
     chosen = set(names)
     return np.array([label in chosen for label in classes], dtype=np.bool_)
@@ -218,11 +225,11 @@ def _any_bool(labels: Sequence[Hashable]) -> bool:
 
 
 def _assign(counts: NDArray[np.int64], old: NDArray[np.bool_]) -> tuple[list[int], list[int]]:
-    """Matched (clusters, classes): most images correct, then most of old classes. What is surplus matches nothing."""
+    """Match clusters to classes: most images correct, then most of old classes; the surplus is unmatched."""
     from scipy.optimize import linear_sum_assignment  # half a second to import
 
-    # One image outweighs every tie: at most counts[:, old].sum() images of old classes can be correct.
-    # Whole numbers below n², thus exact in float64 to about 9e7 images.
+    # One image outweighs any tie-break: at most counts[:, old].sum() images of old classes can be correct.
+    # Integers below n², thus exact in float64 up to about 9e7 images.
     weights = counts * (int(counts[:, old].sum()) + 1 + old)
     rows, columns = linear_sum_assignment(weights, maximize=True)
     shared = counts[rows, columns] > 0
@@ -230,7 +237,7 @@ def _assign(counts: NDArray[np.int64], old: NDArray[np.bool_]) -> tuple[list[int
 
 
 def _correct(counts: NDArray[np.int64], old: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(classes,) correct images of each class under one match."""
+    """Count the correct images of each class under one match, (classes,)."""
     rows, columns = _assign(counts, old)
     correct = np.zeros(counts.shape[1], dtype=np.int64)
     correct[columns] = counts[rows, columns]
@@ -269,29 +276,20 @@ def _known_accuracy(table: _Table, old: NDArray[np.bool_]) -> float | None:
 
 
 def _nmi(counts: NDArray[np.int64]) -> float | None:
-    if counts.size == 0:
-        return None
-    if counts.size == 1:  # both entropies are 0: agreement by convention
-        return 1.0
-    of_clusters, of_classes = _entropy(counts.sum(axis=1)), _entropy(counts.sum(axis=0))
-    mutual = of_clusters + of_classes - _entropy(counts.ravel())
-    return min(1.0, max(0.0, 2 * mutual / (of_clusters + of_classes)))
+    from sklearn.metrics import normalized_mutual_info_score
 
-
-def _entropy(sizes: NDArray[np.int64]) -> float:
-    """In nats. Sorted, so that equal partitions have equal entropies to the last bit, whatever their order."""
-    p = np.sort(sizes[sizes > 0]) / sizes.sum()
-    return float(-(p * np.log(p)).sum())
+    score = _by_scikit_learn(normalized_mutual_info_score, counts)
+    return None if score is None else min(score, 1.0)  # rounding may exceed 1
 
 
 def _ari(counts: NDArray[np.int64]) -> float | None:
-    if counts.size == 0:
-        return None
-    n, together = int(counts.sum()), int((counts**2).sum())  # ordered pairs, each image with itself included
-    of_clusters, of_classes = int((counts.sum(axis=1) ** 2).sum()), int((counts.sum(axis=0) ** 2).sum())
-    only_cluster, only_class = of_clusters - together, of_classes - together  # pairs joined by one of the two
-    both, neither = together - n, n * n - of_clusters - only_class
-    if only_cluster == only_class == 0:
-        return 1.0
-    chance = (both + only_class) * (only_class + neither) + (both + only_cluster) * (only_cluster + neither)
-    return 2 * (both * neither - only_cluster * only_class) / chance
+    from sklearn.metrics import adjusted_rand_score
+
+    return _by_scikit_learn(adjusted_rand_score, counts)
+
+
+def _by_scikit_learn(score: Callable[..., float], counts: NDArray[np.int64]) -> float | None:
+    cells = np.nonzero(counts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn takes many small clusters for a regression target
+        return float(score(*(np.repeat(numbers, counts[cells]) for numbers in cells))) if counts.size else None

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,33 +22,37 @@ from typing import Any, get_args
 import pytest
 import tiny_folder
 from sample_run import HOSTILE, sample_run
-from test_show import HEALTHY, RESULT, terminal_settings  # noqa: F401
+from test_printing import HEALTHY, RESULT, terminal_settings  # noqa: F401
 
 import sortal
-from sortal import check, cli, demo, export, figures, job, pipeline, prediction, show
-from sortal.benchmark import presets, records, sweep, tables
-from sortal.benchmark.choice import choose
-from sortal.config import Discovery, MethodName
-from sortal.datasets import digits
-from sortal.demo import DemoResult
+from sortal.cli import app as cli
+from sortal.cli import benchmark, printing
+from sortal.config import Discovery, Overrides, Reading, SettingsGroup
+from sortal.discovery import demo, pipeline, prediction
+from sortal.discovery.demo import DemoResult
+from sortal.discovery.prediction import Prediction
 from sortal.errors import InputError, SortalError
-from sortal.export import Exported
-from sortal.export.job import How
-from sortal.pixels import Quarantined
-from sortal.prediction import Prediction
-from sortal.reading import Folders, Unlisted, read_images
-from sortal.run import load
-from sortal.tables import ExtraColumns
+from sortal.images import check
+from sortal.images.datasets import digits
+from sortal.images.decoding import Quarantined
+from sortal.images.reading import read_images
+from sortal.research import figures
+from sortal.research.benchmark import presets, records, sweep, tables
+from sortal.research.benchmark.select import choose
+from sortal.runs import export
+from sortal.runs.export import ExportResult
+from sortal.runs.export.format import How
+from sortal.runs.storage import load_run
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(cli, name) for name in ("check", "demo", "discover", "export", "figures", "predict", "sample")},
-    "benchmark": cli.run_benchmark,
-    "benchmark presets": cli.list_presets,
-    "benchmark table": cli.table,
+    "benchmark": benchmark.run_benchmark,
+    "benchmark presets": benchmark.list_presets,
+    "benchmark table": benchmark.table,
 }
 QUICK = ("--backbone", "convnet", "--epochs", "1", "--k", "6", "--workers", "1")
 NASTY = '=1+1, "a"\n\x1b[31m.png'
-INTERRUPTED = "sortal: interrupted; what was done is kept, and the same command goes on\n"
+INTERRUPTED = "sortal: interrupted; run the same command to resume\n"
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,18 @@ def refused(*tokens: object) -> str:
     assert done.err.startswith("sortal: error: ")
     assert done.err.count("\n") == 1
     return done.err
+
+
+def options_of(command: Callable[..., Any]) -> dict[str, Parameter]:
+    """Return the options of a command by name, with the fields of records as options of their own."""
+    found: dict[str, Parameter] = {}
+    for each in signature(command).parameters.values():
+        if isinstance(each.default, SettingsGroup):
+            for own in fields(each.default):
+                found[own.name] = Parameter(own.name, Parameter.KEYWORD_ONLY, default=own.default, annotation=own.type)
+        else:
+            found[each.name] = each
+    return found
 
 
 @pytest.fixture
@@ -136,22 +152,22 @@ def test_help_lists_every_option_and_fits_a_terminal(name: str) -> None:
     done = invoke(*name.split(), "--help")
     assert (done.code, done.err) == (0, "")
     assert re.search(rf"^  sortal {name}\b", done.out.split("Examples:")[1], flags=re.MULTILINE)
-    for option in signature(FUNCTIONS[name]).parameters.values():
+    for option in options_of(FUNCTIONS[name]).values():
         shown = f"--{option.name.replace('_', '-')}" if option.kind is option.KEYWORD_ONLY else option.name.upper()
         assert re.search(rf"(?<![\w-]){shown}(?![\w-])", done.out), shown
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-def test_help_lists_every_command_and_so_does_the_readme() -> None:
+def test_help_lists_every_command_and_so_do_the_readme_and_the_reference() -> None:
     assert invoke("--version") == Done(0, f"{sortal.__version__}\n", "")
     done = invoke("--help")
     assert done == invoke() == replace(done, code=0, err="")
     assert done.out.startswith("Usage: sortal")
     assert "sortal discover photos  " in done.out.split("Examples:")[1]
     listed = {"": done.out.split("Commands")[1], "benchmark ": invoke("benchmark", "--help").out.split("Commands")[1]}
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    commands = readme.split("## The command line")[1].split("\n## ")[0] + " "
-    names = {prefix + name for prefix, app in (("", cli.app), ("benchmark ", cli.benchmark)) for name in app}
+    pages = [Path(__file__).parents[2] / name for name in ("README.md", "docs/commands.md")]
+    commands = "".join(page.read_text(encoding="utf-8") for page in pages)
+    names = {prefix + name for prefix, app in (("", cli.app), ("benchmark ", benchmark.benchmark)) for name in app}
     assert {name for name in names if "-" not in name} == FUNCTIONS.keys()
     for name in FUNCTIONS:
         above, _, last = name.rpartition(" ")
@@ -161,13 +177,13 @@ def test_help_lists_every_command_and_so_does_the_readme() -> None:
 
 def test_help_loads_nothing_heavy_and_what_computes_nothing_no_torch(benchmarked: "Benchmarked") -> None:
     code = (
-        "import sys; from sortal.cli import main; assert 0 == main(['--version']) == main(['--help']); "
+        "import sys; from sortal.cli.app import main; assert 0 == main(['--version']) == main(['--help']); "
         f"assert not any(main([*name.split(), '--help']) for name in {[*FUNCTIONS]}); "
         "print(*{'PIL', 'numpy', 'scipy', 'sklearn', 'torch', 'timm', 'pandas'} & set(sys.modules), file=sys.stderr); "
         "assert main(['benchmark', 'presets']) == main(['benchmark', 'presets', '--json']) == 0; "
         f"assert main(['benchmark', 'table', {str(benchmarked.out)!r}]) == 0; "
         "assert main(['benchmark']) == main(['benchmark', 'mnist']) == main(['benchmark', '--preset', 'x']) == 2; "
-        "import sortal.export; "
+        "import sortal.runs.export; "
         "print(*{'torch', 'timm', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -181,42 +197,45 @@ def test_help_loads_nothing_heavy_and_what_computes_nothing_no_torch(benchmarked
 # Options are those of the library
 
 
+def test_each_setting_is_an_option_with_its_default_and_is_documented() -> None:
+    assert {type(each.default) for each in signature(FUNCTIONS["discover"]).parameters.values()} > {Discovery, Reading}
+    asked = cli.app.parse_args(["discover", "photos"], exit_on_error=False, print_error=False)[1].arguments
+    assert asked == {"images": Path("photos")}, "all else is as the records have it"
+    shown = re.sub(r"\W+", " ", invoke("discover", "--help").out)
+    for each in (*fields(Discovery), *fields(Reading)):
+        assert f" {each.name.replace('_', ' ')} " in shown
+        assert re.sub(r"\W+", " ", each.metadata["help"]) in shown
+        assert f"\n        {each.name} = {each.default!r}: {each.metadata['help']}\n" in str(pipeline.discover.__doc__)
+    assert all(each.metadata["help"] for each in fields(Overrides))
+
+
 def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
     own = {"json", "dry_run", "on_progress", "on_note", "command", "folder", "formats", "images", "run", "name"}
-    words = {"methods": "method", "names": "preset", "presets": "preset"}  # what some are called on the command line
+    words = {"methods": "method", "names": "preset", "presets": "preset"}  # as the command line calls them
     of_library: list[tuple[Callable[..., Any], list[Callable[..., Any]], set[str]]] = [
-        (cli.discover, [pipeline.discover], set()),
-        (cli.predict, [prediction.predict], {"out", "force"}),
-        (cli.export, [export.export], set()),
-        (cli.figures, [figures.draw], set()),
-        (cli.demo, [demo.run], set()),
-        (cli.sample, [digits.write], set()),
-        (cli.check, [check.check, read_images], {"need_labels", "source", "truth"}),
-        (cli.run_benchmark, [choose, sweep.sweep], set()),
+        (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading"}),
+        (FUNCTIONS["predict"], [prediction.predict], {"out", "force"}),
+        (FUNCTIONS["export"], [export.export], set()),
+        (FUNCTIONS["figures"], [figures.draw], set()),
+        (FUNCTIONS["demo"], [demo.run], set()),
+        (FUNCTIONS["sample"], [digits.write], set()),
+        (FUNCTIONS["check"], [check.check, read_images], {"need_labels", "source", "truth", "reading"}),
+        (benchmark.run_benchmark, [choose, sweep.sweep], {"overrides", "changes"}),
     ]
     for command, functions, beside in of_library:
         shown = dict(signature(command).parameters)
         real = {words.get(name, name): each for f in functions for name, each in signature(f).parameters.items()}
         assert shown.keys() - own - beside == real.keys() - own - beside, command
-        for name in shown.keys() & real.keys() - {"seeds", "method", "preset"}:
+        for name in shown.keys() & real.keys() - {"seeds", "method", "preset", "reading"}:
             theirs = real[name].default
             if theirs is not Parameter.empty:
                 wanted = Path(theirs) if isinstance(theirs, str) and name == "out" else theirs
                 assert shown[name].default == wanted, (command, name)
         for name in shown.keys() & {"json", "dry_run", "force"}:
             assert shown[name].default is False, (command, name)
-    assert signature(cli.run_benchmark).parameters["seeds"].default == ",".join(map(str, sweep.SEEDS))
-
-    def choices(command: Callable[..., Any], option: str) -> set[str]:
-        return set(get_args(signature(command).parameters[option].annotation))
-
-    assert choices(cli.discover, "method") == set(get_args(MethodName))
-    assert choices(cli.export, "format") == set(export.FORMATS)
-    assert choices(cli.export, "how") == set(get_args(How))
-    for command in (cli.discover, cli.check):
-        assert choices(command, "folders") == set(get_args(Folders))
-        assert choices(command, "unlisted") == set(get_args(Unlisted))
-        assert choices(command, "extra_columns") == set(get_args(ExtraColumns))
+    assert signature(benchmark.run_benchmark).parameters["seeds"].default == ",".join(map(str, sweep.SEEDS))
+    assert set(get_args(signature(FUNCTIONS["export"]).parameters["format"].annotation)) == set(export.FORMATS)
+    assert set(get_args(signature(FUNCTIONS["export"]).parameters["how"].annotation)) == set(get_args(How))
 
 
 def test_bad_usage_exits_2() -> None:
@@ -240,7 +259,7 @@ def test_bad_usage_exits_2() -> None:
 
 
 def test_demo_prints_a_table_or_json(stub: Stub) -> None:
-    asked = stub("sortal.demo.run", RESULT)
+    asked = stub("sortal.discovery.demo.run", RESULT)
     done = invoke("demo")
     assert (done.code, done.err) == (0, NOTE)
     assert done.out.startswith("72 images: ")
@@ -260,7 +279,7 @@ def test_demo_prints_a_table_or_json(stub: Stub) -> None:
 def test_a_terminal_shows_progress_and_stdout_the_result_alone(
     stub: Stub, pets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub("sortal.demo.run", RESULT)
+    stub("sortal.discovery.demo.run", RESULT)
     monkeypatch.setenv("TERM", "xterm")
     with redirect_stderr(Terminal()) as terminal, redirect_stdout(io.StringIO()) as out:
         assert cli.main(["demo", "--json"]) == 0
@@ -279,12 +298,15 @@ def test_a_terminal_shows_progress_and_stdout_the_result_alone(
 JOB = object()
 NUMBERS = {"k": 7, "epochs": 3, "lr": 0.5, "views": 4, "seed": 5, "k_max": 60, "n_init": 2, "held_out": 0.25}
 SETTINGS = {**NUMBERS, "unsure_below": 0.75, "method": "kmeans", "backbone": "convnet", "weights": "w.pth"}
-READING = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
+READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
 OTHERS = {"labels": Path("l.csv"), "out": Path("o"), "device": "cpu", "workers": 1}
 
 
 def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
-    prepared, carried_out = stub("sortal.job.prepare", JOB), stub("sortal.pipeline.carry_out", sample_run())
+    prepared, carried_out = (
+        stub("sortal.discovery.job.prepare", JOB),
+        stub("sortal.discovery.pipeline.carry_out", sample_run()),
+    )
 
     def asked(*words: str) -> dict[str, Any]:
         assert invoke("discover", "photos", *words).code == 0
@@ -293,27 +315,27 @@ def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
 
     usual = asked()
     told = {"images": Path("photos"), "labels": None, "out": None, "device": "auto", "workers": None, "force": False}
-    assert usual == {**told, "settings": Discovery(), "reading": job.READING}
-    for name, value in {**SETTINGS, **READING, **OTHERS}.items():
+    assert usual == {**told, "settings": Discovery(), "reading": Reading()}
+    for name, value in {**SETTINGS, **READ, **OTHERS}.items():
         changed: dict[str, Any] = {name: value}
         if name in SETTINGS:
             changed = {"settings": replace(Discovery(), **changed)}
-        elif name in READING:
-            changed = {"reading": {**job.READING, **changed}}
+        elif name in READ:
+            changed = {"reading": replace(Reading(), **changed)}
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
     assert asked("--force") == {**usual, "force": True}
-    assert asked("--views", "live")["settings"] == replace(Discovery(), views=None), "new ones in every epoch"
+    assert asked("--views", "live")["settings"] == Discovery(views="live")
     words = "--views auto --k auto --epochs auto --lr auto"
     assert asked(*words.split()) == usual
-    tried = {*SETTINGS, *READING, *OTHERS, "images", "force", "json", "dry_run"}
-    assert set(signature(cli.discover).parameters) == tried
+    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run"}
+    assert options_of(FUNCTIONS["discover"]).keys() == tried
 
 
 def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
-    stub("sortal.job.prepare", JOB)
+    stub("sortal.discovery.job.prepare", JOB)
     found = sample_run()
-    stub("sortal.pipeline.carry_out", found)
-    show.run(found)
+    stub("sortal.discovery.pipeline.carry_out", found)
+    printing.run(found)
     assert invoke("discover", "photos") == Done(0, capsys.readouterr().out, NOTE)
     with redirect_stderr(None), redirect_stdout(io.StringIO()) as out:  # as Python has it where stderr is closed
         assert cli.main(["discover", "photos"]) == 0
@@ -322,7 +344,7 @@ def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[
 
     bad = Quarantined("a/b.jpg", "empty", "0 bytes")
     found = sample_run(name=lambda number: f"{HOSTILE[number]}\x1b[31m"[-99:], quarantine=[bad])
-    stub("sortal.pipeline.carry_out", found)
+    stub("sortal.discovery.pipeline.carry_out", found)
     done = invoke("discover", "photos")
     assert done.code == 3, "files were left out"
     assert "a/b.jpg" in done.out
@@ -334,10 +356,10 @@ def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[
 
 def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(show, "plan", lambda planned: show._line(f"a plan of {planned.to_json()['images']}"))
-    stub("sortal.job.prepare", JOB)
-    carried_out = stub("sortal.pipeline.carry_out", None)
-    planned = stub("sortal.plan.plan", SimpleNamespace(to_json=lambda: {"images": 36}))
+    monkeypatch.setattr(printing, "dry_run", lambda planned: printing._line(f"a plan of {planned.to_json()['images']}"))
+    stub("sortal.discovery.job.prepare", JOB)
+    carried_out = stub("sortal.discovery.pipeline.carry_out", None)
+    planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", "")
     assert json.loads(invoke("discover", "photos", "--dry-run", "--json").out) == {"images": 36}
     assert (planned, carried_out, [*tmp_path.iterdir()]) == ([{"job": JOB}] * 2, [], [])
@@ -369,12 +391,12 @@ def test_discover_sorts_a_folder_and_a_second_time_reads_the_run(real: Real) -> 
     assert lines[0].startswith("36 images: 9 labelled, ")
     assert lines[1] == "k = 6, given: 3 known categories and 3 new ones."
     assert lines[-4:] == ["  empty: 0 bytes", "    ash/broken.png", "", f"Report: {real.run / 'report.html'}"]
-    assert real.done.err.splitlines()[0] == "sortal: 1 files cannot be read and are left out."
+    assert real.done.err.splitlines()[0] == "sortal: 1 file could not be read and will be left out."
     assert (real.run / "report.html").stat().st_size > 10_000
-    assert load(real.run).about["settings"]["backbone"] == "convnet"
+    assert load_run(real.run).facts.settings.backbone == "convnet"
     again = invoke("discover", real.images, "--out", real.run, *QUICK, "--json")
     assert again.code == 3
-    assert json.loads(again.out) == json.loads(json.dumps(load(real.run).to_json()))
+    assert json.loads(again.out) == json.loads(json.dumps(load_run(real.run).to_json()))
 
 
 def test_what_cannot_be_done_exits_2_and_nothing_is_written(
@@ -383,21 +405,21 @@ def test_what_cannot_be_done_exits_2_and_nothing_is_written(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(real.images, tmp_path / "photos")
     (tmp_path / "file").touch()
-    before, no_run = sorted(tmp_path.rglob("*")), "A run must be the folder that sortal discover wrote, got 'photos'"
+    before, no_run = sorted(tmp_path.rglob("*")), "A run must be a folder that sortal discover wrote, got 'photos'"
     for words, message in (
         ("discover nowhere", "The image folder 'nowhere' does not exist."),
         ("discover photos --labels nowhere.csv", "The table 'nowhere.csv' does not exist."),
-        ("discover photos --out photos/run", "The run must not lie among the images"),
+        ("discover photos --out photos/run", f"got 'photos/run'. Choose another folder (--out {tmp_path}/photos-run)."),
         ("discover photos --out file/run --backbone convnet", "The folder 'file/run' cannot be written"),
         ("predict photos photos", no_run),
         ("export photos --format csv --out x.csv", no_run),
         ("figures photos", no_run),
-        ("benchmark", "A data set or a preset must be named: sortal benchmark presets lists them."),
+        ("benchmark", "Name a data set or a preset. List the presets with: sortal benchmark presets."),
         ("benchmark mnist", "The data set must be one of cifar10, cifar100, imagenet100, cub,"),
-        ("benchmark cub", "root must be the folder that holds CUB-200-2011, got 'data', which does not exist."),
+        ("benchmark cub", "root must be the folder that contains CUB-200-2011, got 'data', which does not exist."),
         ("benchmark cub --method gcd,", "method must be one of gcd, kmeans, rankstats, simgcd, uno, got ''."),
-        ("benchmark cub --seeds a", "seeds must be whole numbers with commas between, like 0,1,2, got 'a'."),
-        ("benchmark table", "got none. Name at least one."),
+        ("benchmark cub --seeds a", "seeds must be comma-separated whole numbers, like 0,1,2, got 'a'."),
+        ("benchmark table", "got no path. Name at least one."),
     ):
         assert message in refused(*words.split())
         assert sorted(tmp_path.rglob("*")) == before
@@ -441,7 +463,7 @@ def test_predict_writes_a_table_to_stdout_or_a_file(
     assert (found["quarantine"], found["added"], found["candidates"]) == ([], 0, [])
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
-    monkeypatch.setattr("sortal.prediction.predict", lambda *_, **__: pytest.fail("worked in vain"))
+    monkeypatch.setattr("sortal.discovery.prediction.predict", lambda *_, **__: pytest.fail("worked in vain"))
     (tmp_path / "folder").mkdir()
     before = tiny_folder.contents(tmp_path)
     complaint = refused(*tokens, "--out", table)
@@ -463,17 +485,17 @@ def test_predict_leaves_out_unreadable_files_and_adds_the_rest_to_the_run(
         done = invoke("predict", run, images, "--workers", "1", "--update")
     assert done.code == 3
     assert len([*csv.reader(io.StringIO(done.out, newline=""))]) == 5
-    assert "  cannot be read, left out: bro\\nken.png (not an image: " in done.err
-    assert f"\n4 images were added to the run; report: {run / 'report.html'}\n" in done.err
-    assert len(load(run).assignments) == 40
+    assert "  unreadable, left out: bro\\nken.png (not an image: " in done.err
+    assert f"\n4 images added to the run; report: {run / 'report.html'}\n" in done.err
+    assert len(load_run(run).assignments) == 40
     done = invoke("predict", run, images, "--workers", "1", "--update")
-    assert done.err.startswith("sortal: All of these images are in the run already: it stays as it is.\n")
+    assert done.err.startswith("sortal: The run already contains all of these images, so it is unchanged.\n")
     assert "4 images were added to the run" in refused("discover", real.images, "--out", run, *QUICK)
 
 
 def test_predict_options_reach_the_library(stub: Stub) -> None:
     one = Prediction(run=sample_run(), assignments=sample_run().assignments, quarantine=(), added=0)
-    asked = stub("sortal.prediction.predict", one)
+    asked = stub("sortal.discovery.prediction.predict", one)
     assert invoke("predict", "r", "i").err.startswith(f"{NOTE}72 images: ")
     invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3")
     start = {"folder": Path("r"), "images": Path("i")}
@@ -487,8 +509,8 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
 
 
 def test_export_options_reach_the_library(stub: Stub) -> None:
-    loaded = stub("sortal.run.load", "the run")
-    asked = stub("sortal.export.export", Exported(format="csv", out=Path("o"), images=5, missing=()))
+    loaded = stub("sortal.runs.storage.load_run", "the run")
+    asked = stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
     for name in export.FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", "")
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
@@ -496,8 +518,8 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
     for how in get_args(How):
         invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force")
         assert asked.pop() == {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
-    stub("sortal.export.export", Exported(format="csv", out=Path("o"), images=5, missing=("a.png",)))
-    said = "5 images written as csv: o\n  not there any more, left out: a.png\n"
+    stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
+    said = "5 images written as csv: o\n  missing, left out: a.png\n"
     assert invoke("export", "r", "--format", "csv") == Done(3, said, "")
 
 
@@ -506,16 +528,17 @@ def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, mo
     for format, name in (("coco", "run-coco.json"), ("csv", "run-csv.csv"), ("folders", "run-folders")):
         assert invoke("export", real.run, "--format", format) == Done(0, f"36 images written as {format}: {name}\n", "")
         assert (tmp_path / name).exists()
-    assert "run-csv.csv' is there already." in refused("export", real.run, "--format", "csv", "--out", "run-csv.csv")
+    complaint = refused("export", real.run, "--format", "csv", "--out", "run-csv.csv")
+    assert complaint.endswith("/run-csv.csv' already exists. Choose another (--out), or replace it (--force).\n")
 
 
 # Figures
 
 
 def test_figures_options_reach_the_library(stub: Stub) -> None:
-    stub("sortal.run.load", "the run")
-    drawn = figures.Drawn(out=Path("o"), files=(Path("o/a.png"),), left_out={"legacy": "No truth."})
-    asked = stub("sortal.figures.draw", drawn)
+    stub("sortal.runs.storage.load_run", "the run")
+    drawn = figures.FiguresResult(out=Path("o"), files=(Path("o/a.png"),), left_out={"legacy": "No truth."})
+    asked = stub("sortal.research.figures.draw", drawn)
     assert invoke("figures", "r") == Done(0, "o/a.png\nLeft out: legacy. No truth.\n", NOTE)
     words = "--out o --which tsne,legacy --images a.png b/c.png --seed 5 --device cpu --workers 1 --force"
     assert invoke("figures", "r", *words.split()).code == 0
@@ -559,14 +582,14 @@ def test_a_benchmark_is_recorded_and_not_repeated(benchmarked: Benchmarked) -> N
     assert done.code == 0
     found = records.find([out])
     assert sorted((record.name, record.seed) for record in found) == [("trees/kmeans", 0), ("trees/uno", 0)]
-    figures_of = [f"{100 * record.transductive['accuracy']['all']:.1f}" for record in found]
+    figures_of = [f"{100 * (record.transductive.accuracy.all or 0):.1f}" for record in found]
     assert all(figure in done.out for figure in figures_of)
     assert [line.partition(": All ")[0] for line in done.err.splitlines()] == [
         f"sortal: trees/{method}, k true, seed 0" for method in ("kmeans", "uno")
     ], "each as soon as it is done"
-    assert done.out.splitlines()[-1] == f"Runs are in {out / 'trees'}; sortal benchmark table makes tables of them."
+    assert done.out.splitlines()[-1] == f"Runs are in {out / 'trees'}; sortal benchmark table tabulates them."
     assert max(map(len, done.out.splitlines()[:-1])) <= 80
-    assert invoke(*benchmarked.words) == replace(done, err="sortal: 2 of 2 runs were done before.\n")
+    assert invoke(*benchmarked.words) == replace(done, err="sortal: 2 of 2 runs are already recorded.\n")
     again = invoke(*benchmarked.words, "--json")
     assert again.code == 0
     files = [out / "trees" / method / "k-true" / "seed-0" / "benchmark.json" for method in ("kmeans", "uno")]
@@ -593,14 +616,14 @@ def test_tables_of_what_was_run(benchmarked: Benchmarked, tmp_path: Path) -> Non
     assert (out / "tables.md").read_text() == done.out
 
 
-SWEPT = sweep.Swept(records=(), folders=(), failed=(), again=0)
+SWEPT = sweep.SweepResult(records=(), folders=(), failed=(), reused=0)
 SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "device": "auto", "workers": None, "processes": None}
 
 
 def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
-    swept = stub("sortal.benchmark.sweep.sweep", SWEPT)
+    swept = stub("sortal.research.benchmark.sweep.sweep", SWEPT)
     tried = {"dataset", "json"}
-    network = {"k": "7", "backbone": "convnet", "weights": "w.pth", "epochs": 3, "lr": 0.5, "views": 4}
+    network = {"k": 7, "backbone": "convnet", "weights": "w.pth", "epochs": 3, "lr": 0.5, "views": 4}
     others = {"seeds": (5, 7), "out": Path("my runs"), "processes": 2, "device": "cpu", "workers": 3}
     cases: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
         ("cub", {"dataset": "cub"}, {}),
@@ -619,15 +642,17 @@ def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
         chosen = {"presets": choose(given.pop("dataset"), **given), "root": given["root"]}
         assert swept.pop() == {**chosen, **SWEEP, **options, "command": f"sortal benchmark {words}"}
         tried |= {word[2:] for word in words.split() if word.startswith("--")}
-    assert tried == signature(cli.run_benchmark).parameters.keys()
+    assert tried == options_of(benchmark.run_benchmark).keys()
 
 
 def test_a_benchmark_that_failed_exits_1_and_one_that_was_interrupted_130(stub: Stub) -> None:
-    stub("sortal.benchmark.sweep.sweep", replace(SWEPT, failed=(("cub/gcd, seed 1", "The loss is no number."),)))
+    stub(
+        "sortal.research.benchmark.sweep.sweep", replace(SWEPT, failed=(("cub/gcd, seed 1", "The loss is no number."),))
+    )
     done = invoke("benchmark", "cub")
     assert done == Done(1, "\nFailed: cub/gcd, seed 1: The loss is no number.\n", NOTE)
     assert invoke("benchmark", "cub", "--json") == replace(done, out="[]\n")
-    stub("sortal.benchmark.sweep.sweep", KeyboardInterrupt())
+    stub("sortal.research.benchmark.sweep.sweep", KeyboardInterrupt())
     assert invoke("benchmark", "cub") == Done(130, "", NOTE + INTERRUPTED)
 
 
@@ -646,22 +671,22 @@ HEALTH = replace(HEALTHY, classes=(SMILE, *HEALTHY.classes))
 
 
 def test_check_prints_text_or_json_and_exits_by_the_worst_finding(stub: Stub, pets: Path) -> None:
-    stub("sortal.check.check", HEALTH)
+    stub("sortal.images.check.check", HEALTH)
     done = invoke("check", pets)
     assert (done.code, done.err) == (0, "")
     assert ":smile: дуб  " in done.out
     assert r":smile: \u0434\u0443\u0431  " in invoke("check", pets, encoding="ascii").out
     bad = replace(HEALTH, unreadable=(Quarantined("dog/2\n[red].jpg", "empty", "0 bytes"),))
-    stub("sortal.check.check", bad)
+    stub("sortal.images.check.check", bad)
     done = invoke("check", pets, "--json")
     assert (done.code, json.loads(done.out)) == (3, json.loads(json.dumps(asdict(bad))))
     twice = check.Duplicates(kind="two labels", files=("a", "b"), labels=("x", "y"))
-    stub("sortal.check.check", replace(bad, duplicates=(twice,)))
+    stub("sortal.images.check.check", replace(bad, duplicates=(twice,)))
     assert invoke("check", pets).code == 1, "an unreadable file beside it does not make it better"
 
 
 def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
-    asked = stub("sortal.check.check", HEALTH)
+    asked = stub("sortal.images.check.check", HEALTH)
 
     def checked(*tokens: object) -> tuple[dict[str | None, int], dict[str, Any]]:
         """How many images each class has, and what else is asked for."""
@@ -685,7 +710,7 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
     tokens += ["--extra-columns", "ignore"]
     complaint = refused("check", pets, *tokens)
     assert "2 have none: 'dog/1.png', 'unlabelled/x.png'" in complaint
-    assert "are unlabelled (--unlisted unlabelled) or left out (--unlisted ignore)" in complaint
+    assert "as unlabelled (--unlisted unlabelled), or leave them out (--unlisted ignore)." in complaint
     assert checked(*tokens, "--unlisted", "unlabelled")[0] == {"tom": 1, None: 3}
     table.write_text("file_name,label\nunlisted='x'.jpg,a\n")
     assert "do not: \"unlisted='x'.jpg\"." in refused("check", pets, *tokens), "a name stays as it is"
@@ -696,7 +721,7 @@ def test_sample_writes_digits_and_says_how_to_check_them(tmp_path: Path) -> None
     done = invoke("sample", "digits", out, "--labelled", "0.25", "--seed", "3")
     assert done.code == 0
     lines = done.out.splitlines()
-    assert lines[0] == f"1,797 images and labels.csv written to {out}. Look at them with:"
+    assert lines[0] == f"Wrote 1,797 images and labels.csv to {out}. Check them with:"
     said = invoke(*shlex.split(lines[1])[1:]).out
     assert "1,797 images: 225 labelled in 5 classes, 1,572 unlabelled." in said
     assert "must be new or empty" in refused("sample", "digits", out)
@@ -711,15 +736,15 @@ def test_errors_take_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None:
         (SortalError("A process could not start."), 1, "error: A process could not start."),
         (KeyboardInterrupt(), 130, "interrupted"),
     ):
-        stub("sortal.demo.run", error)
+        stub("sortal.discovery.demo.run", error)
         assert invoke("demo") == Done(code, "", f"{NOTE}sortal: {said}\n")
         with redirect_stderr(None), redirect_stdout(io.StringIO()) as out:
             assert cli.main(["demo"]) == code
         assert out.getvalue() == ""
-    stub("sortal.job.prepare", KeyboardInterrupt())
+    stub("sortal.discovery.job.prepare", KeyboardInterrupt())
     assert invoke("discover", "photos") == Done(130, "", INTERRUPTED)
     for bug in (RuntimeError("a bug"), PermissionError(13, "a bug")):
-        stub("sortal.demo.run", bug)
+        stub("sortal.discovery.demo.run", bug)
         with pytest.raises(type(bug), match="a bug"):
             cli.main(["demo"])
 
@@ -727,8 +752,8 @@ def test_errors_take_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_ended_exits_130(how: signal.Signals, pets: Path) -> None:
     code = (
-        "import sys, time; from sortal import check, cli; "
-        "check.check = lambda *_, **__: (print('on', flush=True), time.sleep(600)); sys.exit(cli.main())"
+        "import sys, time; from sortal.images import check; from sortal.cli import app; "
+        "check.check = lambda *_, **__: (print('on', flush=True), time.sleep(600)); sys.exit(app.main())"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "check", str(pets)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -745,7 +770,7 @@ def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch)
         os.kill(os.getpid(), signal.SIGTERM)
         return RESULT
 
-    monkeypatch.setattr("sortal.demo.run", ended)
+    monkeypatch.setattr("sortal.discovery.demo.run", ended)
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         assert invoke("demo").code == 0
@@ -760,7 +785,7 @@ def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch)
 def test_a_reader_that_has_gone_away_ends_it_quietly_and_a_full_disk_is_reported() -> None:
     reader, gone = os.pipe()
     os.close(reader)
-    no_space = "sortal: error: there is no space left to write to.\n"
+    no_space = "sortal: error: No space is left on the device.\n"
     for place, said in ((gone, ""), ("/dev/full", no_space)) if os.path.exists("/dev/full") else ((gone, ""),):
         with open(place, "w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()) as err:
             assert cli.main(["benchmark", "presets", "--json"]) == 1

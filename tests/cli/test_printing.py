@@ -6,23 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sample_records import example, scores
 from sample_run import HOSTILE, by_hand, sample_run
-from test_benchmark_records import example, scores
 
-from sortal import show, tokens
-from sortal.benchmark.presets import PRESETS, listing
-from sortal.benchmark.records import Record
-from sortal.benchmark.sweep import Swept
-from sortal.check import ClassCount, Duplicates, Health, Kind
-from sortal.demo import DemoResult
-from sortal.export import Exported
-from sortal.figures import Drawn
+from sortal.cli import printing
+from sortal.discovery.demo import DemoResult
+from sortal.discovery.dry_run import DryRun
+from sortal.discovery.prediction import Prediction
+from sortal.images.check import ClassCount, Duplicates, Health, Kind
+from sortal.images.decoding import Quarantined
+from sortal.learning import token_cache
 from sortal.metrics import Accuracy
-from sortal.pixels import Quarantined
-from sortal.plan import Plan
-from sortal.prediction import Prediction
-from sortal.run import Candidate, Category, Run
+from sortal.research.benchmark.presets import PRESETS, listing
+from sortal.research.benchmark.records import KRecord, Record
+from sortal.research.benchmark.sweep import SweepResult
+from sortal.research.figures import FiguresResult
+from sortal.runs.export import ExportResult
+from sortal.runs.facts import KChoice
+from sortal.runs.run import Candidate, Category, Run
+from sortal.system.text import plain
 
 BAD = tuple(Quarantined(f"{number}.jpg", "empty", "0 bytes") for number in range(12))
 NAMES = (*HOSTILE[3:7], "\x1b[31mred", "[red]oak[/red]", ":smile:", "a\rb\tc\bd\x9b2J")
@@ -45,12 +49,14 @@ def category(number: int, *, known: bool = False, size: int = 1, name: str = "")
 
 def a_run(*categories: Category) -> Run:
     """A run with these categories; what else it holds fits them as far as anybody looks."""
-    n = sum(each.size for each in categories)
-    return replace(sample_run(categories=len(categories), known=0, images=n, truth=False), categories=categories)
+    sizes = [each.size for each in categories]
+    own = np.repeat(np.arange(len(categories)), sizes)
+    run = sample_run(categories=len(categories), known=0, images=sum(sizes), truth=False, category=own)
+    return replace(run, categories=categories)
 
 
 def shown(found: Run, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    show.run(found)
+    printing.run(found)
     return lines_of(capsys)
 
 
@@ -63,16 +69,16 @@ def table_of(lines: Sequence[str]) -> list[list[str]]:
 
 def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     """The statuses are those of `by_hand`; known categories come first, then the larger before the smaller."""
-    made = (category(0, known=True, size=3, name="oak"), category(1, size=5, name="new 1"))
-    found = replace(by_hand(), categories=made, metrics=None, k={**by_hand().k, "interval": [2, 4]})
+    made = (category(0, known=True, size=4, name="oak"), category(1, size=4, name="new 1"))
+    found = replace(by_hand(), categories=made, metrics=None, k=replace(by_hand().k, interval=(2, 4)))
     assert shown(found, capsys) == [
         "8 images: 1 labelled, 2 known, 2 new, 3 unsure.",
         "k = 2, estimated, likely 2 to 4: 1 known categories and 1 new ones.",
         "",
         "Category    Kind   Images   Labelled   Unsure   Cohesion",
         "────────────────────────────────────────────────────────",
-        "oak        known        3          0        0       0.88",
-        "new 1        new        5          2        1       0.88",
+        "oak        known        4          0        0       0.88",
+        "new 1        new        4          2        1       0.88",
         "",
         f"Report: {Path('a run', 'report.html')}",
         "",
@@ -82,10 +88,10 @@ def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     rows = table_of(shown(found, capsys))
     assert [int(row[1]) for row in rows] == [3, 1, 2, 0, 4]
     assert rows[-1] == ["class", "4", "new", "0", "8", "4"], "a category without images has no cohesion"
-    found = replace(sample_run(), k={"k": 6, "estimated": False, "interval": None})
+    found = replace(sample_run(), k=KChoice(k=6, estimated=False, known=4))
     assert shown(found, capsys)[1] == "k = 6, given: 4 known categories and 2 new ones."
     assert found.metrics is not None
-    metrics = {**found.metrics, "accuracy": {"all": 0.5, "old": 0.98765, "new": None}, "images": 1234}
+    metrics = replace(found.metrics, accuracy=Accuracy(all=0.5, old=0.98765, new=None), images=1234)
     lines = shown(replace(found, metrics=metrics), capsys)
     said = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
     assert lines[-5:] == ["", said, "", f"Report: {found.report}", ""]
@@ -95,7 +101,7 @@ def test_files_that_cannot_be_read_are_named_by_reason(capsys: pytest.CaptureFix
     cut = [Quarantined(name, "truncated", "ends\nearly") for name in ("a\x1b.png", "b.png")]
     bad = (cut[0], *BAD, cut[1], Quarantined("c.png", "damaged", "not shown"))
     lines = shown(sample_run(quarantine=bad), capsys)
-    start = lines.index("Cannot be read and left out of every run (exit code 3): 15")
+    start = lines.index("Unreadable, left out of every run (exit code 3): 15")
     assert lines[start + 1 : start + 4] == ["  truncated: ends\\nearly", "    a\\x1b.png", "    b.png"]
     assert lines[start + 4 : start + 13] == ["  empty: 0 bytes", *(f"    {number}.jpg" for number in range(8))]
     assert lines[start + 13] == "  … and 5 more; --json lists all"
@@ -128,16 +134,16 @@ def test_names_do_not_disturb_a_terminal(
     assert all(line.isprintable() for line in lines)
     start = next(at for at, line in enumerate(lines) if line.startswith("──")) + 1
     assert lines[start + 6] == "", "a row for each category, however long its name"
-    assert show.plain(name)[:8].strip() in lines[start], "and it can still be told which it is"
-    assert show.plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
+    assert plain(name)[:8].strip() in lines[start], "and it can still be told which it is"
+    assert plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
     added = replace(a_prediction(found), quarantine=(bad,), added=1)
     candidate = Candidate(id=1, files=(name,), folders=(1,), nearest=0)
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
-    exported = Exported(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
-    drawn = Drawn(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
-    said = [*show.prediction(added), *show.exported(exported), *show.drawn(drawn)]
+    exported = ExportResult(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
+    drawn = FiguresResult(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
+    said = [*printing.prediction(added), *printing.exported(exported), *printing.drawn(drawn)]
     assert all(line.isprintable() for line in said)
-    assert sum(show.plain(name) in line for line in said) >= 4
+    assert sum(plain(name) in line for line in said) >= 4
 
 
 def a_prediction(found: Run) -> Prediction:
@@ -146,33 +152,41 @@ def a_prediction(found: Run) -> Prediction:
 
 def test_a_prediction() -> None:
     found = a_prediction(sample_run(candidates=3))
-    assert show.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."], "nothing was added, nothing is proposed"
-    unread = [f"  cannot be read, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
-    assert show.prediction(replace(found, quarantine=BAD[:10]))[1:] == unread
-    more = "  … and 2 more that cannot be read"
-    assert show.prediction(replace(found, quarantine=BAD))[1:] == [*unread, more]
+    assert printing.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."], (
+        "nothing was added, nothing is proposed"
+    )
+    unread = [f"  unreadable, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
+    assert printing.prediction(replace(found, quarantine=BAD[:10]))[1:] == unread
+    more = "  … and 2 more unreadable files"
+    assert printing.prediction(replace(found, quarantine=BAD))[1:] == [*unread, more]
     files = tuple(f"{number}.jpg" for number in range(1200))
     large = Candidate(id=1, files=files, folders=(1,) * len(files), nearest=0)
     candidates = (large, replace(large, id=2, files=files[:2], folders=(1, 1)))
     found = replace(found, run=replace(sample_run(), candidates=candidates), added=1300)
-    assert show.prediction(found)[1:] == [
-        f"1,300 images were added to the run; report: {Path('a run', 'report.html')}",
+    assert printing.prediction(found)[1:] == [
+        f"1,300 images added to the run; report: {Path('a run', 'report.html')}",
         "  candidate 1 for a new category: 1,200 images far from all others, such as 0.jpg, 1.jpg, 2.jpg",
         "  candidate 2 for a new category: 2 images far from all others, such as 0.jpg, 1.jpg",
     ]
     many = tuple(replace(candidates[1], id=number) for number in range(30))
-    assert len(show.prediction(replace(found, run=replace(sample_run(), candidates=many)))) == 12
+    assert len(printing.prediction(replace(found, run=replace(sample_run(), candidates=many)))) == 12
 
 
 def test_an_export_and_figures() -> None:
     missing = tuple(f"{number}.jpg" for number in range(12))
-    done = Exported(format="coco", out=Path("x.json"), images=1234, missing=missing[:10])
-    left_out = [f"  not there any more, left out: {file}" for file in missing[:10]]
-    assert show.exported(done) == ["1,234 images written as coco: x.json", *left_out]
-    assert show.exported(replace(done, missing=missing))[1:] == [*left_out, "  … and 2 more"]
-    drawn = Drawn(out=Path("o"), files=(Path("o/tsne.png"), Path("o/tsne.svg")), left_out={"k-curve": "k was given."})
-    assert show.drawn(drawn) == [str(Path("o/tsne.png")), str(Path("o/tsne.svg")), "Left out: k-curve. k was given."]
-    assert show.drawn(replace(drawn, files=(), left_out={})) == []
+    done = ExportResult(format="coco", out=Path("x.json"), images=1234, missing=missing[:10])
+    left_out = [f"  missing, left out: {file}" for file in missing[:10]]
+    assert printing.exported(done) == ["1,234 images written as coco: x.json", *left_out]
+    assert printing.exported(replace(done, missing=missing))[1:] == [*left_out, "  … and 2 more"]
+    drawn = FiguresResult(
+        out=Path("o"), files=(Path("o/tsne.png"), Path("o/tsne.svg")), left_out={"k-curve": "k was given."}
+    )
+    assert printing.drawn(drawn) == [
+        str(Path("o/tsne.png")),
+        str(Path("o/tsne.svg")),
+        "Left out: k-curve. k was given.",
+    ]
+    assert printing.drawn(replace(drawn, files=(), left_out={})) == []
 
 
 # Health of images
@@ -196,7 +210,7 @@ HEALTHY = Health(images=1103, labelled=1102, classes=counts(2, 1100, 1), ignored
 
 
 def health_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
-    show.health(replace(HEALTHY, **changes), 32)
+    printing.health(replace(HEALTHY, **changes), 32)
     return lines_of(capsys)
 
 
@@ -210,10 +224,10 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
         "class 1         1,100",
         "(unlabelled)        1",
         "",
-        "Ignored, not in a format that is read: 1",
+        "Ignored, not in a supported format: 1",
         "  notes.txt",
         "",
-        "Nothing is wrong with them.",
+        "No problems found.",
         "",
     ]
     cats = {f"cat/{number}": "cat" for number in (1, *range(10, 20))}
@@ -231,20 +245,20 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
         deep=tuple(f"{number}.png" for number in range(11)),
     )
     assert [line for line in ill if line] == [
-        "1,103 images: 1,103 labelled in 1 classes, 0 unlabelled. 3 cannot be read.",
+        "1,103 images: 1,103 labelled in 1 classes, 0 unlabelled. 3 are unreadable.",
         "Class     Images   Unreadable",
         "─────────────────────────────",
         "class 0    1,103            3",
         "Classes whose names differ only in case and spaces: 1",
         "  Oak = oak",
-        "One image under two labels (exit code 1); keep one of them: 1",
+        "Images with two labels (exit code 1); keep one of each: 1",
         "  cat/1 (cat) = dog/x (dog) = y\\n (unlabelled) = cat/10 (cat) and 9 more",
-        "Cannot be read and left out of every run (exit code 3): 3",
+        "Unreadable, left out of every run (exit code 3): 3",
         "  empty: 0 bytes",
         *(f"    {number}.jpg" for number in range(3)),
-        "The same image several times: 1",
+        "Duplicates: 1",
         "  a (cat) = b (cat)",
-        "Nearly the same image, labelled and unlabelled: 1",
+        "Near-duplicates, labelled and unlabelled: 1",
         "  c (cat) ≈ d (unlabelled)",
         "Tiny, shorter side below 32 pixels: 1",
         "  t.png",
@@ -252,7 +266,7 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
         "More than 8 bits a channel, scaled to 8: 11",
         *(f"  {number}.png" for number in range(10)),
         "  … and 1 more; --json lists all",
-        "Ignored, not in a format that is read: 1",
+        "Ignored, not in a supported format: 1",
         "  notes.txt",
     ]
 
@@ -265,18 +279,18 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
     assert len(health_of(capsys, classes=counts(*range(24), 5))) == len(lines) - 1, "24 are shown one by one"
     lines = health_of(capsys, labelled=0, classes=counts(7), near_duplicates=None)
     assert "No image is labelled. Put the images of a class into a folder named after it, or pass" in lines[6]
-    assert "Near-duplicates were not searched for: there are too many images." in lines
-    assert "Nothing is wrong with them." not in lines
+    assert "Too many images to search for near-duplicates." in lines
+    assert "No problems found." not in lines
 
 
 # Benchmarks
 
-FEWER = {"asked": "auto", "k": 48, "true": 55, "error": 7 / 55, "interval": [40, 60], "curve": []}
+FEWER = KRecord(asked="auto", k=48, true=55, error=7 / 55, interval=(40, 60))
 
 
-def swept_of(*found: Record, **others: Any) -> Swept:
+def swept_of(*found: Record, **others: Any) -> SweepResult:
     folders = tuple(Path("out") / record.name / "k-true" / f"seed-{record.seed}" for record in found)
-    return Swept(**{"records": found, "folders": folders, "failed": (), "again": 0, **others})
+    return SweepResult(**{"records": found, "folders": folders, "failed": (), "reused": 0, **others})
 
 
 def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -285,7 +299,7 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     """Of 120 s each, but for the last."""
-    show.swept(
+    printing.sweep(
         swept_of(
             example(name="flowers55/rankstats", k=FEWER, transductive=scores(12.34, 0, 100)),
             example(name="flowers55/rankstats", k=FEWER, seed=11, inductive=scores(100, None, 3)),
@@ -301,16 +315,18 @@ def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
         "flowers55/gcd",
         "  0               200   50.0    n/a    40.0     50.0     n/a   3.4 h",
         "",
-        f"Runs are in {Path('out/flowers55')}; sortal benchmark table makes tables of them.",
+        f"Runs are in {Path('out/flowers55')}; sortal benchmark table tabulates them.",
         "",
     ]
 
 
 def test_names_of_runs_are_never_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    k = {**FEWER, "k": 1048, "true": 1055}
+    k = replace(FEWER, k=1048, true=1055)
     for columns, name in (("30", "table3/stanford_cars/rankstats"), ("80", "x" * 90 + "/gcd"), ("200", "a/gcd")):
         monkeypatch.setenv("COLUMNS", columns)
-        show.swept(swept_of(*(example(name=name, seed=seed, k=k, inductive=scores(100, 100, 100)) for seed in (0, 1))))
+        printing.sweep(
+            swept_of(*(example(name=name, seed=seed, k=k, inductive=scores(100, 100, 100)) for seed in (0, 1)))
+        )
         lines = lines_of(capsys)
         assert lines[2] == name
         assert [line.split()[:4] for line in lines[3:5]] == [[seed, "1048", "(true", "1055)"] for seed in ("0", "1")]
@@ -320,7 +336,7 @@ def test_names_of_runs_are_never_broken(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     name = "a\x1b[31m/gcd"
     failed = ((f"{name}, k true, seed 0", "No\nmemory."), ("b/gcd, k true, seed 1", "The loss must be a number."))
-    show.swept(swept_of(example(name=name), failed=failed))
+    printing.sweep(swept_of(example(name=name), failed=failed))
     lines = lines_of(capsys)
     assert lines[2] == "a\\x1b[31m/gcd"
     assert lines[4:8] == [
@@ -330,12 +346,12 @@ def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.Captu
         "Failed: b/gcd, k true, seed 1: The loss must be a number.",
     ]
     assert all(line.isprintable() for line in lines)
-    show.swept(swept_of(failed=failed[1:]))
+    printing.sweep(swept_of(failed=failed[1:]))
     assert lines_of(capsys) == ["", lines[7], ""], "no table where all failed"
 
 
 def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    show.presets(listing())
+    printing.presets(listing())
     lines = lines_of(capsys)
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines[2:] if not line.startswith(" ") and line]
@@ -350,7 +366,7 @@ RESULT = DemoResult(run=replace(sample_run(), metrics=None), **ACCURACY, k_true=
 
 
 def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    show.demo(RESULT)
+    printing.demo(RESULT)
     lines = lines_of(capsys)
     assert lines[-11:] == [
         "",
@@ -372,51 +388,51 @@ COUNTS = {"images": 12_345, "labelled": 1_200, "unlabelled": 11_145, "classes": 
 WORDS = {"k": "auto", "method": "gcd", "backbone": "vit", "weights": "from the hub", "device": "cpu"}
 ROOM = {"memory": 3_200_000_000, "disk": 45_600_000, "free_disk": 78_900_000_000}
 OTHERS: dict[str, Any] = {
-    "tokens": tokens.Plan(2_500_000_000, "memory"),
+    "tokens": token_cache.TokenPlan(2_500_000_000, "memory"),
     "seconds": {"check": 0.4, "pixels": 12.3, "learn": 5400.0, "report": 100.0},
     "notes": ("There is no GPU.", "Label\x1b more."),
     "unreadable_sample": ("a\nb.jpg",),
 }
-PLAN = Plan(epochs=100, views=4, **OTHERS, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
+PLAN = DryRun(epochs=100, views=4, **OTHERS, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:
-    """What is said, by what it is about."""
-    show.plan(replace(PLAN, **changes))
+    """The printed values by name."""
+    printing.dry_run(replace(PLAN, **changes))
     rows = [re.split(r" {2,}", line.rstrip(), maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0]}
 
 
-def test_a_plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    show.plan(PLAN)
+    printing.dry_run(PLAN)
     out = capsys.readouterr().out
     assert [re.sub(r"(?<=\S) {2,}", " | ", line.rstrip()) for line in out.splitlines()] == [
         "images | 12,345: 1,200 labelled in 7 classes, 11,145 unlabelled",
-        "held out | 240 labelled images, to calibrate confidence on",
+        "held out | 240 labelled images, to calibrate confidence",
         "classes | estimated",
         "backbone | vit, from the hub",
-        "learning | 100 epochs, 4 views of an image kept; 2.5 GB of tokens are kept in memory",
+        "training | 100 epochs, 4 cached views per image; 2.5 GB of tokens are cached in memory",
         "device | cpu",
         "memory | about 3.2 GB",
-        "disk | about 45.6 MB; 78.9 GB are free",
+        "disk | about 45.6 MB; 78.9 GB free",
         "time | about 1.5 h: pixels 12 s, learn 1.5 h, report 2 min",
         "",
         "There is no GPU.",
         "",
         "Label\\x1b more.",
         "",
-        "Of the sample that was tried, these cannot be read: 1",
+        "Unreadable files in the sample: 1",
         "  a\\nb.jpg",
     ]
 
 
-def test_what_a_plan_does_not_do_it_does_not_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_prints_only_what_applies(capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(capsys, k=12)["classes"] == "k = 12"
-    assert planned(capsys, views=None, tokens=None)["learning"] == "100 epochs, new views in every epoch"
-    assert planned(capsys, method="kmeans")["learning"] == "none"
-    assert planned(capsys, epochs=0)["learning"] == "none"
-    show.plan(replace(PLAN, notes=(), unreadable_sample=()))
+    assert planned(capsys, views=None, tokens=None)["training"] == "100 epochs, new views in every epoch"
+    assert planned(capsys, method="kmeans")["training"] == "none"
+    assert planned(capsys, epochs=0)["training"] == "none"
+    printing.dry_run(replace(PLAN, notes=(), unreadable_sample=()))
     assert capsys.readouterr().out.splitlines()[-1].startswith("time")
     for seconds, text in (
         ({"check": 0.2, "report": 0.4}, "about 1 s"),

@@ -1,4 +1,4 @@
-"""Members: sums and counts by hand and against an oracle, moves there and back, and who refills an empty centre."""
+"""ClusterSums: sums and counts by hand and against an oracle, moves there and back, and who refills an empty centre."""
 
 from itertools import pairwise
 
@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sortal.members import Fixed, Members
-from sortal.points import Points
+from sortal.clustering.cluster_sums import ClusterSums, LabelledSums
+from sortal.clustering.points import Points
 
 untimed = settings(deadline=None)
 
@@ -22,14 +22,14 @@ def whole(*shape: int, high: int = 9, seed: int = 0) -> Tensor:
     return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def nobody(points: Points) -> Fixed:
+def nobody(points: Points) -> LabelledSums:
     """No labelled rows."""
-    return Fixed.of(points.x, torch.full((len(points.x),), -1), 0, points)
+    return LabelledSums.of(points.x, torch.full((len(points.x),), -1), 0, points)
 
 
 def test_labelled_rows_by_hand() -> None:
     x = torch.tensor([[1.0, 0.0], [9.0, 9.0], [3.0, 2.0], [5.0, 5.0]])
-    fixed = Fixed.of(x, torch.tensor([0, -1, 0, 1]), 2, Points(x))
+    fixed = LabelledSums.of(x, torch.tensor([0, -1, 0, 1]), 2, Points(x))
     assert fixed.sums.dtype == fixed.counts.dtype == torch.float64
     assert fixed.sums.tolist() == [[4, 2], [5, 5]]
     assert fixed.counts.tolist() == [2, 1]
@@ -46,8 +46,8 @@ def test_sums_and_counts_are_those_of_an_oracle(n: int, d: int, c: int, g: int, 
     x, labels, assigned = whole(n, d).float(), whole(n, high=c + 1, seed=1) - 1, whole(g, n, high=k, seed=2)
     free = (labels < 0).nonzero()[:, 0]
     points = Points(x, free, budget=budget)
-    fixed = Fixed.of(x, labels, c, points)
-    members = Members.of(points, fixed, assigned[:, free], k)
+    fixed = LabelledSums.of(x, labels, c, points)
+    members = ClusterSums.of(points, fixed, assigned[:, free], k)
     assert members.sums.dtype == members.counts.dtype == torch.float64
     for r in range(g):
         belongs = torch.where(labels < 0, assigned[r], labels)
@@ -62,7 +62,7 @@ def test_sums_and_counts_are_those_of_an_oracle(n: int, d: int, c: int, g: int, 
 
 def test_sums_are_kept_in_double_precision_and_means_leave_them_alone() -> None:
     points = Points(torch.tensor([[2.0**24], [1.0], [1.0], [9.0]]))
-    members = Members.of(points, nobody(points), torch.tensor([[0, 0, 0, 1]]), 2)
+    members = ClusterSums.of(points, nobody(points), torch.tensor([[0, 0, 0, 1]]), 2)
     means = members.means((torch.tensor([0, 0]), torch.tensor([0, 1])))
     assert means.tolist() == [[(2**24 + 2) / 3], [9]]
     assert members.sums.tolist() == [[[2**24 + 2], [9]]]
@@ -70,7 +70,7 @@ def test_sums_are_kept_in_double_precision_and_means_leave_them_alone() -> None:
 
 def test_some_restarts_are_selected() -> None:
     points = Points(whole(6, 2).float())
-    members = Members.of(points, nobody(points), whole(3, 6, high=2, seed=1), 2)
+    members = ClusterSums.of(points, nobody(points), whole(3, 6, high=2, seed=1), 2)
     two = members[torch.tensor([2, 0])]
     assert torch.equal(two.sums, members.sums[[2, 0]])
     assert torch.equal(two.counts, members.counts[[2, 0]])
@@ -83,12 +83,12 @@ def test_some_restarts_are_selected() -> None:
 def test_moving_is_counting_again_and_moving_back_restores(n: int, g: int, budget: int, free: bool, seed: int) -> None:
     k, x = 4, whole(n, 3, seed=seed).float()
     points = Points(x, torch.arange(0, n, 2) if free else None, budget=budget)
-    fixed = Fixed.of(x, torch.arange(n) % 2 if free else torch.full((n,), -1), 2, points)
+    fixed = LabelledSums.of(x, torch.arange(n) % 2 if free else torch.full((n,), -1), 2, points)
     before, after = whole(2, g, points.count, high=k, seed=seed + 1)
-    old, members = (Members.of(points, fixed, before, k) for _ in range(2))
+    old, members = (ClusterSums.of(points, fixed, before, k) for _ in range(2))
     pairs = (before != after).nonzero()
     touched = members.move(points, pairs, before, after)
-    new = Members.of(points, fixed, after, k)
+    new = ClusterSums.of(points, fixed, after, k)
     assert torch.equal(members.sums, new.sums)
     assert torch.equal(members.counts, new.counts)
     expected = torch.zeros(g, k, dtype=torch.bool)
@@ -103,10 +103,10 @@ def test_moving_is_counting_again_and_moving_back_restores(n: int, g: int, budge
 def test_moving_many_rows_many_times_leaves_no_trace() -> None:
     points = Points(normal(300, 8) + 100)
     assigned = whole(50, 1, 300, high=5)
-    members = Members.of(points, nobody(points), assigned[0], 5)
+    members = ClusterSums.of(points, nobody(points), assigned[0], 5)
     for before, after in pairwise(assigned):
         members.move(points, (before != after).nonzero(), before, after)
-    again = Members.of(points, nobody(points), assigned[-1], 5)
+    again = ClusterSums.of(points, nobody(points), assigned[-1], 5)
     assert torch.equal(members.counts, again.counts)
     torch.testing.assert_close(members.sums, again.sums, rtol=1e-13, atol=0)
 
@@ -115,9 +115,9 @@ def test_moving_many_rows_many_times_leaves_no_trace() -> None:
 def test_spread_is_inertia_less_the_scatter_about_the_mean(offset: float) -> None:
     x, labels, k = normal(60, 5) + offset, whole(60, high=3, seed=1) - 1, 6
     points = Points(x, (labels < 0).nonzero()[:, 0])
-    fixed = Fixed.of(x, labels, 2, points)
+    fixed = LabelledSums.of(x, labels, 2, points)
     assigned, centres = whole(3, points.count, high=k, seed=2), normal(3, k, 5, seed=3)
-    members = Members.of(points, fixed, assigned, k)
+    members = ClusterSums.of(points, fixed, assigned, k)
     for r in range(3):
         belongs = labels.clone()
         belongs[labels < 0] = assigned[r]
@@ -137,7 +137,7 @@ def refill(
     known = torch.tensor(labels if labels is not None else [-1] * len(x))
     points = Points(x, (known < 0).nonzero()[:, 0])
     where = torch.tensor([assigned])
-    members = Members.of(points, Fixed.of(x, known, c, points), where, len(places))
+    members = ClusterSums.of(points, LabelledSums.of(x, known, c, points), where, len(places))
     moved = members.refill(points, 0, (places.double() - points.mean).to(x.dtype), where[0])
     return where[0].tolist(), moved.tolist()
 
@@ -172,7 +172,7 @@ def test_nothing_moves_when_every_row_lies_on_its_centre(offset: float) -> None:
 
 def test_only_the_restart_that_was_named_is_filled() -> None:
     points, assigned = Points(line(0, 1, 5)), torch.tensor([[0, 0, 0], [1, 1, 1]])
-    members = Members.of(points, nobody(points), assigned, 2)
+    members = ClusterSums.of(points, nobody(points), assigned, 2)
     centres = (line(0, 1) - points.mean).float()
     assert members.refill(points, 1, centres, assigned[1]).tolist() == [2]
     assert assigned.tolist() == [[0, 0, 0], [1, 1, 0]]

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from sortal import KEstimate, estimate_k
+from sortal.clustering.estimate_k import Evaluation, Method, _Fold, _half, silhouette
+from sortal.clustering.points import Points
 from sortal.errors import InputError
-from sortal.estimate import Evaluation, Method, _Fold, _half, silhouette
 from sortal.metrics import accuracy
-from sortal.points import Points
-from sortal.shards import Shards
+from sortal.system.distributed import Processes
 
 METHODS = get_args(Method)
 
@@ -77,7 +77,7 @@ def test_the_score_is_the_accuracy_of_plain_k_means_on_labelled_rows() -> None:
     """With scikit-learn as the k-means, from the same starts."""
     x, labels = mixture(600, 8)
     known = labels >= 0
-    fold = _Fold(torch.from_numpy(x), labels, 4, np.arange(4), [1, 2, 3], 4, Shards(), 100)
+    fold = _Fold(torch.from_numpy(x), labels, 4, np.arange(4), [1, 2, 3], 4, Processes(), 100)
     scores = fold.scores(9, 300, 0.0)
     starts = (fold.seeds[0].centres.double() + fold.points.mean).numpy()
     for score, start in zip(scores, starts, strict=True):
@@ -103,7 +103,7 @@ def test_scores_do_not_depend_on_what_was_tried_before(n: int, d: int, hidden: l
     x, labels = lattice(n, d)
 
     def fold() -> _Fold:
-        return _Fold(torch.from_numpy(x), labels, 4, np.array(hidden), [1, 2, 3], 4, Shards(), 100)
+        return _Fold(torch.from_numpy(x), labels, 4, np.array(hidden), [1, 2, 3], 4, Processes(), 100)
 
     grown = fold()
     for k in (31, 4, 20, 7, 12, 9, 17, 5):
@@ -155,14 +155,14 @@ def test_known_scores_are_taken_at_their_word_whatever_held_them(tried: list[int
     tried.clear()
     with pytest.raises(InputError) as caught:
         estimate_k(x, labels, n_init=2, known=[Evaluation(k=5, score=0.5, each=(0.5, 0.5, 0.5))])
-    assert str(caught.value) == "known must be of a call with the same n_init, 2, got 3 scores of k = 5."
+    assert str(caught.value) == "known must come from a call with the same n_init, 2, got 3 scores of k = 5."
     assert tried == []
 
 
 def test_a_fold_shows_half_of_the_classes_and_is_scored_on_the_other() -> None:
     x, labels = mixture(500, 10)
     hidden = _half(5, 0, seed=3)
-    fold = _Fold(torch.from_numpy(x), labels, 5, hidden, [1], 4, Shards(), 100)
+    fold = _Fold(torch.from_numpy(x), labels, 5, hidden, [1], 4, Processes(), 100)
     assert len(hidden) == 3
     assert sorted([*hidden.tolist(), *_half(5, 1, seed=3).tolist()]) == [0, 1, 2, 3, 4]
     assert sorted(set(fold.truth.tolist())) == sorted(hidden.tolist())
@@ -194,7 +194,7 @@ def test_a_narrow_range_is_tried_whole(method: Method, rows: int, k_max: int, mo
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        ([3, -1, 3, -1], {}, "y must label rows of two classes or more .* got 1"),
+        ([3, -1, 3, -1], {}, "y must label rows of at least two classes .* got 1"),
         ([0, 1, 2, -1], {"k_max": 2}, "k_max must be at least 3 .the labelled classes., got 2"),
         ([0, 1, 2, -1], {"k_max": 0}, "k_max must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from sortal.clustering.inputs import UNLABELLED, read_inputs, read_labels, read_rows
 from sortal.errors import InputError
-from sortal.inputs import UNLABELLED, choose_device, read, read_labels, read_rows
-from sortal.shards import Shards
+from sortal.system.device import choose_device
+from sortal.system.distributed import Processes
 
 CPU = torch.device("cpu")
 untimed = settings(deadline=None)
@@ -175,14 +176,14 @@ def test_rows_whose_squares_overflow_are_refused() -> None:
     for dtype, most, too_much in ((torch.float32, 4e18, 5e18), (torch.float64, 3e153, 4e153)):
         for sign in (1, -1):
             assert read_rows(torch.tensor([[0, sign * most]], dtype=dtype), CPU).dtype == dtype
-            with pytest.raises(InputError, match=r"X must not exceed .*, or its squares overflow"):
+            with pytest.raises(InputError, match=r"X must not exceed .*, as its squares would overflow"):
                 read_rows(torch.tensor([[0, sign * too_much]], dtype=dtype), CPU)
     with pytest.raises(InputError, match="in 2 rows, first in row 1"):
         read_rows(torch.tensor([[0, 0], [0, torch.nan], [torch.inf, 0]]), CPU)
 
 
 def test_rows_and_labels_are_read_together() -> None:
-    rows, labels, classes = read([[0.5], [1.5]], objects("b", -1), "cpu", Shards())
+    rows, labels, classes = read_inputs([[0.5], [1.5]], objects("b", -1), "cpu", Processes())
     assert (rows.tolist(), labels.tolist(), classes.tolist()) == ([[0.5], [1.5]], [0, -1], ["b"])
     wrong: list[tuple[Any, Any, str, str]] = [
         ([[np.nan]], None, "cpu", "NaN"),
@@ -192,7 +193,7 @@ def test_rows_and_labels_are_read_together() -> None:
     ]
     for x, y, device, message in wrong:
         with pytest.raises(ValueError, match=message):
-            read(x, y, device, Shards())
+            read_inputs(x, y, device, Processes())
 
 
 # Devices
@@ -218,8 +219,8 @@ def test_a_named_device_must_be_there_and_wins_over_where_the_tensor_is(monkeypa
     for device in ("cpu", "cuda", "cuda:1"):
         assert choose_device(device, torch.zeros(1, device="meta")) == torch.device(device)
     for device in ("cuda:2", "cuda:99", "cpu:1"):
-        with pytest.raises(InputError, match=rf"on this machine, got '{device}', .*\. Use device='auto'\."):
+        with pytest.raises(InputError, match=rf"on this machine, got '{device}' .* Use device='auto'\."):
             choose_device(device, None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(InputError, match="on this machine, got 'cuda', of which there are 0"):
+    with pytest.raises(InputError, match=r"on this machine, got 'cuda' \(0 available\)"):
         choose_device("cuda", None)

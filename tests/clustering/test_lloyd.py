@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from sortal import lloyd as module
-from sortal.lloyd import Ended, State, lloyd, restarts
-from sortal.members import Fixed
-from sortal.points import Points
-from sortal.seeding import Seeds, row_keys
+from sortal.clustering import lloyd as module
+from sortal.clustering.cluster_sums import LabelledSums
+from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, restarts
+from sortal.clustering.points import Points
+from sortal.clustering.seeding import Seeds, row_keys
 
 
 @pytest.fixture(scope="module", params=["pruned", "whole"])
@@ -35,11 +35,11 @@ def blobs(n: int, d: int, k: int, seed: int, *, noise: float = 1.0) -> Tensor:
     return torch.from_numpy(rng.normal(size=(k, d))[rng.integers(k, size=n)] + noise * rng.normal(size=(n, d))).float()
 
 
-def problem(x: Tensor, labels: list[int] | None = None, budget: int | None = None) -> tuple[Points, Fixed]:
+def problem(x: Tensor, labels: list[int] | None = None, budget: int | None = None) -> tuple[Points, LabelledSums]:
     known = torch.tensor(labels) if labels is not None else torch.full((len(x),), -1)
     c = int(known.max()) + 1
     points = Points(x, (known < 0).nonzero()[:, 0] if c else None, budget=budget)
-    return points, Fixed.of(x, known, c, points)
+    return points, LabelledSums.of(x, known, c, points)
 
 
 def slow(x: Tensor, labels: list[int], start: Tensor) -> tuple[Tensor, Tensor, int] | None:
@@ -65,10 +65,10 @@ def slow(x: Tensor, labels: list[int], start: Tensor) -> tuple[Tensor, Tensor, i
     raise AssertionError("the slow loop did not end")
 
 
-def run(points: Points, fixed: Fixed, start: Tensor, max_iter: int = 500) -> list[Ended]:
+def run(points: Points, fixed: LabelledSums, start: Tensor, max_iter: int = 500) -> list[RestartResult]:
     """Restarts from given centres (g, k, d), in the coordinates of the data."""
     relative = (start.to(points.wide) - points.mean).to(points.x.dtype)
-    ended = lloyd(points, fixed, State.at(points, relative), max_iter=max_iter, tol=0.0)
+    ended = lloyd(points, fixed, LloydState.at(points, relative), max_iter=max_iter, tol=0.0)
     return sorted(ended, key=lambda one: one.restart)
 
 
@@ -144,7 +144,7 @@ def test_most_rows_are_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "CHEAP", {})
     x = blobs(2000, 16, 40, seed=4, noise=0.7)
     points, fixed = problem(x)
-    state = State.at(points, (x[None, :40] - points.mean.float()).contiguous())
+    state = LloydState.at(points, (x[None, :40] - points.mean.float()).contiguous())
     with FlopCounterMode(display=False) as products:
         (one,) = lloyd(points, fixed, state, max_iter=500, tol=0.0)
     assert one.n_iter > 10
@@ -168,9 +168,9 @@ def test_an_empty_centre_takes_the_farthest_row_and_never_becomes_nan() -> None:
 def test_max_iter_and_tol_end_early_and_labels_agree_with_centres() -> None:
     x = blobs(500, 8, 10, seed=6)
     points, fixed = problem(x)
-    start = State.at(points, (x[None, :10] - points.mean.float()).contiguous())
+    start = LloydState.at(points, (x[None, :10] - points.mean.float()).contiguous())
     (short,) = lloyd(points, fixed, start, max_iter=3, tol=0.0)
-    (loose,) = lloyd(points, fixed, State.at(points, start.centres), max_iter=500, tol=1e3)
+    (loose,) = lloyd(points, fixed, LloydState.at(points, start.centres), max_iter=500, tol=1e3)
     assert (short.n_iter, loose.n_iter) == (3, 1)
     for one in (short, loose):
         distance = torch.cdist(x.double() - points.mean, one.centres.double())
@@ -191,7 +191,7 @@ def test_restarts_do_not_depend_on_how_many_run_together(monkeypatch: pytest.Mon
     together = outcome()
     assert sorted(together) == list(range(7))
     for size in (1, 3):
-        monkeypatch.setattr(module, "at_once", lambda points, k, size=size: size)
+        monkeypatch.setattr(module, "restarts_at_once", lambda points, k, size=size: size)
         assert outcome() == together
 
 
@@ -200,7 +200,7 @@ def test_seeded_state_is_the_state_at_the_seeds() -> None:
     points, fixed = problem(x, [i % 2 if i < 20 else -1 for i in range(300)])
     first = (fixed.means - points.mean).float()
     seeds = Seeds(points, row_keys(points), [1, 2, 3], first).grow(9)
-    seeded, placed = State.seeded(seeds), State.at(points, seeds.centres)
+    seeded, placed = LloydState.seeded(seeds), LloydState.at(points, seeds.centres)
     assert torch.equal(seeded.assigned, placed.assigned)
     torch.testing.assert_close(seeded.upper, placed.upper)
     torch.testing.assert_close(seeded.lower, placed.lower)

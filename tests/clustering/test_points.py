@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sortal.points import Points, best_two, nearest, scores
+from sortal.clustering.points import Points, best_two, nearest, scores
 
 untimed = settings(deadline=None)
 

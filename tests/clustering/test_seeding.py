@@ -11,9 +11,9 @@ from scipy.stats import chisquare
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from sortal import seeding
-from sortal.points import Points
-from sortal.seeding import Seeds, exponentials, mix, row_keys
+from sortal.clustering import seeding
+from sortal.clustering.points import Points
+from sortal.clustering.seeding import Seeds, exponentials, row_keys, splitmix64
 
 untimed = settings(deadline=None, max_examples=50)
 WORD = 1 << 64
@@ -61,13 +61,13 @@ def rows_of(seeds: Seeds, x: Tensor, skip: int = 0) -> Tensor:
 def test_mix_is_splitmix64(values: list[int]) -> None:
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert [splitmix(i * GOLDEN % WORD) for i in range(3)] == published
-    assert [z % WORD for z in mix(torch.tensor(values)).tolist()] == [splitmix(z % WORD) for z in values]
+    assert [z % WORD for z in splitmix64(torch.tensor(values)).tolist()] == [splitmix(z % WORD) for z in values]
 
 
 @pytest.mark.parametrize("word", [0, -1])
 def test_every_clock_runs(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first and the last of all random numbers: a clock at zero would be 0/0 for a copy of a centre."""
-    monkeypatch.setattr(seeding, "mix", lambda z: torch.full_like(z, word))
+    monkeypatch.setattr(seeding, "splitmix64", lambda z: torch.full_like(z, word))
     for dtype in (torch.float32, torch.float64):
         assert 0 < float(exponentials(torch.tensor([7]), [9], dtype)) < 40
 

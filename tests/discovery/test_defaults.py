@@ -1,4 +1,4 @@
-"""Advice: every default that is chosen and every suggestion; what the user set stays."""
+"""Defaults: every choice and every suggestion; what the user set stays."""
 
 from dataclasses import asdict
 from typing import Any, get_args
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sortal.advice import SMALLER, notes, recipe_for
 from sortal.config import (
     AUTO,
     BACKBONE,
     CLASSIFIERS,
     CONVNET,
+    LIVE,
     TINY_CONTRAST,
     TINY_DISTILLATION,
     TRAININGS,
@@ -24,13 +24,14 @@ from sortal.config import (
     Ranks,
     Swaps,
 )
+from sortal.discovery.defaults import SMALLER, notes, recipe_for
 
-PAPER = "Learning for 200 epochs: as in the paper."
-NO_GPU = "Learning for 100 epochs: no GPU is in use; --epochs 200 is the paper's."
-FEW_IMAGES = "Learning for 100 epochs: there are fewer than 2,000 images; --epochs 200 is the paper's."
-TINY = "Most images are tiny: --backbone convnet learns from them alone, which may be better."
-FASTER = f"No GPU is in use: --backbone {SMALLER} is about four times as fast."
-BY_LOOKS = "No image is labelled: learning and clusters go by looks alone."
+PAPER = "Training for 200 epochs, as in the paper."
+NO_GPU = "Training for 100 epochs, without a GPU (the paper: 200)."
+FEW_IMAGES = "Training for 100 epochs, for fewer than 2,000 images (the paper: 200)."
+TINY = "Most images are tiny; the backbone convnet, trained on them alone, may sort them better."
+FASTER = f"No GPU is in use; the backbone {SMALLER} is about four times as fast."
+BY_LOOKS = "No image is labelled, so categories follow appearance alone."
 
 untimed = hypothesis.settings(deadline=None)
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
@@ -44,7 +45,7 @@ def discoveries(draw: st.DrawFn) -> Discovery:
         backbone=draw(st.sampled_from([BACKBONE, CONVNET, SMALLER, "models/mine.json"])),
         epochs=draw(st.just(AUTO) | st.integers(1 if method in CLASSIFIERS else 0, 500)),
         lr=draw(st.just(AUTO) | st.floats(1e-6, 10)),
-        views=draw(st.sampled_from([AUTO, None, 2, 8])),
+        views=draw(st.sampled_from([AUTO, LIVE, 2, 8])),
         seed=draw(st.integers(0, 2**31 - 1)),
     )
 
@@ -64,7 +65,7 @@ def test_what_the_user_set_stays(settings: Discovery, n_images: int, on_gpu: boo
     training = recipe.training
     assert asdict(settings) == before
     assert recipe.method == settings.method
-    assert (training.views, training.seed) == (settings.views, settings.seed)
+    assert (training.views, training.seed) == (None if settings.views == LIVE else settings.views, settings.seed)
     if settings.epochs != AUTO:
         assert training.epochs == settings.epochs
     elif settings.backbone == CONVNET:

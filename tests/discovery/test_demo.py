@@ -12,14 +12,15 @@ import sklearn.datasets
 import tiny_folder
 from sklearn.datasets import load_digits
 
-from sortal import demo, workers
-from sortal.datasets import digits
-from sortal.demo import DemoResult
+from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.discovery import demo
+from sortal.discovery.demo import DemoResult
 from sortal.errors import InputError
-from sortal.kmeans import SemiSupervisedKMeans
+from sortal.images.datasets import digits
+from sortal.images.reading import read_images
 from sortal.metrics import Accuracy, accuracy
-from sortal.reading import read_images
-from sortal.run import load
+from sortal.runs.storage import load_run
+from sortal.system import workers
 
 FEW = 300  # digits, where the figures do not matter
 EPOCHS = 3
@@ -30,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Few digits, one process to read them, and no report."""
     grey, numbers = load_digits(return_X_y=True)
     monkeypatch.setattr(sklearn.datasets, "load_digits", lambda *, return_X_y: (grey[:FEW], numbers[:FEW]))  # noqa: N803
-    monkeypatch.setattr(workers, "count", lambda _: 1)
+    monkeypatch.setattr(workers, "worker_count", lambda _: 1)
     with tiny_folder.quickly():
         yield
 
@@ -89,17 +90,17 @@ def test_what_is_compared(learned: DemoResult) -> None:
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["images"] == 1347
     assert asdict(learned.discovered) == metrics["accuracy"]
-    assert (learned.k_true, learned.run.k["k"], learned.run.k["estimated"]) == (10, 10, False)
+    assert (learned.k_true, learned.run.k.k, learned.run.k.estimated) == (10, 10, False)
 
 
 def test_it_is_a_run_like_any_other(learned: DemoResult) -> None:
-    run = load(learned.run.folder)
+    run = load_run(learned.run.folder)
     assert run.assignments.files == tuple(f"{number:04d}.png" for number in range(1797))
     assert run.assignments.labels.count(None) == 1347
-    assert run.names[:5] == ("0", "1", "2", "3", "4")
+    assert tuple(run.names.values())[:5] == ("0", "1", "2", "3", "4")
     assert [category.kind for category in run.categories] == ["known"] * 5 + ["new"] * 5
     asked = {"backbone": "convnet", "epochs": EPOCHS, "k": 10, "k_max": demo.K_MAX}
-    assert run.about["settings"] | asked == run.about["settings"]
+    assert vars(run.facts.settings) | asked == vars(run.facts.settings)
     assert all(Path(path).parent == run.folder / "images" for path in run.paths())
     found = json.loads(json.dumps(learned.to_json(), allow_nan=False))
     kinds = {"plain": learned.plain, "semi_supervised": learned.semi_supervised, "discovered": learned.discovered}
@@ -120,12 +121,12 @@ def test_a_second_call_takes_the_images_that_are_there(tmp_path: Path) -> None:
     for name in ("plain", "semi_supervised", "discovered"):
         assert getattr(first, name) == getattr(again, name)
     other = run(tmp_path / "run", k="auto")
-    assert other.run.k["estimated"]
-    assert 5 <= other.run.k["k"] == len(other.run.categories) <= demo.K_MAX
-    assert max(tried["k"] for tried in other.run.k["curve"]) <= demo.K_MAX
+    assert other.run.k.estimated
+    assert 5 <= other.run.k.k == len(other.run.categories) <= demo.K_MAX
+    assert max(tried.k for tried in other.run.k.curve) <= demo.K_MAX
     before = tiny_folder.contents(tmp_path)
     for changes in ({"labelled": 0.25}, {"seed": 1}):
-        with pytest.raises(InputError, match=r"must have the labels that are asked for .* another folder \(--out\)"):
+        with pytest.raises(InputError, match=r"have other labels than .* another folder \(out="):
             run(tmp_path / "run", **changes)
     assert tiny_folder.contents(tmp_path) == before
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == kept
@@ -137,7 +138,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> Non
     (tmp_path / "mine" / "letter.txt").touch()
     (tmp_path / "file").touch()
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(InputError, match=r"must be a new or empty folder .* which holds 'letter\.txt'"):
+    with pytest.raises(InputError, match=r"must be a new or empty folder .* which contains 'letter\.txt'"):
         run(tmp_path / "mine")
     with pytest.raises(InputError, match=r"must be a folder, got .*file'"):
         run(tmp_path / "file")
@@ -151,16 +152,16 @@ def test_one_seed_gives_one_result_and_progress_is_told(tmp_path: Path) -> None:
     notes: list[str] = []
     one = run(tmp_path / "one", epochs=1, seed=1, on_progress=lambda *at: seen.append(at), on_note=notes.append)
     again = run(tmp_path / "again", epochs=1, seed=1)
-    assert one.run.about["hashes"] == again.run.about["hashes"]
+    assert one.run.facts.hashes == again.run.facts.hashes
     told, told_again = (each.to_json() for each in (one, again))
     assert {name for name in told if told[name] != told_again[name]} <= {"folder", "report", "seconds"}
     steps = list(dict.fromkeys(what for what, _, _ in seen))
     assert (steps[0], steps[-1]) == ("Writing images", "Clustering pixels")
     numbers = [step.partition("]")[0] for step in steps[1:-1]]
     assert numbers == sorted(numbers)
-    learning = [(done, total) for what, done, total in seen if what.endswith(" Learning") and total]
+    learning = [(done, total) for what, done, total in seen if what.endswith(" Training") and total]
     assert learning == [(number + 1, 2) for number in range(2)]  # 300 images in batches of 128
-    assert notes == load(tmp_path / "one").about["notes"]
+    assert tuple(notes) == load_run(tmp_path / "one").facts.notes
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,4 +1,4 @@
-"""What a dry run says: counts by hand, times and sizes as functions of what was measured, and nothing written."""
+"""Dry runs: counts by hand, times and sizes as functions of the measurements, and nothing written."""
 
 import json
 import shutil
@@ -10,25 +10,32 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from test_trial import a_trial
 
-from sortal import advice, near, tokens, trial
-from sortal import plan as plan_module
-from sortal.backbone import load_backbone
-from sortal.config import Discovery, MethodName
+from sortal.config import Discovery, MethodName, Reading, Training
+from sortal.discovery import defaults, dry_run
+from sortal.discovery.dry_run import DryRun, Measurements, choose_rows, disk, forecast, memory, model_sizes, seconds
+from sortal.discovery.job import Job, prepare
+from sortal.discovery.pipeline import stages_of
 from sortal.errors import InputError
-from sortal.images import ImageSet, image_set
-from sortal.job import READING, Job, prepare
-from sortal.methods import make
-from sortal.pipeline import stages_of
-from sortal.plan import Plan, disk, memory, plan
+from sortal.images import near_duplicates
+from sortal.images.image_set import ImageSet, image_set
+from sortal.learning import token_cache
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.methods import make
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
 TRANSFORMER = Discovery(backbone="test_vit", weights="random", epochs=2, k=4)
+ORDER = ("pixels", "check", "learn", "features", "k", "clusters", "report")
+
+
+def measurements(**changes: Any) -> Measurements:
+    rates = {"check": 0.01, "pixels": 0.02, "view": 0.25, "step": 2.0, "k": 0.5, "clusters": 0.75, "place": 0.0}
+    sizes = {"thumbnail_bytes": 30.0, "stored": 300.0, "base": 10_000, "working": 2000}
+    return Measurements(**{**rates, "thumbnail": 0.125, **sizes, "tiny": False, "unreadable": (), **changes})
 
 
 def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
-    """Two classes and as many images again without a label."""
+    """Two classes, and as many unlabelled images."""
     generator = np.random.default_rng(0)
     for name in ("a", "b", "unlabelled", "unlabelled/more"):
         (place / name).mkdir(parents=True)
@@ -39,177 +46,225 @@ def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
 
 
 def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
-    return prepare(images, None, out, settings, dict(READING), device="cpu", workers=1, force=False)
+    return prepare(images, None, out, settings, Reading(), device="cpu", workers=1, force=False)
 
 
 @pytest.fixture
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plan with what a trial would have measured instead of a trial."""
-    monkeypatch.setattr(trial, "try_out", lambda *_: a_trial())
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take `measurements` instead of measurements."""
+    monkeypatch.setattr(dry_run, "measure", lambda *_: measurements())
 
 
-# All of it
+# Whole dry runs
 
 
-def test_a_plan_of_the_small_network(tmp_path: Path) -> None:
-    """Nothing is written, and no tokens are kept."""
-    told: list[tuple[str, int, int]] = []
+def test_the_small_network(tmp_path: Path) -> None:
+    """Nothing is written, and no tokens are cached."""
+    reports: list[tuple[str, int, int]] = []
     images = folder_of(tmp_path / "images")
-    found = plan(job_of(images, tmp_path / "run", SMALL), on_progress=lambda *what: told.append(what))
+    found = forecast(job_of(images, tmp_path / "run", SMALL), on_progress=lambda *what: reports.append(what))
     assert (found.images, found.labelled, found.unlabelled, found.classes) == (40, 20, 20, 2)
-    assert found.held_out == 0  # a fifth of them would be 4, too few to calibrate on
+    assert found.held_out == 0  # a fifth of them would be 4, too few for calibration
     assert (found.k, found.method, found.epochs, found.device) == ("auto", "gcd", 3, "cpu")
     assert (found.backbone, found.weights, found.views, found.tokens) == ("convnet", "random weights", None, None)
     assert found.unreadable_sample == ()
-    assert found.seconds.keys() == {"check", "pixels", "learn", "features", "k", "clusters", "report"}
-    assert all(seconds > 0 for seconds in found.seconds.values())
+    assert tuple(found.seconds) == ORDER
+    assert all(each > 0 for each in found.seconds.values())
     assert [path.name for path in tmp_path.iterdir()] == ["images"]
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 40
-    assert [done for _, done, _ in told] == [0, 1, 2, 3, 4]
-    assert {total for _, _, total in told} == {4}
-    one = replace(found, tokens=tokens.Plan(12, "memory"), notes=("a", "b"), unreadable_sample=("é\udcff",)).to_json()
+    assert [done for _, done, _ in reports] == [0, 1, 2, 3, 4]
+    assert {total for _, _, total in reports} == {4}
+    one = replace(
+        found, tokens=token_cache.TokenPlan(12, "memory"), notes=("a", "b"), unreadable_sample=("é\udcff",)
+    ).to_json()
     assert json.loads(json.dumps(one)) == one
     assert (one["tokens"], one["notes"]) == ({"bytes": 12, "where": "memory"}, ["a", "b"])
     assert one.keys() == vars(found).keys()
     rows = image_set([*"abcdef"], pixels=np.zeros((6, 20, 20, 3), dtype=np.uint8), labels=[None] * 6)
-    found = plan(job_of(rows, tmp_path / "run", replace(SMALL, k=5, epochs=1)))
+    found = forecast(job_of(rows, tmp_path / "run", replace(SMALL, k=5, epochs=1)))
     assert (found.images, found.labelled, found.classes, found.held_out) == (6, 0, 0, 0)
     assert any("No image is labelled" in note for note in found.notes)
 
 
-def test_tokens_of_a_transformer_are_kept_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_of_a_transformer_are_cached_if_they_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = folder_of(tmp_path / "images", each=2, side=230)
-    tried: Any = plan(job_of(images, tmp_path / "run", replace(TRANSFORMER, method="simgcd")))
-    monkeypatch.setattr(trial, "try_out", lambda *_: a_trial())
-    for found in (tried, plan(job_of(images, tmp_path / "run", TRANSFORMER))):
+    measured: Any = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, method="simgcd")))
+    monkeypatch.setattr(dry_run, "measure", lambda *_: measurements())
+    for found in (measured, forecast(job_of(images, tmp_path / "run", TRANSFORMER))):
         assert (found.k, found.views) == (4, 8)
-        # Images, views, bytes of a number, patches and class, width; in a file, which a kill leaves
-        assert found.tokens == tokens.Plan(8 * 8 * 2 * 197 * 64, "file")
+        # Images, views, bytes of a number, patches and class, width; in a file, which survives a kill
+        assert found.tokens == token_cache.TokenPlan(8 * 8 * 2 * 197 * 64, "file")
         assert found.seconds["learn"] > 0
-    assert tried.seconds["k"] == 0
-    live = plan(job_of(images, tmp_path / "run", replace(TRANSFORMER, views=None)))
-    monkeypatch.setattr(tokens, "plan", lambda size, *_: tokens.Plan(size, None))
-    unfit = plan(job_of(images, tmp_path / "run", TRANSFORMER))
+    assert measured.seconds["k"] == 0
+    live = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, views="live")))
+    monkeypatch.setattr(token_cache, "plan_tokens", lambda size, *_: token_cache.TokenPlan(size, None))
+    unfit = forecast(job_of(images, tmp_path / "run", TRANSFORMER))
     for found in (live, unfit):
         assert (found.views, found.tokens) == (None, None)
         assert found.seconds["learn"] > 0
     assert [any("do not fit" in note for note in found.notes) for found in (live, unfit)] == [False, True]
 
 
-def test_k_means_and_a_classifier_are_planned_as_they_are_run(tmp_path: Path) -> None:
-    """Where nothing is learned that takes no time; a head sorts in no time."""
+def test_stages_that_a_method_does_not_need_take_no_time(tmp_path: Path) -> None:
+    """k-means trains nothing, and a classifier clusters nothing."""
     images, settings = folder_of(tmp_path / "images"), replace(SMALL, method="kmeans", k=3)
-    found = plan(job_of(images, tmp_path / "run", settings))
+    found = forecast(job_of(images, tmp_path / "run", settings))
     assert found.epochs == 0
-    assert {stage for stage, seconds in found.seconds.items() if not seconds} == {"learn", "k"}
+    assert {stage for stage, each in found.seconds.items() if not each} == {"learn", "k"}
     settings = replace(SMALL, method="rankstats")
-    found = plan(job_of(images, tmp_path / "run", settings))
+    found = forecast(job_of(images, tmp_path / "run", settings))
     assert (found.method, found.epochs, found.k) == ("rankstats", 3, "auto")
-    assert tuple(found.seconds) == stages_of(settings, advice.recipe_for(settings, 40, on_gpu=False))
-    assert {stage for stage, seconds in found.seconds.items() if not seconds} == {"clusters"}
+    assert tuple(found.seconds) == stages_of(settings, defaults.recipe_for(settings, 40, on_gpu=False))
+    assert {stage for stage, each in found.seconds.items() if not each} == {"clusters"}
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.usefixtures("untried")
-def test_the_recipe_of_a_job_is_planned(tmp_path: Path) -> None:
-    """Where k comes first, features are computed twice."""
-    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", replace(SMALL, k=3))
-    recipe = advice.recipe_for(replace(SMALL, epochs=9), 40, on_gpu=False)
-    assert plan(replace(job, recipe=recipe)).epochs == 9
-    estimated = replace(job, settings=SMALL, recipe=recipe)
-    last = plan(estimated).seconds
-    first = plan(replace(estimated, recipe=replace(recipe, estimate_on="raw"))).seconds
-    assert [*last.items()] == [*a_trial().stages(8, recipe.training, None).items()]
-    assert [*first] == ["check", "pixels", "k", "learn", "features", "clusters", "report"]
-    assert first == {**last, "k": last["k"] + last["features"]}
+@pytest.mark.usefixtures("unmeasured")
+def test_the_recipe_of_a_job_is_taken(tmp_path: Path) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    recipe = replace(defaults.recipe_for(replace(SMALL, epochs=9), 40, on_gpu=False), estimate_on="raw")
+    found = forecast(replace(job, recipe=recipe))
+    assert (found.epochs, [*found.seconds][2]) == (9, "k")
 
 
-def test_what_a_method_trains_counts_beside_the_model() -> None:
-    """RankStats trains the small network and 3 outputs by 512 features and a bias, UNO the same without biases."""
-    backbone = load_backbone("convnet")
-    model = sum(4 * value.numel() for value in backbone.net.state_dict().values())
-    assert plan_module._bytes(backbone, None) == (model, 0)
-    by_method: dict[MethodName, int] = {"rankstats": 513, "uno": 512}
-    for name, outputs in by_method.items():
-        recipe = advice.recipe_for(replace(SMALL, method=name), 40, on_gpu=False)
-        method = make(recipe, backbone, k=3, known=[0, 1])
-        assert plan_module._bytes(backbone, method) == (model, model + 4 * 3 * outputs)
-
-
-def test_files_that_cannot_be_read_are_left_out_and_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_left_out_and_named(tmp_path: Path) -> None:
     images = folder_of(tmp_path / "images", each=2)
     (images / "a" / "1.png").write_bytes(b"not an image")
-    found = plan(job_of(images, tmp_path / "run", SMALL))
+    found = forecast(job_of(images, tmp_path / "run", SMALL))
     assert found.images == 8
     assert found.unreadable_sample == ("a/1.png",)
-    assert any("'a/1.png'" in note for note in found.notes)
+    assert "Unreadable files in the sample: 1 ('a/1.png'). A run leaves them out." in found.notes
     for path in images.rglob("*.png"):
         path.write_bytes(b"not an image")
-    with pytest.raises(InputError, match=r"an image that can be read, got 8 that cannot: .*sortal check"):
-        plan(job_of(images, tmp_path / "run", SMALL))
+    with pytest.raises(InputError, match=r"At least one image must be readable, but none of 8 is: .*sortal check"):
+        forecast(job_of(images, tmp_path / "run", SMALL))
     assert not (tmp_path / "run").exists()
 
 
-def test_notes_say_what_is_short_and_what_is_there_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, place, settings = folder_of(tmp_path / "images", each=2), tmp_path / "run", replace(SMALL, k=3)
-    monkeypatch.setattr(trial, "try_out", lambda *_: a_trial(working=0))
+    monkeypatch.setattr(dry_run, "measure", lambda *_: measurements(working=0))
     real = shutil.disk_usage
 
-    def planned(out: Path, disk: int, memory: int) -> Plan:
+    def planned(out: Path, disk: int, memory: int) -> DryRun:
         usage = SimpleNamespace(free=disk)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage if Path(path) == tmp_path else real(path))
-        monkeypatch.setattr(tokens, "free_memory", lambda: memory)
-        return plan(job_of(images, out, settings))
+        monkeypatch.setattr(token_cache, "free_memory", lambda: memory)
+        return forecast(job_of(images, out, settings))
 
     deep = tmp_path / "deep" / "run"
     found = planned(deep, 10**9, 1000)
     disk, memory = found.disk, found.memory - 10_000
     assert not planned(deep, disk, memory).notes
-    (memory_note,) = planned(deep, disk, memory - 1).notes
-    assert memory_note.startswith("Memory may not suffice")
+    (note,) = planned(deep, disk, memory - 1).notes
+    assert note.startswith("Perhaps not enough memory: ")
     found = planned(deep, disk - 1, memory)
     assert found.free_disk == disk - 1
-    assert found.notes[0].startswith("The disk does not suffice")
+    assert found.notes[0].startswith("Not enough disk space: ")
     (place / "cache" / "pixels").mkdir(parents=True)
     (note,) = planned(place, 10**9, memory).notes
-    assert note.startswith("All of this is from scratch:")
+    assert note.startswith("These costs are from scratch;")
     assert [path.name for path in place.rglob("*")] == ["cache", "pixels"]
 
 
-@pytest.mark.usefixtures("untried")
-def test_weights_of_the_hub_are_not_fetched_to_be_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unmeasured")
+def test_weights_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     images = folder_of(tmp_path / "images", each=2)
     settings = Discovery(backbone="test_vit.r160_in1k", method="kmeans", k=4)
-    found = plan(job_of(images, tmp_path / "run", settings))
+    found = forecast(job_of(images, tmp_path / "run", settings))
     assert found.weights == "the Hugging Face hub"
-    assert any("fetched first" in note for note in found.notes)
+    assert any("downloads them first" in note for note in found.notes)
     assert not (tmp_path / "hub").exists()
     for name in ("nonsense", "test_vit.nonsense", "gone.json"):
         with pytest.raises(InputError, match="backbone"):
-            plan(job_of(images, tmp_path / "run", replace(settings, backbone=name)))
+            forecast(job_of(images, tmp_path / "run", replace(settings, backbone=name)))
 
 
-# Sizes
+# Costs
+
+
+def test_sizes_of_models() -> None:
+    """RankStats trains the small network and 3 outputs by 512 features and a bias, UNO the same without biases."""
+    backbone = load_backbone("convnet")
+    model = sum(4 * value.numel() for value in backbone.net.state_dict().values())
+    assert model_sizes(backbone, None) == (model, 0)
+    by_method: dict[MethodName, int] = {"rankstats": 513, "uno": 512}
+    for name, outputs in by_method.items():
+        recipe = defaults.recipe_for(replace(SMALL, method=name), 40, on_gpu=False)
+        assert model_sizes(backbone, make(recipe, backbone, k=3, known=[0, 1])) == (model, model + 4 * 3 * outputs)
 
 
 def test_disk_by_hand() -> None:
-    # 10 images of 3 features in 2 clusters: pixels with their plan and mark, features twice and once their content,
-    # clusters, centres twice, the model, two checkpoints with weights and momentum, the report, tables.
-    pixels, features, clusters = 10 * (300 + 48 + 1), 10 * (2 * 12 + 32), 10 * 8 + 2 * 24
-    needed = pixels + features + clusters + 70 + 20 + 1000 + 5120
-    assert disk(10, 3, 2, a_trial(), model=70, trained=5) == needed
-    assert disk(10, 3, 2, a_trial(), model=70, trained=5, kept=tokens.Plan(50, "file")) == needed + 50
-    assert disk(10, 3, 2, a_trial(), model=70, trained=5, kept=tokens.Plan(50, "memory")) == needed
+    # 10 images of 3 features in 2 clusters: pixels with fingerprint and index, features twice and digests once,
+    # clusters, centres twice, the model, two checkpoints with weights and momentum, 10 thumbnails on cards and 10 on
+    # the map in base64, text files.
+    pixels, features, clusters = 10 * (300 + 768 + 400), 10 * (2 * 12 + 32), 10 * 8 + 2 * 24
+    needed = pixels + features + clusters + 70 + 20 + 20 * 30 * 4 // 3 + 5120
+    assert disk(10, 3, 2, measurements(), model=70, trained=5) == needed
+    assert disk(10, 3, 2, measurements(), model=70, trained=5, tokens=token_cache.TokenPlan(50, "file")) == needed + 50
+    assert disk(10, 3, 2, measurements(), model=70, trained=5, tokens=token_cache.TokenPlan(50, "memory")) == needed
 
 
 def test_memory_by_hand() -> None:
-    n = near.MOST + 1  # of which no near-duplicates are looked for
-    assert memory(10, 3, a_trial(base=7, working=10**9), None) == 7 + 10**9
-    assert memory(10, 3, a_trial(base=7, working=10**9), tokens.Plan(50, "memory")) == 7 + 10**9 + 50
-    assert memory(10, 3, a_trial(base=7, working=10**9), tokens.Plan(50, "device")) == 7 + 10**9
-    assert memory(10, 3, a_trial(base=7, working=0), None) == 7 + 10 * 768 * 9
-    assert memory(n, 1000, a_trial(base=7, working=0), None) == 7 + 12 * n * 1000
-    assert memory(n, 3, a_trial(base=7, working=0), None) == 7 + 24 * n + 500 * n
+    n = near_duplicates.MOST + 1  # too many to look for near-duplicates
+    large = measurements(base=7, working=10**9)
+    assert memory(10, 3, large, None) == 7 + 10**9
+    assert memory(10, 3, large, token_cache.TokenPlan(50, "memory")) == 7 + 10**9 + 50
+    assert memory(10, 3, large, token_cache.TokenPlan(50, "device")) == 7 + 10**9
+    assert memory(10, 3, measurements(base=7, working=0), None) == 7 + 10 * 768 * 9
+    assert memory(n, 1000, measurements(base=7, working=0), None) == 7 + 12 * n * 1000
+
+
+def test_times_are_counts_multiplied_by_rates() -> None:
+    training = Training(epochs=10, batch_size=50)
+
+    def times(n: int = 100, order: tuple[str, ...] = ORDER, **changes: Any) -> dict[str, float]:
+        values: dict[str, Any] = {"k": 2, "training": training, "views": None, "has_trunk": True, **changes}
+        return seconds(order, measurements(), n, **values)
+
+    steps = 10 * 2
+    # 2 cards of 15 thumbnails, and all images on the map
+    assert times(views=8) == {
+        "check": 1.0,
+        "pixels": 2.0,
+        "learn": 100 * 8 * 0.25 + steps * 2,
+        "features": 25.0,
+        "k": 50.0,
+        "clusters": 75.0,
+        "report": 130 * 0.125,
+    }
+    assert times()["learn"] == steps * 2 * 50 * 0.25 + steps * 2, "new views go through the network in every step"
+    assert times(has_trunk=False)["learn"] == steps * 2
+    assert times(n=5, has_trunk=False)["learn"] == 10 * 2, "an epoch has at least one step"
+    assert times(training=replace(training, epochs=0))["learn"] == 0
+    first = times(order=("check", "pixels", "k", "learn", "features", "clusters", "report"))
+    assert first == {**times(), "k": 50.0 + 25.0}, "k is estimated on features of its own"
+    placed = seconds(ORDER, measurements(place=1.0, thumbnail=0.0), 99, 2, training, None, False)
+    assert placed["report"] == pytest.approx(99 * np.log(100), abs=1e-3)
+
+
+# Measurements
+
+
+def test_a_clock_measures_from_the_first_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds of work: reading, 1 s each, and storing, 2 s each but for the first."""
+    times = iter([5.0, 6.0, 8.0, 20.0, 30.0, 32.0, 34.0])
+    monkeypatch.setattr(dry_run, "perf_counter", lambda: next(times))
+    clock = dry_run._Clock()
+    for what, done in (("read", 1), ("read", 2), ("read", 4), ("store", 1), ("store", 2), ("store", 3), ("store", 4)):
+        clock(what, done, 4)
+    assert clock.mean == (8 - 5) / 3 + (34 - 20) / 3
+    assert clock.median == 2.0
+
+
+def test_measurements_is_from_all_over_the_set() -> None:
+    labels = [None] * 500 + ["a"] * 5 + [None] * 495
+    images = image_set([str(i) for i in range(1000)], paths=["x"] * 1000, labels=labels)
+    few = choose_rows(images, 64)
+    rows = [int(file) for file in few.files]
+    assert (len(rows), rows[-1], bool(few.labelled.any())) == (64, 999, True)
+    assert np.diff(rows).max() < 20
+    assert len(choose_rows(images, 5000)) == 1000

@@ -6,8 +6,9 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any, get_args
 
 import hypothesis
@@ -15,15 +16,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_run import sample_facts
 
-from sortal import kept, run
-from sortal.advice import recipe_for
-from sortal.cli import app
-from sortal.config import Discovery, MethodName
+from sortal.cli.app import app
+from sortal.config import Discovery, MethodName, Reading
+from sortal.discovery.defaults import recipe_for
+from sortal.discovery.job import Job, Source, check_sortable, prepare
 from sortal.errors import InputError
-from sortal.images import ImageSet, image_set
-from sortal.job import READING, Job, Source, check_sortable, prepare
-from sortal.lock import alone
+from sortal.images.image_set import ImageSet, image_set
+from sortal.runs import cache
+from sortal.runs.facts import ImageSource, Update
+from sortal.runs.storage import FORMAT
+from sortal.system.lock import lock_folder
 
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 USUAL = Discovery()
@@ -46,8 +50,7 @@ def a_folder(folder: Path) -> Path:
 
 
 def asked(images: Source, out: Any = None, settings: Discovery = USUAL, *, labels: Any = None, **options: Any) -> Job:
-    reading = {**READING, **options.pop("reading", {})}
-    return prepare(images, labels, out, settings, reading, **{**OPTIONS, **options})
+    return prepare(images, labels, out, settings, Reading(**options.pop("reading", {})), **{**OPTIONS, **options})
 
 
 def refusal(images: Source, out: Any = None, **options: Any) -> str:
@@ -64,22 +67,28 @@ def some(labels: Sequence[str | None], *, validation: Sequence[int] = ()) -> Ima
 def finished(place: Path, folder: str | None, updates: Sequence[int] = ()) -> None:
     """What tells that there is a run."""
     place.mkdir(parents=True, exist_ok=True)
-    about = {"format": run.FORMAT, "images": [{"folder": folder, "images": 6, "paths": {}}]}
-    about["updates"] = [{"folder": "/more", "images": count, "finished": ""} for count in updates]
-    kept.save(place / "run.json", about)
+    facts = replace(
+        sample_facts(6, np.zeros((6, 2), dtype=np.float32), 2),
+        images=(ImageSource(folder=folder, images=6, paths={}),),
+        updates=tuple(Update(folder="/more", images=count, finished="") for count in updates),
+    )
+    cache.save(place / "run.json", {"format": FORMAT, **asdict(facts)})
 
 
 # What can be sorted
 
 UNLABELLED = (
-    "There must be images without a label to sort, got 1,200 images, all labelled. Put those without a label "
-    "into a folder named unlabelled, or leave their label empty in the table."
+    "Some images must be unlabelled, got 1,200 images, all labelled. Put unlabelled images into a folder "
+    "named unlabelled, or leave their label empty in the table."
 )
-TWO = "To estimate k, images of at least two classes must be labelled, got {}. Label some, or give k."
-VIEWS = "views must be 'auto' or 'live' for convnet, of which nothing is kept, got 4."
-BOUNDS = "k must be from {} (the labelled classes) to {} (and every unlabelled image a class of its own), got {}."
+TWO = (
+    "Estimating k requires labelled images of at least two classes, got {}. "
+    "Label some images, or give the number of classes (k=...)."
+)
+VIEWS = "views must be 'auto' or 'live' for convnet, which caches no views, got 4."
+BOUNDS = "k must be from {} (the labelled classes) to {} (with a class for each unlabelled image), got {}."
 VALIDATION = (
-    "Images to be sorted must be labelled or unlabelled, got 1,200 for validation. "
+    "Images to sort must be labelled or unlabelled, got 1,200 for validation. "
     "Leave them out: images.select(~images.validation)."
 )
 
@@ -102,7 +111,7 @@ VALIDATION = (
         # A set of which some were left out keeps its classes, but those without an image are not counted.
         (some(["a", "b", "c", None]).select(np.array([True, False, True, True])), {"k": 2}, None),
         (some(["a", None]), {"k": 2, "backbone": "convnet", "views": 4}, VIEWS),
-        (some(["a", None]), {"k": 2, "backbone": "convnet", "views": None}, None),
+        (some(["a", None]), {"k": 2, "backbone": "convnet", "views": "live"}, None),
     ],
 )
 def test_images_and_settings_must_go_together(images: ImageSet, settings: dict[str, Any], message: str | None) -> None:
@@ -116,7 +125,7 @@ def test_images_and_settings_must_go_together(images: ImageSet, settings: dict[s
 
 def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(photos, settings=Discovery(k=1)).startswith("k must be from 2 (the labelled classes) to 5 ")
-    assert refusal(photos, reading={"folders": "ignore"}).startswith("To estimate k, ")
+    assert refusal(photos, reading={"folders": "ignore"}).startswith("Estimating k requires ")
     assert refusal("gone").startswith("The ")
     table = photos.parent / "labels.jsonl"
     table.write_text(json.dumps({"file_name": "loose.jpg", "label": "cat \ud800"}) + "\n")
@@ -125,7 +134,7 @@ def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: 
     assert refusal(photos, device="gpu").startswith("device must be ")
     assert refusal(photos, workers=0).startswith("workers must be ")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    said = "discover must be started as one process, not by torchrun. sortal.train.train takes several."
+    said = "discover must be started as one process, not by torchrun. sortal.learning.train.train takes several."
     assert refusal(photos) == said
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert asked(photos, workers=1).workers == 1
@@ -154,9 +163,9 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     assert (job.source, job.place) == (None, Path("images-run"))
     assert job.images is rows
     for source in (files, rows):
-        assert "out must be given for images that are no folder" in refusal(source, settings=settings)
+        assert "out must be given for images that are not a folder" in refusal(source, settings=settings)
     for options in ({"reading": {"folders": "ignore"}}, {"labels": "labels.csv"}):
-        assert "An ImageSet has its labels" in refusal(rows, "x", settings=settings, **options)
+        assert "cannot be combined with an ImageSet" in refusal(rows, "x", settings=settings, **options)
     finished(Path("images-run"), None)
     assert asked(rows, "images-run", settings).place == Path("images-run")
     assert "holds a run of other images, None." in refusal(photos, "images-run")
@@ -164,8 +173,8 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     assert (job.settings, job.device, job.workers, job.on_gpu) == (settings, "cpu", 3, False)
     assert job.images.classes == ("cat", "dog")
     assert int(job.images.unlabelled.sum()) == 3
-    assert (job.recipe, job.shared, job.cache) == (None, None, Path("out/cache"))
-    shared = replace(job, shared=Path("elsewhere"), recipe=recipe_for(job.settings, 6, on_gpu=False))
+    assert (job.recipe, job.cache) == (recipe_for(job.settings, 6, on_gpu=False), Path("out/cache"))
+    shared = replace(job, shared=Path("elsewhere"))
     assert (shared.cache, shared.place) == (Path("elsewhere"), Path("out"))
 
 
@@ -177,9 +186,9 @@ def test_a_file_or_a_place_among_the_images_is_refused(photos: Path, force: bool
     os.symlink("photos", "link")
     os.symlink(".", "up")
     for out in ("file", "dangling"):
-        said = f"The run must be a folder, got {out!r}, which is a file. Choose another (--out)."
+        said = f"The run must be a folder, got {out!r}, which is a file. Choose another folder (out=...)."
         assert refusal(photos, out, force=force) == said
-    among = "The run must not lie among the images, got {!r}. Choose another folder (--out {}-run)."
+    among = "The run must be outside the folder of images, got {!r}. Choose another folder (out='{}-run')."
     for out in ("photos", "photos/cat/a/b", "./photos/run", "other/../photos/run", "link/run", "up/photos/x"):
         assert refusal("photos", out, force=force) == among.format(str(Path(out)), photos)
     assert refusal("link", "photos/run", force=force) == among.format("photos/run", photos.parent / "link")
@@ -195,11 +204,11 @@ def test_images_in_the_folder_of_the_run_are_allowed_and_other_things_there_are_
     for out in ("run", "run/../run"):
         assert asked("run/deep/images", out).place == Path(out)
     os.symlink(photos, "run/linked")
-    assert "which holds 'linked'. " in refusal("run/deep/images", "run")
+    assert "which contains 'linked'. " in refusal("run/deep/images", "run")
     Path("run/linked").unlink()
     Path("run/notes.txt").write_text("mine")
-    assert "which holds 'notes.txt'. " in refusal("run/deep/images", "run")
-    assert "which holds 'deep', 'notes.txt'. " in refusal(photos, "run")
+    assert "which contains 'notes.txt'. " in refusal("run/deep/images", "run")
+    assert "which contains 'deep', 'notes.txt'. " in refusal(photos, "run")
 
 
 def test_a_folder_of_other_things_is_refused_unless_forced(photos: Path) -> None:
@@ -208,30 +217,30 @@ def test_a_folder_of_other_things_is_refused_unless_forced(photos: Path) -> None
     for name in ("d", "b", "a", "c"):
         (Path("out") / name).touch()
     assert refusal(photos, "out") == (
-        "The run must be a new or empty folder or an earlier run, got 'out', which holds 'a', 'b', 'c' and 1 more. "
-        "Choose another (--out), or allow it (--force)."
+        "The run must be a new or empty folder or an earlier run, got 'out', which contains 'a', 'b', 'c' and 1 more. "
+        "Choose another folder (out=...), or write into it nevertheless (force=True)."
     )
     assert asked(photos, "out", force=True).place == Path("out")
     # What a run leaves that was broken off early
     Path("stages/cache").mkdir(parents=True)
-    with alone(Path("begun")):
+    with lock_folder(Path("begun")):
         pass
     for name in ("stages", "begun"):
         assert asked(photos, name).place == Path(name)
         Path(name, "metrics.json").touch()
-        assert "which holds 'metrics.json'. " in refusal(photos, name)
+        assert "which contains 'metrics.json'. " in refusal(photos, name)
 
 
 def test_an_earlier_run_is_gone_on_with_but_not_written_over(photos: Path) -> None:
     finished(Path("photos-run"), str(photos))
     Path("photos-run/more.txt").touch()
     assert asked("photos", settings=Discovery(k=3)).place == Path("photos-run")
-    way_out = "Choose another folder (--out), or write over it (--force)."
+    way_out = "Choose another folder (out=...), or overwrite it (force=True)."
     finished(Path("photos-run"), "/other")
     assert refusal(photos) == f"'photos-run' holds a run of other images, '/other'. {way_out}"
     assert asked(photos, force=True).place == Path("photos-run")
     finished(Path("photos-run"), str(photos), updates=[1000, 234])
-    said = f"1,234 images were added to the run in 'photos-run', which sorting anew would drop. {way_out}"
+    said = f"1,234 images were added to the run in 'photos-run'; a new run would drop them. {way_out}"
     assert refusal(photos) == said
     assert asked(photos, force=True).place == Path("photos-run")
 
@@ -239,21 +248,14 @@ def test_an_earlier_run_is_gone_on_with_but_not_written_over(photos: Path) -> No
 # What repeats it
 
 
-def parsed(command: str) -> tuple[dict[str, Any], Discovery, dict[str, Any]]:
-    """Paths, settings and ways of reading that the command line takes a command for."""
+def parsed(command: str) -> tuple[dict[str, Any], Discovery, Reading]:
+    """Return the paths and settings that the command line parses from a command."""
     program, *words = shlex.split(command)
     assert program == "sortal"
     called, bound, *_ = app.parse_args(words, print_error=False, exit_on_error=False)
     assert getattr(called, "__name__", "") == "discover"
-    told: dict[str, Any] = dict(bound.arguments)
-    paths: dict[str, Any] = {name: told.pop(name) for name in ("images", "out", "labels") if name in told}
-    reading = {name: told.pop(name, default) for name, default in READING.items()}
-    if told.get("views") == "live":
-        told["views"] = None
-    if "weights" in told:
-        told["weights"] = str(told["weights"])
-    assert set(told) <= {each.name for each in fields(Discovery)}
-    return paths, Discovery(**told), reading
+    paths: dict[str, Any] = dict(bound.arguments)
+    return paths, paths.pop("settings", Discovery()), paths.pop("reading", Reading())
 
 
 @given(
@@ -265,7 +267,7 @@ def parsed(command: str) -> tuple[dict[str, Any], Discovery, dict[str, Any]]:
         weights=st.none() | st.sampled_from(["w.safetensors", "-w", "--k", "x=y"]),
         epochs=st.just("auto") | st.integers(1, 500),
         lr=st.just("auto") | st.floats(1e-9, 1e3),
-        views=st.sampled_from(["auto", None, 2, 8]),
+        views=st.sampled_from(["auto", "live", 2, 8]),
         seed=st.integers(0, 2**31 - 1),
         k_max=st.integers(2, 10**6),
         n_init=st.integers(1, 100),
@@ -281,13 +283,14 @@ def parsed(command: str) -> tuple[dict[str, Any], Discovery, dict[str, Any]]:
 def test_the_command_is_taken_for_the_same_settings_and_paths(
     photos: Path, settings: Discovery, as_usual: bool, name: str
 ) -> None:
-    odd = {"folders": "ignore", "unlabelled": "none", "unlisted": "unlabelled", "extra_columns": "ignore"}
-    reading: dict[str, Any] = READING if as_usual else odd
-    a_folder(photos.parent / "in" / name)
-    os.chdir(photos.parent / "in")
+    odd = Reading(folders="ignore", unlabelled="none", unlisted="unlabelled", extra_columns="ignore")
+    reading = Reading() if as_usual else odd
+    here = Path(mkdtemp(dir=photos.parent))  # one for each example: the run of one may be named like images of another
+    a_folder(here / name)
+    os.chdir(here)
     table = Path(f"{name}.csv")
     table.write_text("file_name,label,note\ncat/1.jpg,cat,x\ndog/1.jpg,dog,y\n")
     labels: dict[str, Any] = {} if as_usual else {"labels": table}
-    job = asked(name, f"{name}-out", settings, reading=reading, **labels)
+    job = asked(name, f"{name}-out", settings, reading=asdict(reading), **labels)
     paths = {"images": Path(name), "out": Path(f"{name}-out"), **labels}
     assert parsed(job.command) == (paths, settings, reading)

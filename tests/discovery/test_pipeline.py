@@ -16,16 +16,23 @@ import tiny_folder as tiny
 from conftest import SortedRun
 from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
-from sortal import advice, cli, metrics, outcome, run, sorting, workers
-from sortal.backbone import load_backbone
+from sortal import metrics
+from sortal.cli import app
+from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import CLASSIFIERS
+from sortal.discovery import defaults, results, stages
+from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
-from sortal.features import extract
-from sortal.kmeans import SemiSupervisedKMeans
-from sortal.pipeline import discover
-from sortal.run import Run
-from sortal.step import Step
-from sortal.trunk import Frozen
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.step import TrainingStep
+from sortal.metrics import Accuracy
+from sortal.runs.facts import ImageSource, Metrics
+from sortal.runs.run import Run
+from sortal.runs.storage import load_run, peek
+from sortal.system import workers
+from sortal.system.json_records import read_record
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
@@ -55,7 +62,7 @@ def test_planted_classes_are_found_and_tables_agree(sorted_run: SortedRun) -> No
     found, truth = sorted_run.run, sorted_run.truth
     assert same_groups(found, truth)
     assert all(name == truth[file] for file, name in categories_of(found).items() if truth[file] in OLD)
-    assert found.names == (*OLD, "new 1", "new 2", "new 3")
+    assert tuple(found.names.values()) == (*OLD, "new 1", "new 2", "new 3")
     rows, categories = (tiny.rows_of(sorted_run.out / f"{name}.csv") for name in ("assignments", "categories"))
     sizes = Counter(row["category"] for row in rows)
     assert sorted(row["file_name"] for row in rows) == sorted(truth)
@@ -71,21 +78,21 @@ def test_held_out_labels_are_kept_from_learning_k_and_clusters(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(copied_run.out / "cache/clusters")
-    trained, estimated = spy(monkeypatch, sorting, "train"), spy(monkeypatch, sorting, "estimate_k")
-    gathered, fitted = spy(monkeypatch, outcome, "gather"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
+    trained, estimated = spy(monkeypatch, stages, "train"), spy(monkeypatch, stages, "estimate_k")
+    gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
     labelled = np.array([label is not None for label in found.assignments.labels])
-    held = gathered[0][2]
-    assert held.sum() == HELD == found.confidence["held_out"]
+    held = gathered[0][6]
+    assert held.sum() == HELD == found.confidence.held_out
     assert not trained[0][1].validation.any()
     for labels in (trained[0][1].labels, estimated[0][1], fitted[-1][2]):
         np.testing.assert_array_equal(labels >= 0, labelled & ~held)
     counts = Counter(label for label, out in zip(found.assignments.labels, held, strict=True) if out)
     assert counts == dict.fromkeys(OLD, LABELLED // 2)
     found = sort(copied_run.images, copied_run.out, held_out=0)
-    assert not found.confidence["calibrated"]
-    assert any(note.startswith("Confidence is not calibrated: none of the") for note in found.about["notes"])
-    assert not gathered[1][2].any()
+    assert not found.confidence.calibrated
+    assert any(note.startswith("Confidence is not calibrated, ") for note in found.facts.notes)
+    assert not gathered[1][6].any()
     assert (trained[1][1].labels >= 0).sum() == 3 * LABELLED
 
 
@@ -97,7 +104,7 @@ def test_the_order_of_rows_does_not_matter(copied_run: SortedRun, tmp_path: Path
         shutil.rmtree(copied_run.out / "cache/learn")
         found = sort(copied_run.images, copied_run.out, labels=table, method=method, k="auto")
         assert found.assignments.files == tuple(order)
-        assert found.k["k"] == len(found.categories)
+        assert found.k.k == len(found.categories)
         rows.append(sorted(tiny.rows_of(copied_run.out / "assignments.csv"), key=lambda row: row["file_name"]))
     assert rows[0] == rows[1]
 
@@ -111,7 +118,7 @@ def only(n: int) -> Callable[..., Iterator[Any]]:
     def reading(task: Any, jobs: Any, **options: Any) -> Iterator[Any]:
         wanted = [*jobs]
         assert len(wanted) <= n, "images were read before"
-        return workers.run(task, wanted, **options)
+        return workers.run_workers(task, wanted, **options)
 
     return reading
 
@@ -120,11 +127,10 @@ def test_what_other_settings_leave_as_it_was_is_used_again(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No image is read, no step is made, no feature is computed."""
-    for name in ("sortal.check.run", "sortal.packing.run"):
-        monkeypatch.setattr(name, only(0))
-    for owner in (Step, Frozen):
+    monkeypatch.setattr("sortal.images.store.packing.run_workers", only(0))
+    for owner in (TrainingStep, FrozenEncoder):
         monkeypatch.setattr(owner, "__call__", never)
-    monkeypatch.setattr("sortal.features._Cache.add", never)
+    monkeypatch.setattr("sortal.learning.features._Cache.add", never)
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
         patch.setattr(SemiSupervisedKMeans, "fit", never)
@@ -134,22 +140,23 @@ def test_what_other_settings_leave_as_it_was_is_used_again(
         assert tiny.strict_json(copied_run.out / "confidence.json")["unsure_below"] == 0.99
     for k in (3, 8, 81):  # from the known classes to each unlabelled image in a category of its own
         found = sort(copied_run.images, copied_run.out, k=k)
-        assert len(found.categories) == found.k["k"] == len(tiny.rows_of(copied_run.out / "categories.csv")) == k
+        assert len(found.categories) == found.k.k == len(tiny.rows_of(copied_run.out / "categories.csv")) == k
         assert sizes_of(found) == N
-        assert found.names[:3] == OLD
-        assert found.about["hashes"] == copied_run.run.about["hashes"]
+        assert tuple(found.names.values())[:3] == OLD
+        assert found.facts.hashes == copied_run.run.facts.hashes
 
 
 def test_what_was_estimated_is_kept_and_made_again_where_it_is_damaged(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = sort(copied_run.images, copied_run.out, k="auto")
-    assert first.k["estimated"]
-    assert first.k["known"] == 3 <= first.k["interval"][0] <= first.k["k"] <= first.k["interval"][1] <= 12
-    assert first.k["k"] in {at["k"] for at in first.k["curve"]}
+    assert first.k.estimated
+    assert first.k.interval is not None
+    assert first.k.known == 3 <= first.k.interval[0] <= first.k.k <= first.k.interval[1] <= 12
+    assert first.k.k in {at.k for at in first.k.curve}
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
-        patch.setattr("sortal.estimate._Fold.scores", never)
+        patch.setattr("sortal.clustering.estimate_k._Fold.scores", never)
         assert sort(copied_run.images, copied_run.out, k="auto").k == first.k
         assert tables(copied_run.out) == before
     for damage in (b"", b"{"):
@@ -163,27 +170,29 @@ def test_what_was_estimated_is_kept_and_made_again_where_it_is_damaged(
 def test_other_training_settings_train_anew_and_earlier_models_are_kept(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, gathered = spy(monkeypatch, Step, "__call__"), spy(monkeypatch, outcome, "gather")
+    steps, gathered = spy(monkeypatch, TrainingStep, "__call__"), spy(monkeypatch, results, "gather")
     images, out = copied_run.images, copied_run.out
-    first, before, model = copied_run.run.about, tables(out), (out / "model.safetensors").read_bytes()
-    assert sort(images, out, epochs=1).about["training"]["epochs"] == 1
+    first, before, model = copied_run.run.facts, tables(out), (out / "model.safetensors").read_bytes()
+    shorter = sort(images, out, epochs=1).facts.training
+    assert shorter is not None
+    assert shorter.epochs == 1
     assert len(steps) == 1
     assert (out / "model.safetensors").read_bytes() != model
-    usual = first["recipe"]["training"]["lr"]
-    found = sort(images, out, lr=usual / 5).about
+    usual = first.recipe.training.lr
+    found = sort(images, out, lr=usual / 5).facts
     assert len(steps) == 3
-    assert found["recipe"]["training"]["lr"] == usual / 5
-    assert found["hashes"]["model"] != first["hashes"]["model"]
-    assert sort(images, out, lr=usual).about["hashes"] == first["hashes"]
+    assert found.recipe.training.lr == usual / 5
+    assert found.hashes.model != first.hashes.model
+    assert sort(images, out, lr=usual).facts.hashes == first.hashes
     assert len(steps) == 3
     assert tables(out) == before
     assert (out / "model.safetensors").read_bytes() == model
-    found = sort(images, out, seed=1).about
+    found = sort(images, out, seed=1).facts
     assert len(steps) == 5
-    assert (gathered[-1][2] != gathered[0][2]).any()
-    assert gathered[-1][2].sum() == HELD
-    assert found["hashes"]["model"] != first["hashes"]["model"]
-    assert found["hashes"]["images"] == first["hashes"]["images"]
+    assert (gathered[-1][6] != gathered[0][6]).any()
+    assert gathered[-1][6].sum() == HELD
+    assert found.hashes.model != first.hashes.model
+    assert found.hashes.images == first.hashes.images
 
 
 def test_an_added_image_and_a_changed_label_redo_what_depends_on_them(
@@ -193,9 +202,9 @@ def test_an_added_image_and_a_changed_label_redo_what_depends_on_them(
     shutil.copytree(sorted_run.images, images)
     sort(images, out)
     tiny.save(images / "unlabelled/one more.png", tiny.picture("holly", 77))
-    steps, computed = spy(monkeypatch, Step, "__call__"), spy(monkeypatch, Frozen, "__call__")
+    steps, computed = spy(monkeypatch, TrainingStep, "__call__"), spy(monkeypatch, FrozenEncoder, "__call__")
     with monkeypatch.context() as patch:
-        patch.setattr("sortal.packing.run", only(1))
+        patch.setattr("sortal.images.store.packing.run_workers", only(1))
         found = sort(images, out)
     assert len(steps) == 2
     assert len(found.assignments) == N + 1 == sizes_of(found)
@@ -213,7 +222,6 @@ def test_an_added_image_and_a_changed_label_redo_what_depends_on_them(
     classes = [*OLD, "elm"]
     assert [(c.name, c.kind) for c in found.categories[:4]] == [(name, "known") for name in classes]
     assert found.counts()["labelled"] == 3 * LABELLED + 10
-    assert found.about["classes"] == classes
     assert {categories_of(found)[file] for file in elms[10:]} == {"elm"}
 
 
@@ -237,7 +245,7 @@ def test_the_truth_changes_nothing_but_the_metrics(sorted_run: SortedRun, tmp_pa
         known = [row for row in written if row["truth"] and row["status"] != "labelled"]
         truth, category = ([row[column] for row in known] for column in ("truth", "category"))
         said = tiny.strict_json(tmp_path / out / "metrics.json")
-        assert said == found.metrics
+        assert read_record(Metrics, said) == found.metrics
         assert said["accuracy"] == vars(metrics.accuracy(truth, category, old=OLD))
         assert (said["nmi"], said["ari"]) == (metrics.nmi(truth, category), metrics.ari(truth, category))
         assert said["images"] == len(known) == sum(map(bool, told)) - 3 * LABELLED
@@ -251,38 +259,37 @@ def test_without_training_features_are_those_of_the_backbone(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (copied_run.out / "log.jsonl").exists()
-    monkeypatch.setattr(sorting, "train", never)
+    monkeypatch.setattr(stages, "train", never)
     found = sort(copied_run.images, copied_run.out, method="kmeans")
-    assert found.about["training"] is None
+    assert found.facts.training is None
     assert not (copied_run.out / "log.jsonl").exists()  # that of the run before
     backbone = load_backbone("convnet")
     x = extract(backbone, found.images(), normalise=True, device="cpu", precision="float32")
     np.testing.assert_array_equal(found.features, x)
     saved = load_backbone(str(copied_run.out / "model.json"))
-    assert saved.fingerprint() == backbone.fingerprint() == found.about["hashes"]["model"]
+    assert saved.fingerprint() == backbone.fingerprint() == found.facts.hashes.model
     np.testing.assert_allclose(np.linalg.norm(found.features, axis=1), 1, atol=1e-6)
-    untrained = sort(copied_run.images, copied_run.out, epochs=0).about
-    assert (untrained["training"], untrained["hashes"]) == (None, found.about["hashes"])
+    untrained = sort(copied_run.images, copied_run.out, epochs=0).facts
+    assert (untrained.training, untrained.hashes) == (None, found.facts.hashes)
 
 
 def test_without_any_label_k_must_be_given(copied_run: SortedRun, tmp_path: Path) -> None:
     out = tmp_path / "unlabelled"
-    with pytest.raises(InputError, match="at least two classes must be labelled, got 0"):
+    with pytest.raises(InputError, match="at least two classes, got 0"):
         sort(copied_run.images, out, folders="ignore", k="auto")
     found = sort(copied_run.images, out, folders="ignore")
-    assert found.names == tuple(f"new {number}" for number in range(1, 7))
+    assert tuple(found.names.values()) == tuple(f"new {number}" for number in range(1, 7))
     assert sizes_of(found) == N
     assert found.counts()["labelled"] == found.counts()["known"] == 0
-    assert found.about["classes"] == []
-    assert not found.confidence["calibrated"]
-    assert any("No image is labelled" in note for note in found.about["notes"])
+    assert not found.confidence.calibrated
+    assert any("No image is labelled" in note for note in found.facts.notes)
     assert same_groups(found, copied_run.truth)
     # The fewest numbers that are defined: one category, and the truth of no known class
     table = tmp_path / "labels.csv"
     tiny.write_table(table, [*copied_run.truth], [None] * N, [*copied_run.truth.values()])
     alone = sort(copied_run.images, out, labels=table, k=1)
     assert alone.metrics is not None
-    assert alone.metrics["accuracy"]["old"] is None
+    assert alone.metrics.accuracy.old is None
     for name in ("run", "k", "confidence", "model", "metrics"):
         tiny.strict_json(out / f"{name}.json")
     assert "NaN" not in (out / "log.jsonl").read_text()
@@ -295,10 +302,10 @@ def test_small_classes_are_not_held_out_and_may_be_called_new(tmp_path: Path) ->
     files = {file.replace("beech/", "new 1/"): what for file, what in tiny.planted(labelled=1).items()}
     tiny.write(tmp_path / "images", files)
     found = sort(tmp_path / "images", tmp_path / "run")
-    assert (found.confidence["calibrated"], found.confidence["held_out"]) == (False, 0)
-    said = "Confidence is not calibrated: fewer than 20 of the labelled images were to be held out"
-    assert any(note.startswith(said) for note in found.about["notes"])
-    assert found.names == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
+    assert (found.confidence.calibrated, found.confidence.held_out) == (False, 0)
+    said = "Confidence is not calibrated, which requires holding out at least 20 labelled images"
+    assert any(note.startswith(said) for note in found.facts.notes)
+    assert tuple(found.names.values()) == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
     assert [category.kind for category in found.categories] == ["known"] * 3 + ["new"] * 3
 
 
@@ -311,17 +318,17 @@ def test_copies_names_that_look_alike_and_tiny_images_are_noted(
     files = tiny.planted(each=8, labelled=6)
     copies = {"ash/copy.png": files["beech/0.png"], "unlabelled/copy.png": files["cedar/0.png"], "Ash/x.png": "ash 99"}
     tiny.write(tmp_path / "images", {**files, **copies})
-    advise = Mock(wraps=advice.notes)
-    monkeypatch.setattr(advice, "notes", advise)
+    advise = Mock(wraps=defaults.notes)
+    monkeypatch.setattr(defaults, "notes", advise)
     for name in ("copy.png", "copy.png", "twin.png"):  # the second time from what was kept
         (tmp_path / "images/unlabelled/copy.png").rename(tmp_path / "images/unlabelled" / name)
-        notes = sort(tmp_path / "images", tmp_path / "run", method="kmeans").about["notes"]
+        notes = sort(tmp_path / "images", tmp_path / "run", method="kmeans").facts.notes
         assert advise.call_args.kwargs["mostly_tiny"]
         assert [note for note in notes if "calibrated" not in note] == [
-            "Of 1 images copies lie under two labels, which teaches contradictions: 'ash/copy.png = beech/0.png'.",
-            f"Of 1 images copies are there labelled and unlabelled: 'cedar/0.png = unlabelled/{name}'.",
-            "Names of classes differ only in case or spaces: 'Ash', 'ash'.",
-            "Copies of other images: 2; sortal check lists them.",
+            "1 image appears under two labels, which contradict each other: 'ash/copy.png (also beech/0.png)'.",
+            f"1 image appears both labelled and unlabelled: 'cedar/0.png (also unlabelled/{name})'.",
+            "Some class names differ only in case or spaces: 'Ash', 'ash'.",
+            "2 exact duplicates found; sortal check lists them.",
         ]
 
 
@@ -332,7 +339,7 @@ def test_broken_files_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capt
     assert {tiny.label_of(file) is None for file in broken} == {True, False}
     tiny.break_some(tmp_path / "images", broken)
     notes: list[str] = []
-    odd: dict[str, Any] = {"views": None, "seed": 3, "unsure_below": 0.25}
+    odd: dict[str, Any] = {"views": "live", "seed": 3, "unsure_below": 0.25}
     found = sort(tmp_path / "images", tmp_path / "run", on_note=notes.append, **odd)
     assert sorted(bad.file for bad in found.quarantine) == sorted(broken)
     rows = tiny.rows_of(tmp_path / "run/quarantine.csv")
@@ -340,15 +347,15 @@ def test_broken_files_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capt
     assert all(row["reason"] and row["detail"] for row in rows)
     assert sorted(found.assignments.files) == sorted(set(truth) - set(broken))
     assert len(found.features) == sizes_of(found) == N - len(broken)
-    assert "6 files cannot be read and are left out." in notes == found.about["notes"]
-    assert found.about["images"][0]["images"] == N - len(broken)
-    assert run.load(tmp_path / "run").quarantine == found.quarantine
+    assert "6 files could not be read and will be left out." in notes == [*found.facts.notes]
+    assert found.facts.images[0].images == N - len(broken)
+    assert load_run(tmp_path / "run").quarantine == found.quarantine
     assert same_groups(found, truth)
     # The command that is recorded gives the same again.
     before = tables(tmp_path / "run")
-    assert cli.main([*shlex.split(found.about["command"])[1:], "--device", "cpu", "--workers", "1"]) == 3
+    assert app.main([*shlex.split(found.facts.command)[1:], "--device", "cpu", "--workers", "1"]) == 3
     assert tables(tmp_path / "run") == before
-    assert run.load(tmp_path / "run").about["settings"] == found.about["settings"]
+    assert load_run(tmp_path / "run").facts.settings == found.facts.settings
     out = capsys.readouterr().out
     assert "114 images: 38 labelled" in out
     assert all(file in out for file in broken)
@@ -358,14 +365,14 @@ def test_a_class_of_which_nothing_can_be_read_is_no_class(tmp_path: Path) -> Non
     truth = tiny.write(tmp_path / "images")
     tiny.break_some(tmp_path / "images", [file for file in truth if tiny.label_of(file) == "beech"])
     found = sort(tmp_path / "images", tmp_path / "run")
-    assert found.names == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
-    assert (found.k["known"], found.about["classes"]) == (2, ["ash", "cedar"])
+    assert tuple(found.names.values()) == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
+    assert found.k.known == 2
     labelled = found.assignments.category[found.assignments.status == "labelled"]
     assert {found.names[j] for j in labelled} == {"ash", "cedar"}
     tiny.break_some(tmp_path / "images", [file for file in truth if tiny.label_of(file) is None])
-    with pytest.raises(InputError, match="There must be images without a label to sort, got 28 images"):
+    with pytest.raises(InputError, match="Some images must be unlabelled, got 28 images"):
         sort(tmp_path / "images", tmp_path / "other")
-    assert run.peek(tmp_path / "other") is None
+    assert peek(tmp_path / "other") is None
 
 
 # What is said of a run
@@ -376,7 +383,7 @@ def test_the_run_says_how_it_came_about(sorted_run: SortedRun) -> None:
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
     wanted |= {"method": "gcd", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
     assert said["settings"] == wanted
-    assert (said["format"], said["device"], said["classes"]) == ("sortal run 1", "cpu", list(OLD))
+    assert (said["format"], said["device"], said["next_id"]) == ("sortal run 2", "cpu", 6)
     assert said["images"] == [{"folder": str(sorted_run.images), "images": N, "paths": {}}]
     assert said["backbone"].keys() >= {"name", "image_size", "shorter_side", "width", "mean", "std"}
     assert said["training"]["epochs"] == 2
@@ -384,7 +391,7 @@ def test_the_run_says_how_it_came_about(sorted_run: SortedRun) -> None:
     assert said["versions"].keys() >= {"sortal", "python", "torch", "numpy"}
     assert said["hashes"].keys() == {"images", "features", "model"}
     assert all(int(text, 16) for text in said["hashes"].values())
-    assert tuple(said["timings"]) == ("check", "pixels", "learn", "features", "k", "clusters", "report")
+    assert tuple(said["timings"]) == ("pixels", "check", "learn", "features", "k", "clusters", "report")
     assert all(seconds >= 0 for seconds in said["timings"].values())
     assert said["finished"].startswith("20")
 
@@ -394,13 +401,13 @@ def test_the_run_says_how_it_came_about(sorted_run: SortedRun) -> None:
 
 def test_rows_of_an_array_are_sorted_as_files_are(sorted_run: SortedRun, tmp_path: Path) -> None:
     found = sort(tiny.as_array(), tmp_path / "run")
-    assert found.about["images"] == [{"folder": None, "images": N, "paths": {}}]
+    assert found.facts.images == (ImageSource(folder=None, images=N, paths={}),)
     assert found.metrics is not None
-    assert found.metrics["accuracy"] == {"all": 1, "old": 1, "new": 1}
+    assert found.metrics.accuracy == Accuracy(all=1, old=1, new=1)
     assert same_groups(found, sorted_run.truth)
     assert found.names == sorted_run.run.names
     with pytest.raises(InputError, match="were given as an array"):
-        run.load(tmp_path / "run").paths()
+        load_run(tmp_path / "run").paths()
 
 
 # The folder of a run
@@ -427,5 +434,5 @@ def test_a_run_that_failed_early_is_repaired_and_is_the_same_elsewhere(
     assert sorted(set(numbers)) == [f"[{number}/7" for number in range(1, 8)]
     assert found.folder.absolute() == tmp_path / "images-run"
     assert found.report.read_bytes() == tiny.PAGE
-    assert found.about["hashes"] == sorted_run.run.about["hashes"]
+    assert found.facts.hashes == sorted_run.run.facts.hashes
     assert tables(found.folder) == tables(sorted_run.out)

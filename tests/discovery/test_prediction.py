@@ -15,16 +15,21 @@ import pytest
 import tiny_folder as tiny
 from conftest import SortedRun
 from numpy.typing import NDArray
-from test_sorting import scores_of
+from test_stages import scores_of
 from tiny_folder import CLASSES, EACH, OLD, sort, spy
 
-from sortal import kept, outcome, prediction, run
+from sortal.config import MethodName
+from sortal.discovery import prediction, results
+from sortal.discovery.prediction import COLUMNS, Prediction, predict
 from sortal.errors import InputError
-from sortal.lock import alone
-from sortal.prediction import COLUMNS, Prediction, predict
-from sortal.reading import read_images
-from sortal.run import HEAD, INITIAL, LOG, UNSURE, Run
-from sortal.store import PixelStore
+from sortal.images.reading import read_images
+from sortal.images.store.pixel_store import PixelStore
+from sortal.runs import cache
+from sortal.runs.editing import merge, rename, reorder, split
+from sortal.runs.facts import ImageSource
+from sortal.runs.run import INITIAL, LOG, UNSURE, Run
+from sortal.runs.storage import HEAD, load_run
+from sortal.system.lock import lock_folder
 
 N = 6 * EACH
 ADDED = 6 * 3
@@ -128,11 +133,11 @@ def test_noise_is_unsure_and_broken_files_are_named(copied_run: SortedRun, tmp_p
     assert found.assignments.files == ("0.png", "2.png", "4.png", "6.png", "7.png")
     assert set(names_of(found)[:2]) == {category_of(copied_run, "elm")}
     assert set(found.assignments.status[2:]) == {UNSURE}
-    assert (found.assignments.confidence[2:] < copied_run.run.confidence["unsure_below"]).all()
+    assert (found.assignments.confidence[2:] < copied_run.run.confidence.unsure_below).all()
     assert b"1.png" not in found.to_csv()
     assert [bad["file"] for bad in found.to_json()["quarantine"]] == ["1.png", "3.png", "5.png"]
     tiny.break_some(tmp_path, [f"{number}.png" for number in range(8)])
-    with pytest.raises(InputError, match="There must be an image that can be read, got 8 that cannot"):
+    with pytest.raises(InputError, match="At least one image must be readable, but none of 8 is"):
         predict(copied_run.out, tmp_path, **OPTIONS)
 
 
@@ -146,7 +151,7 @@ def test_a_run_without_its_images_predicts_and_one_of_an_array_refuses_an_update
     sort(tiny.as_array(), tmp_path / "array", method="kmeans")
     for out in (copied_run.out, tmp_path / "array"):
         found = predict(out, more, **OPTIONS)
-        assert Counter(names_of(found)) == dict.fromkeys(found.run.names, 3)
+        assert Counter(names_of(found)) == dict.fromkeys(found.run.names.values(), 3)
     before = tiny.contents(tmp_path / "array")
     with pytest.raises(InputError, match="given as an array"):
         predict(tmp_path / "array", more, update=True, **OPTIONS)
@@ -174,7 +179,7 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
 ) -> None:
     before, out = copied_run.run, copied_run.out
     assert predict(out, more, update=True, **OPTIONS).added == ADDED
-    found = run.load(out)
+    found = load_run(out)
     assert [(c.id, c.name, c.kind, c.labelled) for c in found.categories] == [
         (c.id, c.name, c.kind, c.labelled) for c in before.categories
     ]
@@ -191,19 +196,19 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
     assert found.assignments.folders.tolist() == [0] * N + [1] * ADDED
     assert sorted(found.paths()[N:]) == sorted(map(str, more.rglob("*.png")))
     assert all(os.path.isfile(path) for path in found.paths())
-    assert found.about["images"][0] == before.about["images"][0]
-    assert found.about["images"][1:] == [{"folder": str(more), "images": ADDED, "paths": {}}]
-    (update,) = found.about["updates"]
-    assert (update["folder"], update["images"]) == (str(more), ADDED)
-    assert found.about["command"] == f"{before.about['command']}\nsortal predict {found.folder} {more} --update"
+    assert found.facts.images[0] == before.facts.images[0]
+    assert found.facts.images[1:] == (ImageSource(folder=str(more), images=ADDED, paths={}),)
+    (update,) = found.facts.updates
+    assert (update.folder, update.images) == (str(more), ADDED)
+    assert found.facts.command == f"{before.facts.command}\nsortal predict {found.folder} {more} --update"
     tiny.strict_json(found.folder / "run.json")
     assert found.report.read_bytes() == tiny.PAGE
     for name in ("model.json", "model.safetensors", "log.jsonl", "confidence.json", "k.json", "quarantine.csv"):
         assert (found.folder / name).exists()
-    old, now = before.about["hashes"], found.about["hashes"]
-    assert now["model"] == old["model"]
-    assert now["features"] == kept.hashed(np.asarray(found.features)) != old["features"]
-    assert now["images"] != old["images"]
+    old, now = before.facts.hashes, found.facts.hashes
+    assert now.model == old.model
+    assert now.features == cache.hashed(np.asarray(found.features)) != old.features
+    assert now.images != old.images
     contents = tiny.contents(out)
     notes: list[str] = []
     for images in (more, copied_run.images):
@@ -215,8 +220,8 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
     again = predict(out, tmp_path / "again", update=True, on_note=notes.append, **OPTIONS)
     assert again.added == 1
     assert again.assignments.files == ("a.png", "b.png", "c.png", "d.png")
-    assert run.load(out).assignments.files[N + ADDED :] == ("a.png",)
-    assert "3 images are in the run already" in notes[-1]
+    assert load_run(out).assignments.files[N + ADDED :] == ("a.png",)
+    assert "already contains 3 of these images" in notes[-1]
 
 
 def test_a_class_that_was_never_seen_is_a_candidate_until_all_is_sorted_anew(
@@ -230,7 +235,7 @@ def test_a_class_that_was_never_seen_is_a_candidate_until_all_is_sorted_anew(
     (candidate,) = found.run.candidates
     assert candidate.id == 1
     assert set(candidate.files) == strange
-    again = run.load(copied_run.out)
+    again = load_run(copied_run.out)
     assert again.candidates == (candidate,)
     rows = tiny.rows_of(copied_run.out / "candidates.csv")
     assert [row["file_name"] for row in rows] == list(candidate.files)
@@ -242,12 +247,12 @@ def test_a_class_that_was_never_seen_is_a_candidate_until_all_is_sorted_anew(
     ]
     assert sum(category.unsure for category in again.categories) == (again.assignments.status == UNSURE).sum() >= 8
     before = tiny.contents(copied_run.out)
-    with pytest.raises(InputError, match=r"12 images were added to the run in .*, which sorting anew would drop"):
+    with pytest.raises(InputError, match=r"12 images were added to the run in .*; a new run would drop them"):
         sort(copied_run.images, copied_run.out)
     assert tiny.contents(copied_run.out) == before
     anew = sort(copied_run.images, copied_run.out, force=True)
-    assert (len(anew.assignments), anew.about["updates"]) == (N, [])
-    assert run.load(copied_run.out).candidates == ()
+    assert (len(anew.assignments), anew.facts.updates) == (N, ())
+    assert load_run(copied_run.out).candidates == ()
     assert not (copied_run.out / "candidates.csv").exists()
 
 
@@ -263,12 +268,12 @@ def test_further_updates_go_on_and_images_that_came_unsure_move_no_centre(
     came_sure = [np.ones(N, dtype=bool), np.zeros(ADDED, dtype=bool)]
     oaks(tmp_path / "300", 5)
     for start, n in ((200, ADDED), (300, ADDED + 5)):
-        before = run.load(copied_run.out)
+        before = load_run(copied_run.out)
         some_of_each(tmp_path / str(start), start)
         added = predict(copied_run.out, tmp_path / str(start), update=True, **OPTIONS)
         assert added.added == n
         came_sure.append(added.assignments.status != UNSURE)
-        found = run.load(copied_run.out)
+        found = load_run(copied_run.out)
         np.testing.assert_array_equal(found.features[:-n], before.features)
         assert_means(found, np.concatenate(came_sure), found.assignments.category)
     a = found.assignments
@@ -277,12 +282,12 @@ def test_further_updates_go_on_and_images_that_came_unsure_move_no_centre(
     # What is said of images is said of the moved centres.
     np.testing.assert_allclose(a.distance, distances(found)[np.arange(len(a)), a.category], atol=1e-5)
     kinds = np.array([found.categories[j].kind for j in a.category])
-    sure = np.where(a.confidence >= found.confidence["unsure_below"], kinds, UNSURE)
+    sure = np.where(a.confidence >= found.confidence.unsure_below, kinds, UNSURE)
     np.testing.assert_array_equal(a.status, np.where([label is not None for label in a.labels], "labelled", sure))
     assert found.names == copied_run.run.names
     assert sum(category.size for category in found.categories) == len(found.features) == N + 3 * ADDED + 5
     assert a.folders.tolist() == [0] * N + [1] * ADDED + [2] * ADDED + [3] * (ADDED + 5)
-    assert [update["images"] for update in found.about["updates"]] == [ADDED, ADDED, ADDED + 5]
+    assert [update.images for update in found.facts.updates] == [ADDED, ADDED, ADDED + 5]
     assert [len(candidate.files) for candidate in found.candidates] == [5]
 
 
@@ -290,9 +295,10 @@ def test_centres_weigh_the_clusters_that_made_them(tmp_path: Path, more: Path, m
     """An image that is labelled wrong and was held out is in its class, but made the centre of its looks."""
     wrong = {f"ash/elm {number}.png": f"elm {100 + number}" for number in range(4)}
     tiny.write(tmp_path / "images", {**tiny.planted(), **wrong})
-    gathered = spy(monkeypatch, outcome, "gather")
+    gathered = spy(monkeypatch, results, "gather")
     before = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
-    _, _, held, _, clusters, *_ = gathered[0]
+    *_, held, _, gathered_clusters, _ = gathered[0]
+    clusters = gathered_clusters.of
     assert (clusters != before.assignments.category)[held].any()
     assert (clusters == before.assignments.category)[~held].all()
     assert [before.names[j] for j in before.assignments.category[held]] == [
@@ -302,7 +308,7 @@ def test_centres_weigh_the_clusters_that_made_them(tmp_path: Path, more: Path, m
     assert_means(before, everything, clusters)
     update = predict(tmp_path / "run", more, update=True, **OPTIONS).assignments
     came_sure = np.concatenate([everything, update.status != UNSURE])
-    assert_means(run.load(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category]))
+    assert_means(load_run(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category]))
 
 
 def test_an_update_keeps_metrics_draws_the_report_and_waits_for_no_other_process(
@@ -316,17 +322,17 @@ def test_an_update_keeps_metrics_draws_the_report_and_waits_for_no_other_process
         shown.append((len(found.assignments), int(store.present.sum())))
         return tiny.PAGE
 
-    monkeypatch.setattr("sortal.report.make", make)
-    with alone(copied_run.out), pytest.raises(InputError, match="Another process is at work"):
+    monkeypatch.setattr("sortal.web.make_report", make)
+    with lock_folder(copied_run.out), pytest.raises(InputError, match="Another process is at work"):
         predict(copied_run.out, more, update=True, **OPTIONS)
     predict(copied_run.out, more, **OPTIONS)
     assert shown == []
     predict(copied_run.out, more, update=True, **OPTIONS)
     assert shown == [(N + ADDED, N + ADDED)]
-    after = run.load(copied_run.out)
+    after = load_run(copied_run.out)
     assert before
     assert after.metrics
-    assert {name: after.metrics[name] for name in ("images", "accuracy")}.items() <= before.items()
+    assert (after.metrics.images, after.metrics.accuracy) == (before.images, before.accuracy)
     assert after.assignments.truth[N:] == (None,) * ADDED
 
 
@@ -343,7 +349,7 @@ def test_an_update_needs_no_original_files_and_quarantines_what_it_cannot_read_o
     assert (found.added, [bad.file for bad in found.quarantine]) == (4, ["1.png", "4.png"])
     tiny.write(tmp_path / "more", {"fir.png": "fir 900"})
     assert predict(tmp_path / "run", tmp_path / "more", update=True, **OPTIONS).added == 1
-    after = run.load(tmp_path / "run")
+    after = load_run(tmp_path / "run")
     assert after.assignments.files[N:] == ("0.png", "2.png", "3.png", "5.png", "fir.png")
     assert [bad.file for bad in after.quarantine] == ["1.png", "4.png"]
     assert after.assignments.contents[:N] == before.assignments.contents
@@ -364,12 +370,12 @@ def test_two_updates_at_once_are_both_kept(
 
     monkeypatch.setattr(prediction, "read_images", meanwhile)
     predict(copied_run.out, more, update=True, **OPTIONS)
-    found = run.load(copied_run.out)
-    assert [update["images"] for update in found.about["updates"]] == [4, ADDED]
+    found = load_run(copied_run.out)
+    assert [update.images for update in found.facts.updates] == [4, ADDED]
     assert len(found.assignments) == N + 4 + ADDED
 
 
-# By the head of a classifier; that each method writes one is in test_sorting.py
+# By the head of a classifier; that each method writes one is in test_stages.py
 
 
 def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: Path, tmp_path: Path) -> None:
@@ -388,13 +394,59 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     told = predict(out, more, **OPTIONS).assignments
     assert predict(out, more, update=True, **OPTIONS).added == ADDED
     assert {name: (out / name).read_bytes() for name in kept_files} == contents
-    after = run.load(out)
+    after = load_run(out)
     assert after.names == before.names
     np.testing.assert_array_equal(after.assignments.category, np.concatenate([a.category, told.category]))
     np.testing.assert_array_equal(scores_of(after)[N:].argmax(axis=1), told.category)
     assert before.head is not None
     moved = before.head[[*range(1, len(before.head)), 0]]
-    replace(before, head=moved).save({}, keep={LOG, INITIAL})
+    replace(before, head=moved).save()
     again = predict(out, images, **OPTIONS).assignments
     np.testing.assert_array_equal(again.category, (found.category - 1) % len(moved))
     assert (again.category != distances(before).argmin(axis=1)).any()
+
+
+# Categories edited by hand; what each edit does is in test_editing.py
+
+
+@pytest.mark.parametrize("method", ["kmeans", "rankstats"])
+def test_an_edited_run_predicts_and_is_updated_under_its_names_and_ids(
+    sorted_run: SortedRun, more: Path, tmp_path: Path, method: MethodName
+) -> None:
+    """By centres and by a head: two new classes merged, a known one renamed, part of another split off, all mixed."""
+    found = sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)
+    first, second, third = (category.id for category in found.categories if category.kind == "new")
+    a = found.assignments
+    apart = (a.category == 0) & (a.status != "labelled") & (np.arange(N) % 2 == 0)
+    edited = split(rename(merge(found, [second, first]), 1, "birch"), 0, apart, name="rowan")
+    edited = reorder(edited, [6, third, 2, second, 1, 0])
+
+    def heavy() -> list[tuple[int, int]]:
+        found = [(tmp_path / "run" / name).stat() for name in ("features.npy", "model.safetensors")]
+        return [(each.st_ino, each.st_mtime_ns) for each in found]
+
+    before = heavy()
+    edited.save()
+    names = {6: "rowan", third: found.names[third], 2: "cedar", second: found.names[second], 1: "birch", 0: "ash"}
+    assert load_run(tmp_path / "run").names == names
+    seen = predict(tmp_path / "run", more, **OPTIONS).assignments
+    added = predict(tmp_path / "run", more, update=True, **OPTIONS)
+    after = load_run(tmp_path / "run")
+    assert heavy() == before, "neither is written again"
+    assert added.run.names == after.names == names
+    assert [(c.id, c.kind) for c in after.categories] == [(c.id, c.kind) for c in edited.categories]
+    np.testing.assert_array_equal(added.assignments.category, seen.category)
+    expected = np.concatenate([edited.assignments.category, seen.category])
+    np.testing.assert_array_equal(after.assignments.category, expected)
+    assert sum(c.size for c in after.categories) == len(after.features) == N + ADDED
+    assert all(c.size == (expected == c.id).sum() for c in after.categories)
+    own = np.argsort([c.id for c in after.categories])[np.searchsorted(sorted(names), after.assignments.category)]
+    np.testing.assert_allclose(after.assignments.distance, distances(after)[np.arange(N + ADDED), own], atol=1e-5)
+    # The further images of each class go where its own are, by both methods.
+    where: dict[str, set[str]] = {}
+    for file, category in zip(seen.files, seen.category.tolist(), strict=True):
+        where.setdefault(file.partition("/")[0], set()).add(names[category])
+    assert where["beech"] == {"birch"}
+    assert where["ash"] <= {"ash", "rowan"}
+    with pytest.raises(InputError, match="were edited by hand; a new run would drop the edits"):
+        sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)

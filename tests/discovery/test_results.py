@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,15 +14,22 @@ import pytest
 from numpy.typing import NDArray
 from stores import small_store
 
-from sortal import outcome
-from sortal.backbone import load_backbone
-from sortal.confidence import UNCALIBRATED, Confidence, calibrate
 from sortal.config import Contrast, Discovery, Recipe, Training
-from sortal.images import ImageSet, image_set
-from sortal.job import Job
-from sortal.pixels import Quarantined
-from sortal.run import Assignments, Run
-from sortal.train import Trained
+from sortal.discovery import results
+from sortal.discovery.defaults import recipe_for
+from sortal.discovery.job import Job
+from sortal.discovery.results import Clusters
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import ImageSet, image_set
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.train import TrainingResult
+from sortal.metrics import Accuracy
+from sortal.runs.building import assess, hash_images, unassigned
+from sortal.runs.categories import outline
+from sortal.runs.confidence import UNCALIBRATED, Confidence, calibrate
+from sortal.runs.facts import ImageSource, KChoice
+from sortal.runs.run import Assignments, Run
 
 # Known categories to the right and up, the new one to the left. Row 1 is labelled "right" but looks like the new one.
 FILES = ("0.png", "1.png", "2.png", "3.png", "4.png", "5.png")
@@ -32,7 +39,14 @@ CENTRES = np.array([[0.9, 0.3], [0, 1], [-0.8, 0]], dtype=np.float32)
 CLUSTERS = np.array([0, 2, 1, 0, 2, 2])
 HELD = np.array([False, True, False, False, False, False])
 HEAD = np.array([[2, 1, 0], [0, 1, 0.5], [-2, 0, 1.25]], dtype=np.float32)  # scores 2x + y, y + 0.5, 1.25 − 2x
-K: dict[str, Any] = {"k": 3, "estimated": False, "known": 2, "interval": None, "method": None, "curve": []}
+K = KChoice(k=3, estimated=False, known=2)
+RECIPE = Recipe(
+    method="gcd",
+    training=Training(precision="float32"),
+    losses=Contrast(),
+    clustering="semi-supervised",
+    estimate_on="learned",
+)
 
 
 def some_images(truth: tuple[str | None, ...] | None = None) -> ImageSet:
@@ -44,6 +58,7 @@ def a_job(images: ImageSet, **settings: Any) -> Job:
         images=images,
         source="/photos",
         settings=Discovery(**settings),
+        recipe=recipe_for(Discovery(**settings), len(images), on_gpu=False),
         place=Path("run"),
         device="cpu",
         workers=1,
@@ -51,11 +66,25 @@ def a_job(images: ImageSet, **settings: Any) -> Job:
     )
 
 
-def gathered(images: ImageSet | None = None, head: NDArray[np.float32] | None = None, **settings: Any) -> Run:
+@cache
+def a_backbone() -> Backbone:
+    return load_backbone("convnet")
+
+
+def gathered(
+    images: ImageSet | None = None,
+    head: NDArray[np.float32] | None = None,
+    *,
+    trained: TrainingResult | None = None,
+    x: NDArray[np.float32] = X,
+    **settings: Any,
+) -> Run:
     images = images or some_images()
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
+    contents, clusters = small_store(6, 8).digests, Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head)
     job = a_job(images, **settings)
-    return outcome.gather(job, images, HELD, X, CLUSTERS, CENTRES, K, small_store(6, 8), bad, head)
+    more: dict[str, Any] = {"notes": ["Odd."], "timings": {"k": 1.5}}
+    return results.gather(job, RECIPE, a_backbone(), trained, images, contents, HELD, x, clusters, bad, **more)
 
 
 def test_images_in_categories_by_hand() -> None:
@@ -63,22 +92,22 @@ def test_images_in_categories_by_hand() -> None:
     found = gathered()
     a = found.assignments
     assert a.category.tolist() == [0, 0, 1, 0, 2, 2]
-    assert found.names == ("right", "up", "new 1")
+    assert tuple(found.names.values()) == ("right", "up", "new 1")
     assert [(c.kind, c.size, c.labelled) for c in found.categories] == [("known", 3, 2), ("known", 1, 1), ("new", 2, 0)]
     assert a.labels == LABELS
     assert [bad.file for bad in found.quarantine] == ["bad.png"]
     assert found.metrics is None
     assert found.head is None
-    assert found.about["centre_sizes"] == [2, 1, 3]  # of the clusters, one of which is not its image's class
+    assert [c.weight for c in found.categories] == [2, 1, 3]  # of the clusters, one of which is not its image's class
     own = [np.hypot(0.1, 0.3), np.hypot(1.9, 0.3), 0, np.hypot(0.1, 0.3), 0.6, 0.6]
     np.testing.assert_allclose(a.distance, own, atol=1e-6)
     assert a.next_category.tolist() == [1, 2, 0, 1, 1, 1]
     others = np.sqrt([2, 0.04, 0.81 + 0.49, 0.64 + 0.16, 0.64 + 0.16, 0.64 + 2.56])
     np.testing.assert_allclose(a.next_distance, others, atol=1e-6)
     # With one image held out the temperature is a share of the mean squared distance to the centres.
-    assert (found.confidence["calibrated"], found.confidence["held_out"]) == (False, 0)
+    assert (found.confidence.calibrated, found.confidence.held_out) == (False, 0)
     t = UNCALIBRATED * (0.1 + 0.04 + 0 + 0.1 + 0.36 + 0.36) / 6
-    assert found.confidence["temperature"] == pytest.approx(t, abs=1e-6)
+    assert found.confidence.temperature == pytest.approx(t, abs=1e-6)
     squared = np.array([[0.01 + 0.09, 0.64 + 0.16, 2.56 + 0.36], [2.89 + 0.81, 0.64 + 2.56, 0.36]])
     likely = np.exp(-squared / t)
     np.testing.assert_allclose(a.confidence[[3, 5]], likely[[0, 1], [0, 2]] / likely.sum(axis=1), atol=1e-6)
@@ -86,20 +115,20 @@ def test_images_in_categories_by_hand() -> None:
 
 
 def test_confidence_is_calibrated_on_held_out_images_beside_the_unlabelled_ones() -> None:
-    with patch.object(outcome, "calibrate", wraps=calibrate) as called:
+    with patch.object(results, "calibrate", wraps=calibrate) as called:
         gathered()
     given = called.call_args.kwargs
     assert given["held_out"].tolist() == HELD.tolist()
     assert given["truth"].tolist() == [0, 0, 1, 0, 2, 2]
     assert given["unlabelled"].tolist() == [False] * 3 + [True] * 3
-    assert given["n_known"] == 2
+    assert given["known"].tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(("unsure_below", "of_the_fifth"), [(0.0, "new"), (0.9999, "unsure")])
 def test_statuses_follow_confidence(unsure_below: float, of_the_fifth: str) -> None:
     found = gathered(unsure_below=unsure_below)
     assert found.assignments.status.tolist() == ["labelled"] * 3 + ["known", of_the_fifth, "new"]
-    assert found.confidence["unsure_below"] == unsure_below
+    assert found.confidence.unsure_below == unsure_below
     assert [category.unsure for category in found.categories] == [0, 0, int(of_the_fifth == "unsure")]
 
 
@@ -107,11 +136,11 @@ def test_the_truth_is_for_metrics_alone() -> None:
     told = some_images(("right", "right", "up", "up", "left", "left"))
     found, blind = gathered(told), gathered()
     assert found.metrics is not None
-    assert found.metrics["images"] == 3
-    assert found.metrics["accuracy"] == {"all": 1, "old": 1, "new": 1}  # "up" is matched with the category right
-    assert found.metrics["known_accuracy"] == 0  # though it is not called so
-    assert found.metrics["k_true"] == 3
-    assert found.metrics["confusion"] == [["up", 0, 1]]
+    assert found.metrics.images == 3
+    assert found.metrics.accuracy == Accuracy(all=1, old=1, new=1)  # "up" is matched with the category right
+    assert found.metrics.known_accuracy == 0  # though it is not called so
+    assert found.metrics.k_true == 3
+    assert found.metrics.confusion == (("up", 0, 1),)
     for column in ("category", "status", "confidence"):
         np.testing.assert_array_equal(getattr(found.assignments, column), getattr(blind.assignments, column))
     assert found.assignments.truth == ("right", "right", "up", "up", "left", "left")
@@ -122,7 +151,7 @@ def test_a_class_without_a_labelled_image_is_not_known() -> None:
     """As where none of them could be read: classes keep their numbers."""
     everything = image_set(["x.png", *FILES], paths=["x.png", *FILES], labels=["middle", *LABELS])
     found = gathered(everything.select(np.arange(7) > 0))
-    assert found.names == ("right", "up", "new 1")
+    assert tuple(found.names.values()) == ("right", "up", "new 1")
     assert found.assignments.category.tolist() == [0, 0, 1, 0, 2, 2]
 
 
@@ -131,7 +160,7 @@ def test_the_scores_of_a_head_are_confidence_and_tell_what_is_next() -> None:
     found, plain = gathered(head=HEAD), gathered()
     a = found.assignments
     assert a.category.tolist() == plain.assignments.category.tolist()
-    assert found.confidence["temperature"] == 1.0
+    assert found.confidence.temperature == 1.0
     likely = np.exp(
         [[2.2, 1.1, -0.35], [-1.0, 1.1, 2.85], [-2.2, -0.1, 2.85]]
     )  # of the scores of the last three images
@@ -150,12 +179,16 @@ def confidence(**changes: Any) -> Confidence:
     return Confidence(**{**same, "usual": np.full(3, 0.3), "deviation": np.full(3, 0.1), **changes})
 
 
-def new_ones(x: Any, **changes: Any) -> Assignments:
+CATEGORIES = outline(["right", "up"], [1, 1, 1])
+
+
+def new_ones(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) -> Assignments:
     x = np.array(x, dtype=np.float32).reshape(-1, 2)
     files = [f"{row}.png" for row in range(len(x))]
     images = image_set(files, paths=files, labels=[None] * len(x))
     contents = np.array([b"c%d" % row for row in range(len(x))], dtype=np.bytes_)
-    return outcome.assign(images, contents, x, CENTRES, 2, confidence(**changes), folder=4)
+    blank = unassigned(images, contents, folder=4)
+    return assess(blank, x, CATEGORIES, CENTRES, confidence(**changes), head, reassign=True)
 
 
 def test_an_image_without_a_category_gets_the_nearest() -> None:
@@ -175,22 +208,22 @@ def test_an_image_without_a_category_gets_the_nearest() -> None:
 
 def test_images_keep_their_categories_when_centres_move() -> None:
     a, moved = new_ones(X), CENTRES[::-1].copy()
-    after = outcome.placed(a, X, moved, 2, confidence())
+    after = assess(a, X, CATEGORIES, moved, confidence(), None)
     np.testing.assert_array_equal(after.category, a.category)
     np.testing.assert_allclose(after.distance, np.linalg.norm(X - moved[a.category], axis=1), atol=1e-6)
     assert (after.next_category != after.category).all()
-    anew = outcome.placed(a, X, moved, 2, confidence(), anew=True)
-    np.testing.assert_array_equal(anew.category, 2 - a.category)
+    again = assess(a, X, CATEGORIES, moved, confidence(), None, reassign=True)
+    np.testing.assert_array_equal(again.category, 2 - a.category)
 
 
 def test_a_new_image_is_what_a_head_says_wherever_the_centres_are() -> None:
-    head, moved = HEAD.astype(np.float64), CENTRES[::-1].copy()
+    moved = CENTRES[::-1].copy()
     x = np.array([[0.1, 0.9], [-0.7, 0.0], [0.2, 0.2]], dtype=np.float32)
-    a = new_ones(x, head=head)
+    a = new_ones(x, head=HEAD)
     assert a.category.tolist() == [1, 2, 2]
     assert new_ones(x).category.tolist() == [1, 2, 0]  # by the nearest centre
-    for anew in (False, True):
-        after = outcome.placed(a, x, moved, 2, confidence(head=head), anew=anew)
+    for reassign in (False, True):
+        after = assess(a, x, CATEGORIES, moved, confidence(), HEAD, reassign=reassign)
         np.testing.assert_array_equal(after.category, a.category)
         np.testing.assert_array_equal(after.next_category, a.next_category)
 
@@ -198,38 +231,31 @@ def test_a_new_image_is_what_a_head_says_wherever_the_centres_are() -> None:
 # What run.json says
 
 
-def test_what_is_said_of_a_run_is_json_and_does_not_depend_on_the_order() -> None:
-    images, backbone, rows = some_images(), load_backbone("convnet"), gathered().assignments
-    trained = Trained(
+def test_facts_by_hand_and_hashes_do_not_depend_on_the_order() -> None:
+    trained = TrainingResult(
         epochs=2, selected=1, validation=None, losses={"a": 1.0}, views=None, seconds=3.0, images_per_second=4.0
     )
-    training = Training(precision="float32")
-    recipe = Recipe(
-        method="gcd", training=training, losses=Contrast(), clustering="semi-supervised", estimate_on="learned"
-    )
-    said = outcome.about(a_job(images, k=3), backbone, trained, images, rows, X, recipe)
-    read = json.loads(json.dumps(said, allow_nan=False))
-    assert read["settings"]["k"] == 3
-    assert read["recipe"] == {**vars(recipe), "training": vars(training), "losses": vars(Contrast())}
-    assert said["images"] == [{"folder": "/photos", "images": 6, "paths": {}}]
-    assert said["training"]["losses"] == {"a": 1.0}
-    assert said["precision"] == "float32"
-    assert said["weights"] == backbone.source
-    assert said["updates"] == []
-    assert said["classes"] == ["right", "up"]
+    found = gathered(trained=trained, k=3)
+    facts, rows = found.facts, found.assignments
+    assert (facts.settings, facts.recipe) == (Discovery(k=3), RECIPE)
+    assert facts.images == (ImageSource(folder="/photos", images=6, paths={}),)
+    assert facts.training is not None
+    assert asdict(facts.training) == asdict(trained)
+    assert (facts.precision, facts.weights) == ("float32", a_backbone().source)
+    assert (facts.updates, facts.edits, facts.next_id) == ((), (), 3)
+    assert (facts.notes, facts.timings) == (("Odd.",), {"k": 1.5})
+    assert facts.hashes.model == a_backbone().fingerprint()
+    assert gathered().facts.training is None
     order = [5, 3, 1, 0, 2, 4]
     mixed = replace(rows, contents=tuple(rows.contents[i] for i in order), labels=tuple(rows.labels[i] for i in order))
-    again = outcome.about(a_job(images), backbone, None, images, mixed, X, recipe)
-    assert again["hashes"]["images"] == said["hashes"]["images"]
-    assert again["training"] is None
-    relabelled = replace(rows, labels=(*LABELS[:3], "up", None, None))
-    assert outcome.hashes(relabelled, X)["images"] != said["hashes"]["images"]
-    assert outcome.hashes(rows, X + 1)["features"] != said["hashes"]["features"]
+    assert hash_images(mixed) == hash_images(rows) == facts.hashes.images
+    assert hash_images(replace(rows, labels=(*LABELS[:3], "up", None, None))) != facts.hashes.images
+    assert gathered(x=X[:, ::-1].copy()).facts.hashes.features != facts.hashes.features
 
 
 def test_only_files_that_open_elsewhere_are_said_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     paths = [os.path.join("photos", "a.png"), "/other/b.png", "photos/../photos/c d.png"]
     images = image_set(["a.png", "b.png", "c d.png"], paths=paths, labels=[None] * 3)
-    assert outcome.elsewhere(images, str(tmp_path / "photos")) == {"b.png": "/other/b.png"}
-    assert outcome.elsewhere(images, None) == {}
+    assert results.elsewhere(images, str(tmp_path / "photos")) == {"b.png": "/other/b.png"}
+    assert results.elsewhere(images, None) == {}

@@ -24,21 +24,24 @@ from safetensors.torch import load_file
 from scipy.special import softmax
 from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
-from sortal import outcome, sorting, tokens
-from sortal.advice import recipe_for
-from sortal.backbone import load_backbone
-from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Training
-from sortal.features import extract
-from sortal.images import ImageSet, image_set
-from sortal.job import READING, Job, prepare
-from sortal.kmeans import SemiSupervisedKMeans
-from sortal.network import Backbone
-from sortal.pipeline import carry_out, stages_of
-from sortal.run import HEAD, INITIAL, LOG, Run
-from sortal.selection import Validation
-from sortal.sorting import estimator, held_out, named, order_of, token_plan
-from sortal.step import Step
-from sortal.tokens import Budget
+from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Training
+from sortal.discovery import results
+from sortal.discovery import stages as sorting
+from sortal.discovery.defaults import recipe_for
+from sortal.discovery.job import Job, prepare
+from sortal.discovery.pipeline import carry_out, stages_of
+from sortal.discovery.stages import estimator, held_out, match_known, order_of, token_plan
+from sortal.images.image_set import ImageSet, image_set
+from sortal.learning import token_cache
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.step import TrainingStep
+from sortal.learning.token_cache import Budget
+from sortal.learning.validation import Validation
+from sortal.runs.run import INITIAL, LOG, Run
+from sortal.runs.storage import HEAD
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
@@ -60,7 +63,7 @@ def test_k_comes_first_where_it_must_be_known_to_learn() -> None:
         recipe = recipe_for(asked, 100, on_gpu=False)
         order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFIERS else K_LAST
         assert order_of(asked, recipe) == order
-        assert stages_of(asked, recipe) == ("check", *order, "report")
+        assert stages_of(asked, recipe) == (order[0], "check", *order[1:], "report")
         assert estimator(recipe) == ("plateau" if asked.method == "gcd" else "brent")
     raw = replace(recipe_for(Discovery(), 100, on_gpu=False), estimate_on="raw")
     untrained = recipe_for(Discovery(epochs=0), 100, on_gpu=False)
@@ -91,8 +94,8 @@ def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
 ) -> None:
     backbone = load_backbone("test_vit", weights="random")
     asked = Discovery(k=6, backbone="test_vit", weights="random")
-    job = prepare(tiny.as_array(), None, tmp_path / "run", asked, dict(READING), device="cpu", workers=1, force=False)
-    needed, usage = 120 * 4 * 2 * math.prod(tokens.token_shape(backbone)), Mock()
+    job = prepare(tiny.as_array(), None, tmp_path / "run", asked, Reading(), device="cpu", workers=1, force=False)
+    needed, usage = 120 * 4 * 2 * math.prod(token_cache.token_shape(backbone)), Mock()
     monkeypatch.setattr(shutil, "disk_usage", usage)
 
     def where(free: int, job: Job = job) -> tuple[Budget, str | None]:
@@ -126,7 +129,7 @@ def test_no_other_names_agree_with_more_labelled_images(k: int, data: st.DataObj
     def right(order: Sequence[int]) -> int:
         return sum(label >= 0 and order[known.index(label)] == c for c, label in zip(clusters, labels, strict=True))
 
-    order = named(clusters, labels, k).tolist()
+    order = match_known(clusters, labels, k).tolist()
     assert sorted(order) == list(range(k))
     assert order[len(known) :] == sorted(order[len(known) :])
     assert right(order) == max(map(right, itertools.permutations(range(k))))
@@ -139,7 +142,7 @@ def by_head(x: Any, labels: Sequence[str | None], head: Any, *, gone: Sequence[i
     """Of images with these labels, less some rows, whose classes keep their numbers."""
     files = [f"{row}.png" for row in range(len(labels))]
     images = image_set(files, paths=files, labels=labels).select(~np.isin(np.arange(len(labels)), gone))
-    return sorting._by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
+    return sorting._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
 
 
 def test_categories_of_a_head_by_hand() -> None:
@@ -172,10 +175,10 @@ def classified(
     """A run by each method, k estimated, with what it told meanwhile, what was held out, and its clusters."""
     out, said = tmp_path_factory.mktemp(request.param) / "run", []
     asked: dict[str, Any] = {"method": request.param, "k": "auto", "epochs": 3}
-    with patch.object(outcome, "gather", wraps=outcome.gather) as gather:
+    with patch.object(results, "gather", wraps=results.gather) as gather:
         found = sort(sorted_run.images, out, on_progress=lambda what, *_: said.append(what), **asked)
-    _, _, held, _, clusters, *_ = gather.call_args.args
-    return found, said, held, clusters
+    *_, held, _, clusters, _ = gather.call_args.args
+    return found, said, held, clusters.of
 
 
 @pytest.fixture(scope="module")
@@ -204,17 +207,17 @@ def with_initial(folder: Path) -> Backbone:
 def test_k_is_estimated_on_raw_features_before_learning(classified: Classified, raw: Run) -> None:
     found, said, *_ = classified
     assert found.k == raw.k
-    assert raw.k["estimated"]
-    assert raw.k["method"] == "brent"
-    assert len(found.categories) == raw.k["k"]
-    assert tuple(found.about["timings"]) == ("check", *K_FIRST, "report")
+    assert raw.k.estimated
+    assert raw.k.method == "brent"
+    assert len(found.categories) == raw.k.k
+    assert tuple(found.facts.timings) == (K_FIRST[0], "check", *K_FIRST[1:], "report")
     assert said == sorted(said, key=lambda what: what.partition("]")[0])
     first = {what.partition("] ")[2].partition(":")[0]: number for number, what in reversed([*enumerate(said)])}
-    assert first["Estimating the number of classes"] < first["Learning"] < first["Clustering"]
+    assert first["Estimating the number of classes"] < first["Training"] < first["Clustering"]
     # What was before training gives the raw features.
-    assert load_backbone(str(found.folder / "model.json")).fingerprint() == found.about["hashes"]["model"]
+    assert load_backbone(str(found.folder / "model.json")).fingerprint() == found.facts.hashes.model
     backbone = with_initial(found.folder)
-    assert backbone.fingerprint() == raw.about["hashes"]["model"] != found.about["hashes"]["model"]
+    assert backbone.fingerprint() == raw.facts.hashes.model != found.facts.hashes.model
     x = extract(backbone, found.images(), normalise=True, device="cpu", precision="float32")
     np.testing.assert_array_equal(x, raw.features)
     assert np.abs(x - np.asarray(found.features)).max() > 1e-3
@@ -226,7 +229,7 @@ def test_a_labelled_image_is_in_its_class_and_any_other_where_the_head_says(clas
     a, scores, rows = found.assignments, scores_of(found), np.arange(N)
     sizes = np.bincount(a.category, minlength=len(found.categories))
     assert [category.size for category in found.categories] == sizes.tolist()
-    assert found.names[:3] == OLD
+    assert tuple(found.names.values())[:3] == OLD
     assert [category.kind for category in found.categories] == ["known"] * 3 + ["new"] * (len(sizes) - 3)
     labelled, told = a.status == "labelled", scores.argmax(axis=1)
     assert (labelled.sum(), held.sum()) == (3 * LABELLED, HELD)
@@ -234,15 +237,15 @@ def test_a_labelled_image_is_in_its_class_and_any_other_where_the_head_says(clas
     np.testing.assert_array_equal(a.category[~labelled], told[~labelled])
     distances = np.linalg.norm(np.asarray(found.features, np.float64)[:, None] - found.centres[None], axis=2)
     np.testing.assert_allclose(a.distance, distances[rows, a.category], atol=1e-6)
-    assert (found.confidence["calibrated"], found.confidence["held_out"]) == (True, HELD)
-    chance = softmax(scores / found.confidence["temperature"], axis=1)[rows, a.category]
+    assert (found.confidence.calibrated, found.confidence.held_out) == (True, HELD)
+    chance = softmax(scores / found.confidence.temperature, axis=1)[rows, a.category]
     assert (a.confidence[~labelled] <= chance[~labelled] + 1e-9).all()
     scores[rows, a.category] = -np.inf
     np.testing.assert_array_equal(a.next_category, scores.argmax(axis=1))
     np.testing.assert_allclose(a.next_distance, distances[rows, a.next_category], atol=1e-6)
     np.testing.assert_array_equal(clusters, np.where(labelled & ~held, a.category, told))
     sizes = np.bincount(clusters, minlength=len(found.centres))
-    assert found.about["centre_sizes"] == sizes.tolist()
+    assert [category.weight for category in found.categories] == sizes.tolist()
     assert found.head is not None
     directions = found.head[:, :-1] / np.linalg.norm(found.head[:, :-1], axis=1, keepdims=True)
     for j, centre in enumerate(found.centres):
@@ -257,15 +260,16 @@ def test_another_k_learns_anew_and_another_method_leaves_nothing_behind(
     """Unlike with gcd, whose features do not depend on k; also where k is given now and was estimated before."""
     first, out = classified[0], tmp_path / "run"
     shutil.copytree(first.folder, out)
-    steps, before, head, k = spy(monkeypatch, Step, "__call__"), tables(out), (out / HEAD).read_bytes(), first.k["k"]
+    steps = spy(monkeypatch, TrainingStep, "__call__")
+    before, head, k = tables(out), (out / HEAD).read_bytes(), first.k.k
     found = sort(sorted_run.images, out, method="rankstats", k=k + 2, epochs=3)
     assert len(steps) == 3
     assert found.head is not None
     assert len(found.head) == len(found.categories) == k + 2
-    assert found.about["hashes"]["model"] != first.about["hashes"]["model"]
+    assert found.facts.hashes.model != first.facts.hashes.model
     again = sort(sorted_run.images, out, method="rankstats", k=k, epochs=3)
     assert len(steps) == 3
-    assert not again.k["estimated"]
+    assert not again.k.estimated
     assert tables(out) == before
     assert (out / HEAD).read_bytes() == head
     written = {HEAD, INITIAL, LOG}
@@ -278,12 +282,12 @@ def test_another_k_learns_anew_and_another_method_leaves_nothing_behind(
 def test_of_a_transformer_only_its_last_block_is_kept_from_before(tmp_path: Path) -> None:
     backbone = load_backbone("test_vit", weights="random", image_size=32)
     fingerprint = backbone.fingerprint()
-    sorting._keep_initial(backbone, tmp_path / "learn")
+    sorting._save_initial(backbone, tmp_path / "learn")
     with torch.no_grad():
         for value in backbone.parameters():
             if value.requires_grad:
                 value.add_(1)
-    sorting._keep_initial(backbone, tmp_path / "learn")  # by a run that goes on: it does not know any more
+    sorting._save_initial(backbone, tmp_path / "learn")  # by a run that goes on: it does not know any more
     backbone.save(tmp_path / "learn/model")
     before = load_file(tmp_path / "learn" / INITIAL)
     assert 0 < sum(value.numel() for value in before.values()) < sum(v.numel() for v in backbone.parameters()) / 5
@@ -294,10 +298,10 @@ def test_of_a_transformer_only_its_last_block_is_kept_from_before(tmp_path: Path
 @pytest.mark.parametrize("method", CLASSIFIERS)
 def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path: Path, method: str) -> None:
     found = sort(sorted_run.images, tmp_path / "looks", method=method, folders="ignore", k=4)
-    assert found.names == tuple(f"new {number}" for number in range(1, 5))
+    assert tuple(found.names.values()) == tuple(f"new {number}" for number in range(1, 5))
     assert sum(category.size for category in found.categories) == N
-    assert not found.confidence["calibrated"]
-    assert found.confidence["temperature"] == 1.0  # what it was trained with
+    assert not found.confidence.calibrated
+    assert found.confidence.temperature == 1.0  # what it was trained with
     np.testing.assert_array_equal(found.assignments.category, scores_of(found).argmax(axis=1))
 
 
@@ -340,8 +344,9 @@ def test_images_for_validation_are_not_sorted(tmp_path: Path) -> None:
     plain = carry_out(a_job(others, tmp_path / "plain", "simgcd"))
     assert (found.assignments.files, len(found.features)) == (others.files, N)
     assert tables(tmp_path / "run") == tables(tmp_path / "plain")
-    assert (found.metrics, found.about["hashes"]) == (plain.metrics, plain.about["hashes"])
-    assert found.about["training"]["validation"] is None
+    assert (found.metrics, found.facts.hashes) == (plain.metrics, plain.facts.hashes)
+    assert found.facts.training is not None
+    assert found.facts.training.validation is None
     assert not accuracies(tmp_path / "run")
 
 
@@ -366,24 +371,25 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
     assert learned.files == images.files
     np.testing.assert_array_equal(learned.validation, images.validation)
     hidden = images.labelled & (learned.labels < 0)
-    assert hidden.sum() == found.confidence["held_out"] == HELD
+    assert hidden.sum() == found.confidence.held_out == HELD
     np.testing.assert_array_equal(learned.labels[~hidden], images.labels[~hidden])
     assert found.assignments.files == tiny.as_array().files
     assert sum(category.size for category in found.categories) == len(found.features) == N
     assert [len(x) for _, x, *_ in fitted] == ([N] if method == "gcd" else [])
-    trained = found.about["training"]
-    assert [trained[name] for name in ("epochs", "selected", "validation")] == [4, 1, 0.75]
+    trained = found.facts.training
+    assert trained is not None
+    assert (trained.epochs, trained.selected, trained.validation) == (4, 1, 0.75)
     assert accuracies(tmp_path / "run") == [0.5, 0.75, 0.25, 0.7]
     fingerprint, head = then[1]
     assert len({each for each, _ in then}) == 4
-    assert found.about["hashes"]["model"] == fingerprint
+    assert found.facts.hashes.model == fingerprint
     assert (found.head is None) == (head is None) == (method == "gcd")
     if head is not None:
         np.testing.assert_array_equal(found.head, head.numpy())
         assert not torch.equal(then[3][1], head)
-    assert found.about["recipe"]["select"] is True
-    assert found.about["recipe"]["training"]["epochs"] == 4
-    assert found.about["images"][0]["images"] == N
+    assert found.facts.recipe.select is True
+    assert found.facts.recipe.training.epochs == 4
+    assert found.facts.images[0].images == N
 
 
 @pytest.mark.parametrize("method", CLASSIFIERS)
@@ -398,12 +404,13 @@ def test_unreadable_files_do_not_spoil_a_job_with_validation(tmp_path: Path, met
     found = carry_out(replace(a_job(images, tmp_path / "run", method, select=True), source=str(tmp_path)))
     assert len(found.quarantine) == LABELLED
     assert len(found.assignments) == N - LABELLED
-    assert found.names[:3] == ("ash", "cedar", "new 1")
+    assert tuple(found.names.values())[:3] == ("ash", "cedar", "new 1")
     a, labelled = found.assignments, found.assignments.status == "labelled"
     assert [found.names[j] for j in a.category[labelled]] == [label for label in a.labels if label]
     np.testing.assert_array_equal(a.category[~labelled], scores_of(found).argmax(axis=1)[~labelled])
-    assert any("No labelled image is left of the known classes 'beech'" in note for note in found.about["notes"])
-    assert found.about["training"]["validation"] is not None
+    assert any("No labelled image is left of the known classes 'beech'" in note for note in found.facts.notes)
+    assert found.facts.training is not None
+    assert found.facts.training.validation is not None
 
 
 def test_jobs_share_what_they_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,8 +418,8 @@ def test_jobs_share_what_they_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     carry_out(replace(job, shared=shared))
     assert not (tmp_path / "one/cache").exists()
     assert {path.name for path in shared.iterdir()} >= {"pixels", "learn", "check"}
-    monkeypatch.setattr(Step, "__call__", never)
-    monkeypatch.setattr("sortal.features._Cache.add", never)
+    monkeypatch.setattr(TrainingStep, "__call__", never)
+    monkeypatch.setattr("sortal.learning.features._Cache.add", never)
     carry_out(replace(job, shared=shared, place=tmp_path / "other"))
     for name in ("assignments.csv", "categories.csv", INITIAL, "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
@@ -428,7 +435,9 @@ def test_untrained_models_of_jobs_at_once_are_told_apart_and_written_once(
     for job in (one, other, replace(one, place=tmp_path / "again")):
         assert job.recipe is not None
         stages = sorting.Stages(order_of(job.settings, job.recipe), lambda *_: None, lambda _: None)
-        found.append(sorting.sort(job, job.recipe, load_backbone("convnet", seed=job.settings.seed), stages))
+        backbone = load_backbone("convnet", seed=job.settings.seed)
+        pixels = sorting.store_pixels(job, backbone, stages)
+        found.append(sorting.sort(job, job.recipe, backbone, stages, pixels))
         if len(found) == 2:
             monkeypatch.setattr(Backbone, "save", never)
     for each in found:
@@ -452,7 +461,7 @@ def test_plain_k_means_knows_no_labels_and_is_named_after_them(tmp_path: Path, m
     for category, cluster in pairs:
         np.testing.assert_array_equal(found.centres[category], plain.cluster_centers_[cluster])
     assert sorted(map(tuple, found.centres.tolist())) == sorted(map(tuple, plain.cluster_centers_.tolist()))
-    assert found.names[:3] == OLD
+    assert tuple(found.names.values())[:3] == OLD
     # What is named after a class is where its labelled images are.
     for j, name in enumerate(OLD):
         members = [int(plain.labels_[row]) for row, label in enumerate(a.labels) if label == name]

@@ -4,37 +4,31 @@ from types import SimpleNamespace
 
 import pytest
 
-from sortal import segments, space
 from sortal.errors import InputError
+from sortal.images.store import budget
+from sortal.system.text import byte_sizes
 
 
-def plan(home: Path, name: str, sizes: list[tuple[int, int]], stored: int) -> None:
-    """A segment of images, the first few of which are there."""
-    home.mkdir(parents=True, exist_ok=True)
-    digests = [f"{name}{number:031d}" for number in range(len(sizes))]
-    segments.create(home, digests, sizes).mark(dict.fromkeys(range(stored), segments.STORED))
-
-
-def test_the_budget_counts_what_is_there_under_all_settings(tmp_path: Path) -> None:
-    one, other = tmp_path / "256px-a", tmp_path / "128px-b"
-    plan(one, "a", [(10, 10), (10, 20), (50, 50)], stored=2)  # 300 and 600 bytes; the third is only planned
-    plan(other, "b", [(1, 100)], stored=1)  # 300 bytes
-    (tmp_path / "notes.txt").touch()  # what else lies there does not matter
-    space.check(one, [500, 300], budget=2000)
-    with pytest.raises(
-        InputError, match=r"would take 2,000 bytes \(2 images more, .*; the budget is 1,999 bytes\. Raise"
-    ):
-        space.check(one, [500, 300], budget=1999)
+def test_a_store_is_all_its_pixel_files(tmp_path: Path) -> None:
+    for name, size in (("256px-a/pixels.bin", 900), ("256px-a/pixels-1.bin", 100), ("128px-b/pixels.bin", 300)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    (tmp_path / "notes.txt").write_text("not counted")
+    stored = budget.stored_bytes(tmp_path)
+    assert stored == 1300
+    budget.check_room(tmp_path, stored, 700, budget=2000)
+    with pytest.raises(InputError, match=r"budget of 1,999 bytes, and needs at least 2,000 bytes\. Raise the budget,"):
+        budget.check_room(tmp_path, stored, 700, budget=1999)
 
 
 def test_the_disk_keeps_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=space.MARGIN + 3_000_000))
-    space.check(tmp_path, [1_000_000, 2_000_000], budget=None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=budget.MARGIN + 3_000_000))
+    budget.check_room(tmp_path, 10**9, 3_000_000, budget=None)
     expected = (
-        r"needs 4\.0 MB more .* and 67\.1 MB must stay free: 71\.1 MB together; the disk has 70\.1 MB free\. Make room"
+        r"it needs at least 71\.1 MB of free space \(67\.1 MB of it as a reserve\), and 70\.1 MB are free\. Free some"
     )
     with pytest.raises(InputError, match=expected):
-        space.check(tmp_path, [2_000_000, 2_000_000], budget=None)
+        budget.check_room(tmp_path, 0, 4_000_000, budget=None)
 
 
 @pytest.mark.parametrize(
@@ -46,4 +40,4 @@ def test_the_disk_keeps_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_sizes_for_people(numbers: tuple[int, ...], texts: list[str]) -> None:
-    assert space.for_people(*numbers) == texts
+    assert byte_sizes(*numbers) == texts

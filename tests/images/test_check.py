@@ -1,17 +1,19 @@
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from sortal import check, near, pixels
-from sortal.check import ClassCount, Duplicates, Health, Kind
 from sortal.errors import InputError
-from sortal.images import image_set
-from sortal.reading import read_images
+from sortal.images import check, decoding, near_duplicates
+from sortal.images.check import ClassCount, Duplicates, Health, Kind
+from sortal.images.image_set import image_set
+from sortal.images.reading import read_images
+from sortal.images.store.packing import Settings, pack
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def picture(seed: int, side: int = 48) -> Image.Image:
@@ -25,8 +27,15 @@ def save(path: Path, image: Image.Image) -> None:
     image.save(path)
 
 
-def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = pixels.MAX_PIXELS) -> Health:
-    return check.check(read_images(folder, need_labels=False), tiny=tiny, max_pixels=max_pixels, workers=1)
+def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = decoding.MAX_PIXELS) -> Health:
+    """Check a folder by itself, and as a by-product of packing, which must find the same."""
+    images = read_images(folder, need_labels=False)
+    found = check.check(images, tiny=tiny, max_pixels=max_pixels, workers=1)
+    if tiny == check.TINY:
+        with TemporaryDirectory() as store:
+            packed = pack(images, store, settings=Settings(max_pixels=max_pixels), workers=1)
+            assert check.check_stored(images, packed) == found
+    return found
 
 
 def test_a_healthy_folder(tmp_path: Path) -> None:
@@ -111,7 +120,7 @@ def test_near_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         small = picture(0, side=15)
         small.putpixel((0, 0), (value, 0, 0))
         save(tmp_path / f"small{value}.png", small)
-    monkeypatch.setattr(near, "MOST", 16)  # as many as there are
+    monkeypatch.setattr(near_duplicates, "MOST", 16)  # as many as there are
     found = examined(tmp_path)
     assert found.near_duplicates is not None
     worst, *others = found.near_duplicates
@@ -121,7 +130,7 @@ def test_near_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert others == [Duplicates(kind=kind, files=(each, f"a/{each[0]}.png"), labels=(None, "a")) for each in changed]
     assert found.duplicates == ()
     assert found.contradictions == 0
-    monkeypatch.setattr(near, "MOST", 15)
+    monkeypatch.setattr(near_duplicates, "MOST", 15)
     assert examined(tmp_path).near_duplicates is None
 
 

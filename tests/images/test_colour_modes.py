@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from sortal.colours import eight_bits
+from sortal.images.colour_modes import to_eight_bits
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from sortal.colours import eight_bits
     ],
 )
 def test_whole_numbers_by_the_range_of_their_type(values: list[int], bits: int, expected: list[int]) -> None:
-    assert eight_bits(np.array(values, dtype=np.uint16), bits).tolist() == expected
-    assert eight_bits(np.array(values, dtype=np.int32), bits).tolist() == expected
+    assert to_eight_bits(np.array(values, dtype=np.uint16), bits).tolist() == expected
+    assert to_eight_bits(np.array(values, dtype=np.int32), bits).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -37,22 +37,22 @@ def test_whole_numbers_by_the_range_of_their_type(values: list[int], bits: int, 
     ],
 )
 def test_floats(values: list[float], expected: list[int]) -> None:
-    assert eight_bits(np.array(values, dtype=np.float32), 32).tolist() == expected
+    assert to_eight_bits(np.array(values, dtype=np.float32), 32).tolist() == expected
 
 
 def test_long_and_negative_integers_are_stretched() -> None:
-    assert eight_bits(np.array([-10, 0, 10], dtype=np.int32), 16).tolist() == [0, 128, 255]
-    assert eight_bits(np.array([-10, 0, 10], dtype=np.int32), 32).tolist() == [0, 128, 255]
-    assert eight_bits(np.array([10, 2**31, 2**32 - 1], dtype=np.uint32), 32).tolist() == [0, 127, 255]
+    assert to_eight_bits(np.array([-10, 0, 10], dtype=np.int32), 16).tolist() == [0, 128, 255]
+    assert to_eight_bits(np.array([-10, 0, 10], dtype=np.int32), 32).tolist() == [0, 128, 255]
+    assert to_eight_bits(np.array([10, 2**31, 2**32 - 1], dtype=np.uint32), 32).tolist() == [0, 127, 255]
 
 
 @given(arrays(np.uint16, 20))
 def test_brighter_stays_brighter(values: NDArray[np.uint16]) -> None:
-    scaled = eight_bits(np.sort(values), 16)
+    scaled = to_eight_bits(np.sort(values), 16)
     assert (np.diff(scaled.astype(int)) >= 0).all()
     assert np.abs(scaled - np.sort(values) / 257).max() <= 0.5
 
 
 @given(st.floats(width=32, allow_nan=True), st.floats(width=32))
 def test_any_float_has_a_colour(one: float, other: float) -> None:
-    assert eight_bits(np.array([one, other], dtype=np.float32), 32).dtype == np.uint8
+    assert to_eight_bits(np.array([one, other], dtype=np.float32), 32).dtype == np.uint8

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sortal import tables
-from sortal.datasets import NAMES, digits, load, split
 from sortal.errors import InputError
-from sortal.images import ImageSet, image_set
+from sortal.images import label_tables
+from sortal.images.datasets import NAMES, digits, load, split
+from sortal.images.image_set import ImageSet, image_set
 
 CUB, JETS, FISH = "CUB_200_2011/images", "fgvc-aircraft-2013b/data/images", "n01443537"
 # Classes, old classes, and images of a class in the miniatures' training and test splits.
@@ -149,7 +149,7 @@ def test_stanford_cars_takes_the_labelled_test_list_beside_the_devkit(tmp_path: 
     (tmp_path / "devkit" / name).rename(tmp_path / name)
     assert len(load("stanford_cars", tmp_path, part="test")) == 196
     (tmp_path / name).unlink()
-    refused(rf"one of 'devkit/{name}', '{name}'\. The folder holds 'cars_test'", "stanford_cars", tmp_path)
+    refused(rf"one of 'devkit/{name}', '{name}'\. The folder contains 'cars_test'", "stanford_cars", tmp_path)
 
 
 def flat_imagenet100(root: Path, base: Path) -> list[str]:
@@ -208,7 +208,7 @@ def test_herbarium19_with_missing_images(tmp_path: Path) -> None:
     assert images.new_classes == load("herbarium19", tmp_path, fraction=1.0).classes + images.new_classes[341:]
     for path in (tmp_path / "small-train/5").iterdir():
         path.unlink()
-    refused("class of small-validation must have images in small-train; '5' has none", "herbarium19", tmp_path)
+    refused("class of small-validation must have images in small-train; these have none: '5'", "herbarium19", tmp_path)
     (tmp_path / "small-validation/5/00000.jpg").unlink()
     refused("herbarium19 must have 683 classes, got 682", "herbarium19", tmp_path)
 
@@ -225,14 +225,14 @@ def test_missing_files_are_named_with_what_is_there_and_where_to_get_them(tmp_pa
         ("herbarium19", "herbarium-2019-fgvc6/small-train", "github.com/visipedia"),
     ):
         message = refused(rf"not found: '{looked_for}'.* comes from https://{site}/.*\.$", name, tmp_path)
-        assert "The folder holds 'data.tgz', 'notes.txt'. Extract 'data.tgz' there first." in message
+        assert "The folder contains 'data.tgz', 'notes.txt'. Extract 'data.tgz' there first." in message
 
 
 def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name, rule in (
-        ("cifar10", "the folder that holds CIFAR-10"),
-        ("folder", "a folder with a folder for each class"),
+        ("cifar10", "the folder that contains CIFAR-10"),
+        ("folder", "a folder with one folder per class"),
     ):
         for root, what in (("nowhere", "does not exist"), ("file", "is a file")):
             refused(rf"root must be {rule}.*, got '.*{root}', which {what}\.", name, tmp_path / root)
@@ -250,8 +250,8 @@ def test_damaged_lists_and_missing_images(tmp_path: Path) -> None:
         (labels, "2 2\n", "2 201\n", "from 1 to 200, got '201'"),
         (labels, "2 2\n", "2 two\n", "from 1 to 200, got 'two'"),
         ("train_test_split.txt", "2 1\n", "2 train\n", "must say 1 .* got 'train'"),
-        ("images.txt", "2 002", "1 002", "one id and its value a line; .* names it again"),
-        ("images.txt", "2 002", "2-002", "the line '2-002.* holds one word"),
+        ("images.txt", "2 002", "1 002", "an id and a value per line; .* repeats an id"),
+        ("images.txt", "2 002", "2-002", "the line '2-002.* has no value"),
         ("classes.txt", "200 200.Bird_200\n", "", "must number classes from 1 to 199"),
     ):
         path = top / file
@@ -261,30 +261,30 @@ def test_damaged_lists_and_missing_images(tmp_path: Path) -> None:
         path.write_text(whole)
     for path in (*(top / "images/007.Bird_7").iterdir(), top / "images/009.Bird_9/round0.jpg"):
         path.unlink()
-    refused(r"3 of 400 do not: 'CUB_200_2011/images/007\.Bird_7/round0\.jpg', 'CUB_200_2", "cub", tmp_path)
+    refused(r"3 of 400 are not: 'CUB_200_2011/images/007\.Bird_7/round0\.jpg', 'CUB_200_2", "cub", tmp_path)
     (top / "classes.txt").unlink()
-    refused(r"found: 'CUB_200_2011/classes\.txt'\. The folder holds 'CUB_200_2011'\. T", "cub", tmp_path)
+    refused(r"found: 'CUB_200_2011/classes\.txt'\. The folder contains 'CUB_200_2011'\. T", "cub", tmp_path)
 
 
 def test_damaged_files(tmp_path: Path) -> None:
     layouts.fgvc_aircraft(tmp_path)
     path = tmp_path / "fgvc-aircraft-2013b/data/images_variant_test.txt"
     path.write_text(path.read_text().replace("Jet/00", "Jat/00"))
-    refused(r"must name variants of data/variants\.txt; 'Jat/00 mark 0' is none", "fgvc_aircraft", tmp_path)
+    refused(r"must only name variants of data/variants\.txt, got 'Jat/00 mark 0'", "fgvc_aircraft", tmp_path)
     path.with_name("variants.txt").write_bytes(b"\xff\xfe\x00")
     refused(r"variants\.txt' cannot be read as UTF-8 text", "fgvc_aircraft", tmp_path)
     layouts.imagenet100(tmp_path / "imagenet")
     shutil.rmtree(tmp_path / "imagenet/train" / FISH)
-    refused(rf"not found: 'train/{FISH}'\. The folder holds 'train', 'val'", "imagenet100", tmp_path / "imagenet")
+    refused(rf"not found: 'train/{FISH}'\. The folder contains 'train', 'val'", "imagenet100", tmp_path / "imagenet")
     (tmp_path / "imagenet/train" / FISH).mkdir()
-    message = f"must have training images of every class; 1 have none: '{FISH}'"
+    message = f"must have training images of every class; these have none: '{FISH}'"
     refused(message, "imagenet100", tmp_path / "imagenet")
     layouts.stanford_cars(tmp_path / "cars")
     path = tmp_path / "cars/devkit/cars_train_annos.mat"
     whole = path.read_bytes()
     for content in (path.with_name("cars_meta.mat").read_bytes(), whole[: len(whole) // 2], b""):
         path.write_bytes(content)
-        message = r"cars_train_annos\.mat' must be a MATLAB file that holds annotations with the fields fname, class"
+        message = r"cars_train_annos\.mat' must be a MATLAB file that contains annotations with the fields fname, class"
         refused(message, "stanford_cars", tmp_path / "cars")
 
 
@@ -293,7 +293,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     malicious = f"cbuiltins\nexec\n(S\"__import__('os').mkdir({str(mark)!r})\"\ntR.".encode()
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(malicious)
-    refused(r"data_batch_3' asks to run builtins\.exec, which no file of CIFAR does", "cifar10", tmp_path)
+    refused(r"data_batch_3' asks to run builtins\.exec, which no CIFAR file does", "cifar10", tmp_path)
     assert not mark.exists()
     pickle.loads(malicious)  # only to know that it would have run
     assert mark.exists()
@@ -308,12 +308,12 @@ def test_damaged_pickles(tmp_path: Path) -> None:
     top = tmp_path / "cifar-10-batches-py"
     for content, message in (
         (b"", "cannot be read as a pickle"),
-        (layouts.pickle2([1, 2]), "must hold a dictionary, got list"),
-        (layouts.pickle2({"labels": [0]}), r"data of shape \(n, 3072\) in bytes, got none"),
-        (batch([0], 1, 3072, dtype=np.float64), r"data of shape \(n, 3072\) in bytes, got none"),
+        (layouts.pickle2([1, 2]), "must contain a dictionary, got list"),
+        (layouts.pickle2({"labels": [0]}), r"uint8 data of shape \(n, 3072\), got none"),
+        (batch([0], 1, 3072, dtype=np.float64), r"uint8 data of shape \(n, 3072\), got none"),
         (batch([0], 1, 1024), r"got \(1, 1024\)"),
         (batch([0], 3072), r"got \(3072,\)"),
-        (batch("0", 1, 3072), "must hold labels, one for each of 1 images"),
+        (batch("0", 1, 3072), "must contain labels, one for each of 1 images"),
         (batch([0], 2, 3072), "one for each of 2 images"),
         (batch([10], 1, 3072), "from 0 to 9"),
         (batch([-1], 1, 3072), "from 0 to 9"),
@@ -321,7 +321,7 @@ def test_damaged_pickles(tmp_path: Path) -> None:
         (top / "data_batch_3").write_bytes(content)
         refused(f"data_batch_3' .*{message}", "cifar10", tmp_path)
     (top / "batches.meta").write_bytes(layouts.pickle2({"label_names": "plane"}))
-    refused(r"batches\.meta' must hold a list of names, label_names", "cifar10", tmp_path)
+    refused(r"batches\.meta' must contain a list of names, label_names", "cifar10", tmp_path)
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -361,7 +361,7 @@ def test_splits() -> None:
 
 def test_stanford_cars_have_the_sizes_of_the_papers_table() -> None:
     """The counts of its development kit give what the paper prints: 2.0k labelled images and 6.1k unlabelled."""
-    counts: list[int] = json.loads((Path(__file__).parent / "counts.json").read_text())["stanford_cars"]
+    counts: list[int] = json.loads((Path(__file__).parents[1] / "counts.json").read_text())["stanford_cars"]
     truth = [str(number) for number, count in enumerate(counts) for _ in range(count)]
     files = [str(i) for i in range(len(truth))]
     old = [str(number) for number in split.read("stanford_cars").old]
@@ -420,14 +420,14 @@ def test_a_test_class_without_training_images_is_refused(tmp_path: Path) -> None
     a_folder(tmp_path / "train", "a", "b")
     (tmp_path / "train/empty").mkdir()
     a_folder(tmp_path / "test", "a", "b", "c", "empty", images=1)
-    message = refused(r"Every class of test must have images in train, got 'c', 'empty' in .* Add", "folder", tmp_path)
+    message = refused(r"must have images in train; these have none: 'c', 'empty'. Add", "folder", tmp_path)
     assert repr(str(tmp_path / "test")) in message
 
 
 def test_one_class_is_not_enough(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     for count, files in enumerate(([], ["only/1.png", "1.png", "other/1.txt"])):
-        message = rf"at least two classes, each in a folder of its own, in '.*', got {count}\."
+        message = rf"at least two classes, one folder per class, got {count}\."
         refused(message, "folder", some_files(tmp_path, *files))
 
 
@@ -455,7 +455,7 @@ def test_digits(tmp_path: Path) -> None:
     assert (images.labelled.sum(), images.unlabelled.sum(), images.validation.sum()) == (450, 1347, 0)
     assert sorted(path.name for path in out.iterdir()) == [*images.files, "labels.csv"]
     assert [path.name for path in out.parent.iterdir()] == ["digits"]
-    table = tables.read(out / "labels.csv")
+    table = label_tables.read(out / "labels.csv")
     assert table.truth == [str(digit) for digit in images.truth]
     assert table.label == [name or None for name in digits.labels(0.5, 0)]
     grey, digit = load_digits(return_X_y=True)
@@ -485,12 +485,12 @@ def test_digits_writes_all_or_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     full = unittest.mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(Image.Image, "save", full)
     for folder, labelled, message in (
-        ("full", 0.5, r"must be new or empty, got .*full', which holds '1\.png', '2\.png'"),
+        ("full", 0.5, r"must be new or empty, got .*full', which contains '1\.png', '2\.png'"),
         ("file", 0.5, r"must be new or empty, got .*file', which is a file\."),
         ("new", 0.0, r"labelled must be above 0 and at most 1, got 0\.0\."),
         ("new", 1.01, r"labelled must be above 0 and at most 1, got 1\.01\."),
         ("file/new", 0.5, r"cannot be written: File exists: '.*/file'\."),
-        ("here", 0.5, r"cannot be the current one, got '.*here'"),
+        ("here", 0.5, r"must not be the current one, got '.*here'"),
         ("new", 0.5, "new' cannot be written: No space left on device"),
     ):
         with pytest.raises(InputError, match=message):

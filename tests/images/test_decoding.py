@@ -21,8 +21,9 @@ from PIL import Image, ImageFile, WebPImagePlugin
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
-from sortal import pixels
-from sortal.pixels import Picture, UnreadableError, check_resized, decode, digest, read, resized, size
+from sortal.errors import UnreadableError
+from sortal.images import decoding
+from sortal.images.decoding import Picture, check_resized, decode, digest, read, resized_size, size
 
 GOOD = [name for name, (_, verdict) in CORPUS.items() if isinstance(verdict, Ok)]
 BAD = [name for name in CORPUS if name not in GOOD]
@@ -132,7 +133,7 @@ def test_bombs_are_refused_before_anything_is_decoded(
 
 
 def test_photographs_of_phones_are_told_from_other_files() -> None:
-    with pytest.raises(UnreadableError, match="not an image: HEIC, AVIF or a film; save it as JPEG"):
+    with pytest.raises(UnreadableError, match="not an image: HEIC, AVIF or a video; save it as JPEG"):
         decode(content("photo.heic.jpg"))
     with pytest.raises(UnreadableError, match="not an image: none of JPEG, PNG"):
         decode(content("text.jpg"))
@@ -145,7 +146,7 @@ def test_what_may_be_lack_of_memory_is_no_lasting_verdict() -> None:
     assert not UnreadableError("damaged", "broken data stream when reading image file").lasting
     assert not UnreadableError("damaged", "could not create decoder object").lasting
     assert not UnreadableError("no memory", "").lasting
-    assert not UnreadableError("changed", "").lasting
+    assert not UnreadableError("unavailable", "").lasting
 
 
 # Reading
@@ -153,7 +154,7 @@ def test_what_may_be_lack_of_memory_is_no_lasting_verdict() -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pixels, "MAX_BYTES", 10)
+    monkeypatch.setattr(decoding, "MAX_BYTES", 10)
     ten = b"\0\r\n\xff" + bytes(6)
     (tmp_path / "ten").write_bytes(ten)
     (tmp_path / "eleven").write_bytes(bytes(11))
@@ -167,7 +168,7 @@ def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypa
         (OSError(5, "Input/output error"), "unavailable"),
         (MemoryError(), "no memory"),
     ):
-        monkeypatch.setattr(pixels, "open", Mock(side_effect=error), raising=False)
+        monkeypatch.setattr(decoding, "open", Mock(side_effect=error), raising=False)
         assert outcome(lambda: read(str(tmp_path / "ten"))) == reason
 
 
@@ -177,7 +178,7 @@ def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypa
 @given(sides, sides, st.integers(1, 4096), st.integers(1, 10**9))
 def test_sizes_are_those_of_torchvision_up_to_a_limit(width: int, height: int, side: int, limit: int) -> None:
     wide, high = shrunk(width, height, side)
-    assert resized(width, height, side) == (wide, high)
+    assert resized_size(width, height, side) == (wide, high)
     assert check_resized(width, height, side, wide * high) == (wide, high)
     assert outcome(lambda: check_resized(width, height, side, wide * high - 1)) == "too large"
     assert outcome(lambda: check_resized(width, height, side, limit)) == ("ok" if wide * high <= limit else "too large")
@@ -335,5 +336,5 @@ def test_flipped_bytes_cause_nothing_else_than_refusal(name: str) -> None:
         side = generator.choice([None, 8])
         found = attempt(bytes(data), side)
         if isinstance(found, Picture):
-            shape = (found.width, found.height) if side is None else resized(found.width, found.height, side)
+            shape = (found.width, found.height) if side is None else resized_size(found.width, found.height, side)
             assert found.rgb.shape == (*shape[::-1], 3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images import ImageSet, image_set, in_order
+from sortal.images.image_set import ImageSet, image_set, in_order
 
 Names = Sequence[str | None]
 
@@ -89,7 +89,7 @@ def test_a_set_without_labels_truth_or_images() -> None:
 
 
 def test_truth_may_not_contradict_a_label() -> None:
-    with pytest.raises(InputError, match="must have its label as truth; 4 have another: '0', '2', '3' and 1 more"):
+    with pytest.raises(InputError, match="must be its label, unlike in 4 images: '0', '2', '3' and 1 more"):
         make(["a", "b", "a", "a", "b", None], ["b", "b", "B", "c", "a", "a"])
 
 
@@ -169,7 +169,7 @@ def test_labels_are_hidden_among_classes_that_have_images() -> None:
     split = images.hide_labels(old=1, fraction=1.0)
     assert (split.classes, split.new_classes) == (("b",), ("c",))
     assert make(["a", "b"], order=["b", "a"]).hide_labels(old=2, fraction=1).classes == ("b", "a")
-    with pytest.raises(InputError, match="old must name classes that have images; 'a' has none"):
+    with pytest.raises(InputError, match="old must name classes with images; these have none: 'a'"):
         images.hide_labels(old=["a", "b"], fraction=1.0)
 
 
@@ -273,12 +273,15 @@ def test_nothing_touches_the_global_generator() -> None:
         ({"old": 1, "fraction": 0.0}, r"fraction must be above 0 and at most 1, got 0\.0"),
         ({"old": 1, "fraction": 1.01}, r"fraction must be above 0 and at most 1, got 1\.01"),
         ({"old": 1, "fraction": float("nan")}, "fraction must be above 0 and at most 1, got nan"),
-        ({"old": 0}, r"old must be from 1 to 3 \(the classes there are\), got 0"),
-        ({"old": 4}, r"old must be from 1 to 3 \(the classes there are\), got 4"),
-        ({"old": ["x", "cat", "y", "z", "w"]}, "'x', 'y', 'z' and 1 more .*It has: 'ape', 'cat', 'dog' and 1 more"),
-        ({"old": ["ape"]}, "old must name classes that have images; 'ape' has none"),  # all are for validation
-        ({"old": []}, "old must name at least one class"),
-        ({"old": "cat"}, "old must .*in a list.*, got 'cat'"),  # and not that 'c', 'a' and 't' are no classes
+        ({"old": 0}, r"old must be from 1 to 3 \(the number of classes with images\), got 0"),
+        ({"old": 4}, r"old must be from 1 to 3 \(the number of classes with images\), got 4"),
+        (
+            {"old": ["x", "cat", "y", "z", "w"]},
+            "are 'ape', 'cat', 'dog' and 1 more; got 'x', 'y', 'z' and 1 more",
+        ),
+        ({"old": ["ape"]}, "old must name classes with images; these have none: 'ape'"),  # all are for validation
+        ({"old": []}, "old must be a number of classes or a non-empty list"),
+        ({"old": "cat"}, "old must .*non-empty list.*, got 'cat'"),  # and not that 'c', 'a' and 't' are no classes
         ({"old": 3, "fraction": 0.5}, "leave every old class a labelled image, got 0.5: .* would have none"),
         ({"old": 1, "seed": -1}, "seed must be between .*, got -1"),
     ],

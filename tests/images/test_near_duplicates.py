@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sortal import near
+from sortal.images import near_duplicates
 
 
 def some(seed: int, n: int, kinds: int) -> NDArray[np.uint8]:
     """Thumbnails of a few kinds, each with more or less noise on it, some of less contrast, some one colour only."""
     rng = np.random.default_rng(seed)
-    kind = rng.integers(30, 220, (kinds, near.LENGTH))
-    noise = rng.normal(0, rng.choice([0.5, 3, 6, 8, 9, 40], size=(n, 1)), (n, near.LENGTH))
+    kind = rng.integers(30, 220, (kinds, near_duplicates.LENGTH))
+    noise = rng.normal(0, rng.choice([0.5, 3, 6, 8, 9, 40], size=(n, 1)), (n, near_duplicates.LENGTH))
     rows = kind[rng.integers(0, kinds, n)] * rng.choice([1, 0.8, 0.2], (n, 1)) + noise
     rows[rng.random(n) < 0.1] = 77
     thumbnails: NDArray[np.uint8] = np.clip(rows, 0, 255).astype(np.uint8)
@@ -33,7 +33,7 @@ def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
             if found[before] == before and min(x[row].std(), x[before].std()) > 0:
                 correlation = np.corrcoef(x[row], x[before])[0, 1]
                 rest = max(left_of(x[row], x[before]), left_of(x[before], x[row]))
-                if correlation > near.ALIKE and rest < near.REST:
+                if correlation > near_duplicates.ALIKE and rest < near_duplicates.REST:
                     leader = before
                     break
         found.append(leader)
@@ -42,38 +42,38 @@ def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
 
 @pytest.mark.parametrize(("block", "tile"), [(1, 1), (7, 3), (1024, 2**14)])
 def test_leaders_are_those_every_pair_says(block: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near, "BLOCK", block)
-    monkeypatch.setattr(near, "TILE", tile)
+    monkeypatch.setattr(near_duplicates, "BLOCK", block)
+    monkeypatch.setattr(near_duplicates, "TILE", tile)
     thumbnails = some(seed=0, n=60, kinds=3)
     expected = slow_leaders(thumbnails)
     counts = np.bincount(expected)
     assert counts.max() > 3
     assert (counts == 1).sum() > 3
-    assert near.leaders(thumbnails).tolist() == expected
+    assert near_duplicates.leaders(thumbnails).tolist() == expected
 
 
 def test_groups_do_not_grow_by_steps() -> None:
     """Each step looks like the one before it; only the leader counts, so the chain falls apart."""
-    one, two = np.random.default_rng(1).integers(0, 256, (2, near.LENGTH))
+    one, two = np.random.default_rng(1).integers(0, 256, (2, near_duplicates.LENGTH))
     chain = np.stack([(one * (1 - t) + two * t).astype(np.uint8) for t in np.linspace(0, 1, 31)])
-    found = near.leaders(chain)
-    assert all(near.leaders(chain[i : i + 2])[1] == 0 for i in range(30))
+    found = near_duplicates.leaders(chain)
+    assert all(near_duplicates.leaders(chain[i : i + 2])[1] == 0 for i in range(30))
     assert 3 < len(set(found.tolist())) < 31
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_leader_leads_itself_and_comes_first(seed: int) -> None:
-    found = near.leaders(some(seed, n=20, kinds=3))
+    found = near_duplicates.leaders(some(seed, n=20, kinds=3))
     assert (found[found] == found).all()
     assert (found <= np.arange(20)).all()
 
 
 def test_no_images() -> None:
-    assert near.leaders(np.zeros((0, near.LENGTH), np.uint8)).tolist() == []
+    assert near_duplicates.leaders(np.zeros((0, near_duplicates.LENGTH), np.uint8)).tolist() == []
 
 
 def test_progress_ends_at_the_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near, "BLOCK", 4)
+    monkeypatch.setattr(near_duplicates, "BLOCK", 4)
     steps: list[tuple[int, int]] = []
-    near.leaders(some(0, n=10, kinds=2), lambda *step: steps.append(step))
+    near_duplicates.leaders(some(0, n=10, kinds=2), lambda *step: steps.append(step))
     assert steps == [(4, 10), (8, 10), (10, 10)]

@@ -4,9 +4,9 @@ import errno
 import io
 import json
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,26 +16,28 @@ from typing import Any, TypeAlias, cast
 import nasty
 import numpy as np
 import pytest
+from filelock import FileLock
 from fork_server import KILLED, ForkServer, count_operations, say
 from numpy.typing import NDArray
 from PIL import Image
 
-from sortal import packing, pixels
-from sortal.errors import InputError, SortalError
-from sortal.images import ImageSet, Source, image_set
-from sortal.packing import Settings, pack
-from sortal.pixels import UnreadableError
-from sortal.reading import read_images
-from sortal.segments import STORED, TURNED, Place, find
-from sortal.store import PixelStore
-from sortal.workers import Job, Progress, Task, Values
-from sortal.workers import run as workers_run
+from sortal.errors import InputError, SortalError, UnreadableError
+from sortal.images import decoding
+from sortal.images.check import check_stored
+from sortal.images.image_set import ImageSet, image_set
+from sortal.images.near_duplicates import LENGTH, thumbnail
+from sortal.images.reading import read_images
+from sortal.images.store import packing
+from sortal.images.store.index import Index
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import PixelStore
+from sortal.system.progress import Progress
+from sortal.system.workers import Answer, ImageSource, JsonObject, WorkFunction, WorkItem, finish, run_workers
 
 SMALL = Settings(shorter_side=16)
-SEGMENT = (".bin", ".done", ".npy")
-NEEDED = 3 * (16 * 24 + 24 * 16 + 16 * 16)  # bytes that the three images of fill(…, 3) take
+SIZES = [3 * 16 * 24 + LENGTH, 3 * 24 * 16 + LENGTH, 3 * 16 * 16 + LENGTH]  # bytes of the images of fill(…, 3)
 
-Results: TypeAlias = Iterator[tuple[int, Values]]
+Results: TypeAlias = Iterator[tuple[int, JsonObject]]
 read = partial(read_images, need_labels=False)
 pack_small = partial(pack, settings=SMALL)
 
@@ -64,9 +66,9 @@ def fill(folder: Path, n: int) -> ImageSet:
     return read(folder)
 
 
-def expected(source: Source, shorter_side: int = 16) -> NDArray[np.uint8]:
+def expected(source: ImageSource, shorter_side: int = 16) -> NDArray[np.uint8]:
     data = Path(source).read_bytes() if isinstance(source, str) else source
-    return pixels.decode(data, shorter_side=shorter_side, draft=False).rgb
+    return decoding.decode(data, shorter_side=shorter_side, draft=False).rgb
 
 
 def check(store: PixelStore, images: ImageSet, side: int = 16, bad: Mapping[str, str] | None = None) -> None:
@@ -92,17 +94,18 @@ def files(folder: Path, *endings: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name.endswith(endings)}
 
 
-def segment_files(store: Path) -> dict[str, bytes]:
-    return files(home(store), *SEGMENT)
+def pixel_files(store: Path) -> dict[str, bytes]:
+    return files(home(store), ".bin")
 
 
-def marks(store: Path) -> list[int]:
-    return [mark for segment in find(home(store)) for mark in segment.done().tolist()]
+def committed(store: Path) -> int:
+    """How many images a run that starts now would find in the store."""
+    return len(Index(home(store)).stored)
 
 
-def at(stage: str, number: int, act: Callable[[], None]) -> Progress:
-    """Do something when so many images of a stage, Looking or Storing, are done."""
-    return lambda what, count, _: act() if what.startswith(stage) and count == number else None
+def at(number: int, act: Callable[[], None]) -> Progress:
+    """Do something when so many images are done."""
+    return lambda _, count, __: act() if count == number else None
 
 
 def stop() -> None:
@@ -110,31 +113,40 @@ def stop() -> None:
 
 
 class Inline:
-    """Replace `workers.run`: do the same tasks in this process, and list what was asked for."""
+    """Replace `run_workers`: do the same in this process, and list the images read and what became of each."""
 
     def __init__(self) -> None:
-        self.jobs: list[tuple[str, str | int]] = []
+        self.done: list[tuple[str | int, str]] = []
 
-    def __call__(self, task: Task, jobs: Iterable[Job], *, options: Values, workers: int | None) -> Results:
-        for job in jobs:
-            name = Path(job.source).name if isinstance(job.source, str) else job.row
-            self.jobs.append((task.__name__, name))
+    def __call__(
+        self, function: WorkFunction, items: Iterable[WorkItem], *, options: JsonObject, workers: Any, answer: Answer
+    ) -> Results:
+        for item in items:
+            name = Path(item.source).name if isinstance(item.source, str) else item.row
             try:
-                result = task(job.source, {**options, **job.options})
+                result = function(item.source, {**options, **item.options})
+                if isinstance(result, Generator):
+                    result = finish(result, partial(answer, item.row))
             except UnreadableError as error:
                 result = {"reason": error.reason, "detail": error.detail}
-            yield job.row, result
+            outcome = next((key for key in ("stored", "unreadable", "reason") if key in result), "known")
+            self.done.append((name, outcome))
+            yield item.row, result
 
-    def taken(self) -> list[tuple[str, str | int]]:
-        """The jobs since the last time of asking."""
-        jobs, self.jobs = self.jobs, []
-        return jobs
+    def taken(self) -> list[tuple[str | int, str]]:
+        """The images since the last call."""
+        done, self.done = self.done, []
+        return done
+
+
+def stored(*names: str | int) -> list[tuple[str | int, str]]:
+    return [(name, "stored") for name in names]
 
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> Inline:
     runner = Inline()
-    monkeypatch.setattr(packing, "run", runner)
+    monkeypatch.setattr(packing, "run_workers", runner)
     return runner
 
 
@@ -157,22 +169,22 @@ def test_row_i_is_image_i_whatever_the_path_and_the_number_of_workers(
 
     def run(*args: Any, workers: int | None, **options: Any) -> Results:
         asked.append(workers)
-        return workers_run(*args, workers=workers, **options)
+        return run_workers(*args, workers=workers, **options)
 
-    monkeypatch.setattr(packing, "run", run)
-    homes = []
+    monkeypatch.setattr(packing, "run_workers", run)
     for n in (1, 2):
         packed = pack(images, folder / f"store {n}", workers=n)
         check(packed, images, 256)
-        homes.append(home(folder / f"store {n}", Settings()))
-    assert asked == [1, 1, 2, 2]
-    assert files(homes[0], *SEGMENT) == files(homes[1], *SEGMENT)
+        (pixels,) = files(home(folder / f"store {n}", Settings()), ".bin").values()
+        one_each = range(len(images) - 1)  # copies are stored once
+        assert len(pixels) == sum(packed.image(row).size + LENGTH for row in one_each)
+        assert packed.thumbnails().tolist() == [list(thumbnail(packed.image(row))) for row in range(len(images))]
+        facts = dict(zip(images.files, packed.facts.tolist(), strict=True))
+        assert facts["landscape.jpg"] == (411, 300, 8, False)
+        assert facts["turned.jpg"] == (300, 400, 8, True)
+    assert asked == [1, 2]
     assert packed.widths[images.files.index("landscape.jpg")] == 350  # 256 · 411 / 300 = 350.72
     assert not packed.image(0).flags.writeable
-    (segment,) = find(homes[0])
-    done = dict(zip(images.files, segment.done().tolist(), strict=False))
-    assert (done["turned.jpg"], done["turned square.jpg"], done["landscape.jpg"]) == (TURNED, STORED, STORED)
-    assert segment.size == sum(packed.image(row).size for row in range(len(images) - 1))  # copies are stored once
 
 
 def rows_of(array: NDArray[np.uint8]) -> ImageSet:
@@ -184,15 +196,15 @@ def test_rows_of_an_archive_are_known_by_content_and_thin_ones_get_no_place(stor
     array = np.random.default_rng(0).integers(0, 256, (8, 8, 11, 3), dtype=np.uint8)
     array[7] = array[4]
     pack_small(rows_of(array[:1:-1]), store)
-    assert inline.taken() == [("put", row) for row in (0, 1, 2, 4, 5)]
-    assert find(home(store))[0].size == 5 * 3 * 16 * 22
+    assert inline.taken() == stored(0, 1, 2, 4, 5)
+    assert [len(pixels) for pixels in pixel_files(store).values()] == [5 * (3 * 16 * 22 + LENGTH)]
     check(pack_small(rows_of(array), store), rows_of(array))
-    assert inline.taken() == [("put", 0), ("put", 1)]
+    assert inline.taken() == stored(0, 1)
     thin = rows_of(np.zeros((2, 1, 500, 3), dtype=np.uint8))
     settings = Settings(shorter_side=16, max_pixels=100_000)  # 16 × 8,000 pixels if they were resized
-    packed = pack(thin, store, settings=settings, budget=1000)
+    packed = pack(thin, store, settings=settings)
     check(packed, thin, bad={"000": "too large", "001": "too large"})
-    assert find(home(store, settings)) == []
+    assert files(home(store, settings), ".bin") == {}
 
 
 def test_what_cannot_be_read_is_named_and_nothing_else_is_lost(tmp_path: Path, folder: Path, store: Path) -> None:
@@ -216,8 +228,9 @@ def test_what_cannot_be_read_is_named_and_nothing_else_is_lost(tmp_path: Path, f
     for _ in range(2):
         packed = pack(images, store, settings=settings, workers=2)
         check(packed, images, bad=bad)
-    (segment,) = find(home(store, settings))
-    assert len(segment.plan) == 3 + 1  # no place for what is refused by its header
+    ((name, pixels),) = files(home(store, settings), ".bin").items()
+    assert name == "pixels.bin"
+    assert len(pixels) <= 3 * (3 * 16 * 24 + LENGTH) + 3 * 16 * 32 + LENGTH  # no place for what its header rules out
     for rows in (~packed.present, np.zeros(len(images), dtype=bool)):  # nothing to store
         some = images.select(rows)
         check(pack(some, tmp_path / "other", settings=settings, workers=1), some, bad=bad)
@@ -274,8 +287,8 @@ def test_a_second_time_nothing_is_read_or_written(
     images, bad = read(folder), {"cut.png": "truncated", "text.png": "not an image"}
     calls: list[tuple[str, int, int]] = []
     pack_small(images, store, on_progress=lambda *call: calls.append(call))
-    looking = [("Looking at images", i, 6) for i in range(1, 7)]
-    assert calls == looking + [("Storing pixels", i, 4) for i in range(1, 5)]
+    assert calls == [("Reading images", i, 6) for i in range(1, 7)]
+    assert [outcome for _, outcome in inline.taken()] == ["stored"] * 3 + ["known", "unreadable", "unreadable"]
     before = files(home(store), "")
     monkeypatch.chdir(tmp_path)
     pack_small(read("images"), "other")
@@ -308,24 +321,25 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
     os.utime(images.paths[1], (1, 1))
     calls: list[tuple[str, int, int]] = []
     check(pack_small(images, store, on_progress=lambda *call: calls.append(call)), images)
-    assert inline.taken() == [("look", "001.png")]
-    assert calls == [("Looking at images", 3, 3)]
-    before = segment_files(store)
+    assert inline.taken() == [("001.png", "known")]
+    assert calls == [("Reading images", 3, 3)]
+    ((name, before),) = pixel_files(store).items()
     save(folder / "001.png", 50, 70, seed=77)
     save(folder / "000 and a half.png", 40, 22, seed=50)
     (folder / "002.png").unlink()
     images, new = read(folder), ["000 and a half.png", "001.png"]
     check(pack_small(images, store), images)
-    assert inline.taken() == [("look", name) for name in new] + [("put", name) for name in new]
-    after = segment_files(store)
-    assert {name: after.pop(name) for name in before} == before
-    assert [len(content) for name, content in after.items() if name.endswith(".bin")] == [3 * 16 * (29 + 22)]
+    assert inline.taken() == stored(*new)
+    ((same, after),) = pixel_files(store).items()
+    assert same == name
+    assert after[: len(before)] == before
+    assert len(after) - len(before) == 3 * 16 * (29 + 22) + 2 * LENGTH
     np.testing.assert_array_equal(first.image(1), old)  # whoever has the store open keeps what there was
     (folder / "000.png").rename(folder / "zzz.png")
     folder = folder.rename(tmp_path / "elsewhere")
     images = read(folder)
     check(pack_small(images, store), images)
-    assert inline.taken() == [("look", name) for name in (*new, "zzz.png")]
+    assert inline.taken() == [(name, "known") for name in (*new, "zzz.png")]
     store = store.rename(tmp_path / "moved store")
     check(pack_small(images, store), images)
     assert inline.taken() == []
@@ -339,13 +353,13 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
 def pack_in_child(folder: str, store: str, fatal: int | None) -> None:
     """Pack, with a commit after every image, and say what is done; die before the sync or rename of number `fatal`."""
     packing.COMMIT = 0
-    vars(packing)["run"] = Inline()
+    vars(packing)["run_workers"] = Inline()
     count = count_operations(["fsync", "replace"], fatal)
-    pack_small(read(folder), store, on_progress=lambda what, *_: say(what.split()[0]))
+    pack_small(read(folder), store, on_progress=lambda *_: say("done"))
     say("operations", count())
 
 
-def test_a_run_killed_anywhere_goes_on_where_it_was(
+def test_a_run_killed_anywhere_resumes_where_it_was(
     folder: Path, store: Path, inline: Inline, fork_server: ForkServer
 ) -> None:
     n = 4
@@ -353,52 +367,69 @@ def test_a_run_killed_anywhere_goes_on_where_it_was(
     whole = fork_server.run(pack_in_child, str(folder), str(store), None)
     check(pack_small(images, store), images)
     assert inline.taken() == []
-    unbroken = segment_files(store)
+    unbroken = pixel_files(store)
     (operations,) = whole.each("operations")
-    assert operations > 3 * n
+    assert operations > 2 * n
     for fatal in range(1, operations + 1):
         shutil.rmtree(store)
         ended = fork_server.run(pack_in_child, str(folder), str(store), fatal)
         assert ended.code == KILLED
         check(pack_small(images, store), images)
-        tasks = [task for task, _ in inline.taken()]
-        for task, stage in (("look", "Looking"), ("put", "Storing")):
-            left = n - ended.said.count([stage])
-            assert left - 1 <= tasks.count(task) <= left  # at most one was done and could not be told
-        assert segment_files(store) == unbroken
+        left = n - ended.said.count(["done"])
+        assert left - 1 <= len(inline.taken()) <= left  # at most one was done and could not be told
+        assert pixel_files(store) == unbroken
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(0.0, [0] * 4), (packing.COMMIT + 1, [1, 2, 3, 4])])
 def test_commits_come_in_time(
     folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch, step: float, wanted: list[int]
 ) -> None:
-    clock, stored = count(0.0, step), []
+    clock, found = count(0.0, step), []
     monkeypatch.setattr(packing, "monotonic", lambda: next(clock))
-
-    def on_progress(what: str, *_: int) -> None:
-        if what.startswith("Storing"):
-            stored.append(sum(marks(store)))
-
-    pack_small(fill(folder, 4), store, on_progress=on_progress)
-    assert stored == wanted
-    assert marks(store) == [1] * 4
+    pack_small(fill(folder, 4), store, on_progress=lambda *_: found.append(committed(store)))
+    assert found == wanted
+    assert committed(store) == 4
 
 
-@pytest.mark.parametrize("moment", [("Looking", 1), ("Looking", 3), ("Storing", 1), ("Storing", 3)])
-def test_two_runs_at_once_make_one_store(
-    tmp_path: Path, folder: Path, store: Path, inline: Inline, moment: tuple[str, int]
+def test_pixels_are_synced_before_the_index_names_them(
+    folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One run comes to its end while the other is at some image."""
-    images = fill(folder, 3)
-    pack_small(images, tmp_path / "alone")
-    other = at(*moment, lambda: check(pack_small(images, store), images))
+    images, synced = fill(folder, 2), []
+
+    def fsync(number: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{number}")).name
+        synced.append((name, committed(store), sum(map(len, pixel_files(store).values()))))
+
+    pack_small(images.select(np.array([True, False])), store)
+    monkeypatch.setattr(os, "fsync", fsync)
+    pack_small(images, store)
+    assert synced == [("pixels.bin", 1, sum(SIZES[:2])), ("index.jsonl", 2, sum(SIZES[:2]))]
+
+
+def test_a_run_waits_for_another_and_then_finds_its_images(
+    folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, said = fill(folder, 3), []
+    home(store).mkdir(parents=True)
+    lock = FileLock(home(store) / ".lock")
+    lock.acquire()
+    monkeypatch.setattr(packing, "POLL", 0)
+
+    def other(what: str, done: int, _: int) -> None:
+        said.append((what.partition(" ")[0], done))
+        if what.startswith("Waiting") and len(said) == 3:
+            lock.release()
+            check(pack_small(images, store), images)
+            assert inline.taken() == stored("000.png", "001.png", "002.png")
+
     check(pack_small(images, store, on_progress=other), images)
-    assert segment_files(store) == segment_files(tmp_path / "alone")
+    assert said == [("Waiting", 0)] * 3 + [("Reading", number) for number in (1, 2, 3)]
+    assert [outcome for _, outcome in inline.taken()] == ["known"] * 3
+    assert [len(pixels) for pixels in pixel_files(store).values()] == [sum(SIZES)]
 
 
-@pytest.mark.parametrize(("stage", "runs", "done"), [("Looking", 1, 0), ("Storing", 2, 2)])
 def test_an_interrupt_keeps_what_is_done_and_ends_the_workers(
-    folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch, inline: Inline, stage: str, runs: int, done: int
+    folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch, inline: Inline
 ) -> None:
     """In a notebook the error, and with it the frame that was reading results, stays alive until the next error."""
     closed = []
@@ -409,116 +440,133 @@ def test_an_interrupt_keeps_what_is_done_and_ends_the_workers(
         finally:
             closed.append(True)
 
-    monkeypatch.setattr(packing, "run", run)
+    monkeypatch.setattr(packing, "run_workers", run)
     images = fill(folder, 4)
     with pytest.raises(KeyboardInterrupt) as caught:
-        pack_small(images, store, on_progress=at(stage, 2, stop))
+        pack_small(images, store, on_progress=at(2, stop))
     assert caught.traceback  # still held
-    assert closed == [True] * runs
-    assert sum(marks(store)) == done
+    assert closed == [True]
+    assert committed(store) == 2
     inline.taken()
     check(pack_small(images, store), images)
-    looks = 2 if stage == "Looking" else 0
-    assert [task for task, _ in inline.taken()] == ["look"] * looks + ["put"] * (4 - done)
+    assert inline.taken() == stored("002.png", "003.png")
+
+
+# One pass over the files
+
+
+def open_once(source: ImageSource, options: JsonObject) -> Generator[JsonObject, JsonObject, JsonObject]:
+    """Store an image, and tell how often the image and any other file of its folder were opened, read and decoded."""
+    counts = {"opened": 0, "hashed": 0, "decoded": 0}
+    real = decoding.digest, decoding.decode
+
+    def opened(event: str, details: tuple[Any, ...]) -> None:
+        counts["opened"] += event == "open" and str(details[0]) == source
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return function(*args, **named)
+
+        return call
+
+    sys.addaudithook(opened)
+    vars(decoding).update(digest=counted("hashed", real[0]), decode=counted("decoded", real[1]))
+    result = yield from packing.store_image(source, options)
+    vars(decoding).update(digest=real[0], decode=real[1])
+    return {**result, "counts": counts}
+
+
+def test_a_first_run_opens_hashes_and_decodes_each_image_once_and_a_second_none(
+    folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in the worker processes, by Python's audit events, and in this one."""
+    images = fill(folder, 6)
+    found: list[JsonObject] = []
+    here: list[str] = []
+
+    def run(_: WorkFunction, *args: Any, **options: Any) -> Results:
+        for row, result in run_workers(open_once, *args, **options):
+            found.append(result.pop("counts"))
+            yield row, result
+
+    monkeypatch.setattr(packing, "run_workers", run)
+    sys.addaudithook(lambda event, details: here.append(str(details[0])) if event == "open" else None)
+    for runs in (1, 2):
+        packed = pack_small(images, store, workers=2)
+        health = check_stored(images, packed)
+        assert found == [{"opened": 1, "hashed": 1, "decoded": 1}] * 6, f"after run {runs}"
+        assert not set(here) & set(images.paths)
+        assert (health.images, health.unreadable, health.duplicates) == (6, (), ())
+    check(packed, images)
 
 
 # Damage and lack of room
 
 
-def test_what_is_lost_is_made_again(folder: Path, store: Path, inline: Inline) -> None:
+def test_lost_files_are_made_again(folder: Path, store: Path, inline: Inline) -> None:
     images = fill(folder, 3)
     pack_small(images, store)
+    (home(store) / "index.jsonl").unlink()
     inline.taken()
-    (home(store) / "seen.jsonl").unlink()
     check(pack_small(images, store), images)
-    assert inline.taken() == [("look", f"{i:03}.png") for i in range(3)]
-    next(home(store).glob("*.bin")).unlink()
-    with pytest.raises(InputError, match="is damaged") as caught:
-        pack_small(images, store)
-    told = re.search(r"Delete its files \((\S+)\)", str(caught.value))
-    assert told is not None
-    for path in home(store).glob(told[1]):
-        path.unlink()
+    assert inline.taken() == stored("000.png", "001.png", "002.png")
+    os.truncate(home(store) / "pixels.bin", sum(SIZES) - 1)
     check(pack_small(images, store), images)
-
-
-def test_a_budget_holds_before_anything_is_stored(folder: Path, store: Path, inline: Inline) -> None:
-    images = fill(folder, 3)
-    with pytest.raises(InputError, match=r"store' would .*3 images more, resized for 16px-.*Raise the budget"):
-        pack_small(images, store, budget=NEEDED - 1)
-    assert {path.name for path in home(store).iterdir()} == {"settings.json", "seen.jsonl"}
-    with pytest.raises(KeyboardInterrupt):
-        pack_small(images, store, budget=NEEDED, on_progress=at("Storing", 1, stop))
-    with pytest.raises(InputError, match="2 images more"):  # planned, but not there yet
-        pack_small(images, store, budget=NEEDED - 1)
-    check(pack_small(images, store, budget=NEEDED), images)
-    save(folder / "more.png", 20, 20, seed=9)
-    images = read(folder)
-    with pytest.raises(InputError, match=r"1 images? more"):
-        pack_small(images, store, budget=NEEDED + 3 * 16 * 16 - 1)
-    assert len(find(home(store))) == 1
-    check(pack_small(images, store, budget=NEEDED + 3 * 16 * 16), images)
-
-
-def test_a_store_that_cannot_be_written_ends_the_run(
-    folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, place = fill(folder, 3), Place.job
-    with monkeypatch.context() as patch:
-        patch.setattr(Place, "job", lambda self: {**place(self), "file": "/nowhere/x.bin"})
-        with pytest.raises(SortalError, match=r"The pixel store '/nowhere/x.bin' could not be written: No such file"):
-            pack_small(images, store)
-        assert set(marks(store)) == {0}
-    with monkeypatch.context() as patch:
-        patch.setattr("sortal.segments.Segment.mark", lambda *_: None)  # an image may lie there turned, or not at all
-        with pytest.raises(SortalError, match="lost marks while it was filled"):
-            pack_small(images, store)
+    assert inline.taken() == stored("002.png")
+    (home(store) / "pixels.bin").unlink()
     check(pack_small(images, store), images)
+    assert inline.taken() == stored("000.png", "001.png", "002.png")
 
 
-# Files that change, and machines that fail, between a look and the storing
+def test_a_store_never_grows_beyond_its_budget(folder: Path, store: Path, inline: Inline) -> None:
+    images, least = fill(folder, 3), 3 * SIZES[2]  # as if all were square
+    with pytest.raises(
+        InputError, match=rf"store' must not exceed its budget of .*, and needs at least {least:,} bytes"
+    ):
+        pack_small(images, store, budget=least - 1)
+    assert inline.taken() == []
+    with pytest.raises(InputError, match=rf"needs at least {sum(SIZES):,} bytes\. Raise the budget, .* to resume\."):
+        pack_small(images, store, budget=sum(SIZES) - 1)
+    assert sum(map(len, pixel_files(store).values())) == sum(SIZES[:2])
+    inline.taken()
+    with pytest.raises(InputError, match="needs at least"):  # other settings count, too
+        pack(images, store, settings=Settings(shorter_side=17), budget=sum(SIZES[:2]) + 1000)
+    check(pack_small(images, store, budget=sum(SIZES)), images)
+    assert inline.taken() == stored("002.png")
+
+
+def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) -> None:
+    images = fill(folder, 1)
+    (home(store) / "pixels.bin").mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot be written: Is a directory"):
+        pack_small(images, store, workers=1)
+    options = {"file": "/nowhere/x.bin", "shorter_side": 16, "draft": True, "max_pixels": 10_000}
+    conversation = packing.store_image(images.paths[0], options)
+    next(conversation)
+    with pytest.raises(SortalError, match=r"The pixel store '/nowhere/x.bin' could not be written: No such file"):
+        conversation.send({"offset": 0})
+
+
+# Files that vanish, and machines that fail
 
 
 @pytest.mark.parametrize(
-    ("change_to", "reason"),
+    ("name", "error", "reason", "copies"),
     [
-        (lambda path: save(path, seed=88), "changed"),
-        (lambda path: path.touch(), "changed"),  # programs that write a file empty it first
-        (lambda path: None, "missing"),
-        (lambda path: path.mkdir(), "not a file"),
-    ],
-)
-def test_a_file_that_changes_is_named_a_copy_stands_in_for_it_and_it_may_come_back(
-    folder: Path, store: Path, inline: Inline, change_to: Callable[[Path], object], reason: str
-) -> None:
-    """Nothing said of what the files hold in between is true of what they held before."""
-    fill(folder, 3)
-    shutil.copy(folder / "001.png", folder / "copy.png")
-    images, before = read(folder), [(folder / name, (folder / name).read_bytes()) for name in ("001.png", "002.png")]
-
-    def change() -> None:
-        for path, _ in before:
-            path.unlink()
-            change_to(path)
-
-    packed = pack_small(images, store, on_progress=at("Looking", 4, change))
-    check(packed, images, bad={"001.png": reason, "002.png": reason})
-    for path, content in before:
-        if path.is_dir():
-            path.rmdir()
-        path.write_bytes(content)
-    check(pack_small(images, store), images)
-
-
-@pytest.mark.parametrize(
-    ("name", "error", "reason"),
-    [
-        ("PIL.Image.Image.convert", MemoryError(), "no memory"),
-        ("sortal.pixels.open", OSError(5, "Input/output error"), "unavailable"),
+        ("PIL.Image.Image.convert", MemoryError(), "no memory", ["known"]),
+        ("sortal.images.decoding.open", OSError(5, "Input/output error"), "unavailable", ["reason"]),
     ],
 )
 def test_trouble_of_the_machine_costs_an_image_and_copies_of_it_only_this_time(
-    folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch, name: str, error: Exception, reason: str
+    folder: Path,
+    store: Path,
+    inline: Inline,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    error: Exception,
+    reason: str,
+    copies: list[str],
 ) -> None:
     fill(folder, 2)
     shutil.copy(folder / "001.png", folder / "copy.png")
@@ -528,9 +576,18 @@ def test_trouble_of_the_machine_costs_an_image_and_copies_of_it_only_this_time(
         raise error
 
     with monkeypatch.context() as patch:
-        breaks = at("Looking", 3, lambda: patch.setattr(name, fail, raising=False))
-        packed = pack_small(images, store, on_progress=breaks)
+        patch.setattr(name, fail, raising=False)
+        packed = pack_small(images, store)
     check(packed, images, bad=dict.fromkeys(images.files, reason))
-    inline.taken()
+    assert [outcome for _, outcome in inline.taken()] == ["reason", "reason", *copies]  # a copy is not tried again
     check(pack_small(images, store), images)
-    assert inline.taken() == [("put", "000.png"), ("put", "001.png")]
+    assert inline.taken() == [*stored("000.png", "001.png"), ("copy.png", "known")]
+    (folder / "000.png").unlink()
+    check(pack_small(images, store), images, bad={"000.png": "missing"})
+
+
+def test_a_failed_row_of_an_archive_fails_its_copies(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = {"reason": "crashed", "detail": "by itself"}
+    monkeypatch.setattr(packing, "run_workers", lambda _, items, **__: ((item.row, crash) for item in items))
+    images = rows_of(np.zeros((2, 20, 30, 3), np.uint8))
+    check(pack_small(images, store), images, bad={"000": "crashed", "001": "crashed"})

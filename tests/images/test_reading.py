@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 
 from sortal.errors import InputError
-from sortal.images import ImageSet
-from sortal.reading import read_images
+from sortal.images.image_set import ImageSet
+from sortal.images.reading import read_images
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse or change such names")
 NFC, NFD = normalize("NFC", "é"), normalize("NFD", "é")
-NO_LABELS = "At least one class must be labelled; none of {} images is"
+NO_LABELS = "At least one image must be labelled; none of {} is"
 
 
 def plant(root: Path, *names: str) -> Path:
@@ -96,8 +96,8 @@ def test_the_unlabelled_folder_can_be_named(tmp_path: Path) -> None:
 def test_the_named_unlabelled_folder_must_lie_beside_the_classes(tmp_path: Path) -> None:
     """To go on would leave no image unlabelled, without a word."""
     plant(tmp_path, "a/b/1.jpg", "b/1.jpg", "c/1.jpg", "d/1.jpg", "e.jpg")
-    for name in ("rest", "e.jpg", "", "..", "./a", "a/b", "x" * 300, "nul\0"):
-        message = refused("must lie in .*; there are: 'a', 'b', 'c' and 1 more", tmp_path, unlabelled=name)
+    for name in ("rest", "e.jpg", "..", "./a", "a/b", "x" * 300, "nul\0"):
+        message = refused("must be in .*; found: 'a', 'b', 'c' and 1 more", tmp_path, unlabelled=name)
         assert repr(str(tmp_path)) in message
         assert repr(name) in message
 
@@ -132,18 +132,18 @@ def test_hostile_names_come_through(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_none_or_without_images(tmp_path: Path) -> None:
-    message = refused(r"must hold at least one image \(\.bmp, .*\.webp\), got none\.", tmp_path)
+    message = refused(r"must contain at least one image \(\.bmp, .*\.webp\), got none\.", tmp_path)
     assert repr(str(tmp_path)) in message
     plant(tmp_path, "cat/1.heic", "cat/2.txt", "readme.md")
-    refused("got none, but 'cat/1.heic', 'cat/2.txt', 'readme.md'", tmp_path, need_labels=False)
+    refused("got none, only 'cat/1.heic', 'cat/2.txt', 'readme.md'", tmp_path, need_labels=False)
     (tmp_path / "root").mkdir()
     table = put(tmp_path / "t.csv")
     for unlisted in ("error", "ignore"):
-        refused("must hold at least one image", tmp_path / "root", labels=table, unlisted=unlisted)
+        refused("must contain at least one image", tmp_path / "root", labels=table, unlisted=unlisted)
     for labels in (None, table):
         refused(r"The image folder '.*nothing' does not exist", tmp_path / "nothing", labels=labels)
         refused(r"The image folder '.*readme\.md' is a file", tmp_path / "readme.md", labels=labels)
-    refused("The image folder must be named, got ''", "")
+    refused("The image folder must not be empty, got ''", "")
 
 
 def test_a_folder_without_labels(tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def test_a_folder_without_labels(tmp_path: Path) -> None:
     plant(tmp_path, "notes.txt", "metadata.csv", "labels.JSONL", "cat/5/4.jpg")
     images = read_images(tmp_path, folders="ignore", need_labels=False)
     assert told(images) == dict.fromkeys(["1.jpg", "2.jpg", "cat/5/4.jpg", "unlabelled/3.jpg"])
-    refused("Pass a table of labels: 'labels.JSONL', 'metadata.csv' lies beside the images", tmp_path, folders="ignore")
+    refused("Pass a table of labels; the folder contains 'labels.JSONL', 'metadata.csv'", tmp_path, folders="ignore")
 
 
 def test_labels_and_truth_of_a_folder_are_in_its_table(tmp_path: Path) -> None:
     plant(tmp_path, "cat/1.jpg")
     refused("labels must be the path of a table .* got list", tmp_path, labels=["cat"])
     for table in (None, put(tmp_path / "t.csv", "cat/1.jpg,cat")):
-        refused("truth can be given only with a list", tmp_path, labels=table, truth=["cat"])
+        refused("truth requires a list", tmp_path, labels=table, truth=["cat"])
 
 
 def test_an_option_must_be_one_of_its_choices(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_an_option_must_be_one_of_its_choices(tmp_path: Path) -> None:
     table = put(tmp_path / "t.csv", "1.jpg,cat,5", "2.jpg,dog,6", header="file_name,label,size")
     for option, value in (("unlisted", "unlabeled"), ("extra_columns", "ignored"), ("folders", "none")):
         refused(f"{option} must be .*, got {value!r}", tmp_path, labels=table, **{option: value})
-    refused("has unknown columns, 1: 'size'", tmp_path, labels=table)
+    refused("got 1 more: 'size'", tmp_path, labels=table)
     assert told(read_images(tmp_path, labels=table, extra_columns="ignore")) == {"1.jpg": "cat", "2.jpg": "dog"}
 
 
@@ -197,7 +197,7 @@ def test_the_truth_is_for_evaluation_only(tmp_path: Path) -> None:
     assert (images.classes, images.labels.tolist()) == (("10", "9", NFC), [0, 1, 2, -1, -1])
     assert truths(images) == {"1.jpg": "10", "2.jpg": "9", "3.jpg": NFC, "4.jpg": "fox", "5.jpg": None}
     put(table, "1.jpg,cat,dog", "2.jpg,cat,cat", header="file_name,label,truth")
-    refused("must have its label as truth; 1 have another: '1.jpg'", root, labels=table, unlisted="ignore")
+    refused("must be its label, unlike in 1 image: '1.jpg'", root, labels=table, unlisted="ignore")
 
 
 def test_a_path_may_be_written_otherwise(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_row_that_names_no_file_of_the_folder(tmp_path: Path) -> None:
     outside = ("../root2/1.jpg", f"{tmp_path}/outside.jpg", f"{root}2/1.jpg", "/")
     for name in (*outside, "nothing.jpg", "a", "1.JPG", "1.jpg ", "nul\0"):
         table = put(tmp_path / "t.csv", "a/2.jpg,dog", f"{name},cat")
-        message = refused("must name a file of .* 1 of 2 do not: ", root, labels=table, unlisted="ignore")
+        message = refused("must name a file in .* 1 of 2 do not: ", root, labels=table, unlisted="ignore")
         assert repr(name) in message
         assert repr(str(table)) in message
 
@@ -259,7 +259,7 @@ def test_rows_without_a_file_are_counted_and_told_what_may_have_been_meant(tmp_p
     root, table = plant(tmp_path / "root", "a/1.jpg", "a/2.jpg"), tmp_path / "t.csv"
     for name in ("1.jpg", "A\\1", "elsewhere/1.JPEG"):
         put(table, f"{name},cat", "a/2.jpg,")
-        refused(r"1 of 2 do not: .*\. There is 'a/1\.jpg'\.", root, labels=table)
+        refused(r"1 of 2 do not: .*\. Did you mean 'a/1\.jpg'\?", root, labels=table)
     deep = "/" + "x/" * 5_000 + "1"
     put(table, "a/1.jpg,cat", *(f"x{i}.jpg,cat" for i in range(1500)), f"{deep},cat")
     pattern = "1,501 of 1,502 do not: 'x0.jpg', 'x1.jpg', 'x2.jpg' and 1,498 more. Correct the table or the folder"
@@ -285,12 +285,12 @@ def test_repeated_rows(tmp_path: Path) -> None:
     root, table = plant(tmp_path / "root", *(f"{i}.jpg" for i in range(5))), tmp_path / "t.csv"
     rows = [f"{i}.jpg,cat" for i in range(5)]
     put(table, *rows, "./3.jpg,cat", *rows[:3], *rows[:3])
-    message = refused("must name an image once; 4 are named more often: '.*and 1 more", root, labels=table)
+    message = refused("must list an image once; 4 are listed more than once: '.*and 1 more", root, labels=table)
     assert repr(str(table)) in message
     assert "'4.jpg'" not in message
     put(table, "0.jpg,cat", "0.jpg,cat", "1.jpg,dog", "1.jpg,cat", "2.jpg,dog", "2.jpg,", "3.jpg,dog", "4.jpg,dog")
     message = refused("must give an image one label; 2 have several: '1.jpg', '2.jpg'", root, labels=table)
-    assert "The first is under 'cat', 'dog'" in message
+    assert "The labels of the first are 'cat', 'dog'" in message
 
 
 def test_a_table_without_labels(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_truth_beside_a_list(tmp_path: Path) -> None:
     assert list(truths(images).values()) == ["a", "b", None]
     alone = read_images(files, truth=["a", "b", "a"], need_labels=False)
     assert (alone.classes, alone.new_classes) == ((), ("a", "b"))
-    refused("must have its label as truth; 1 have another", files, labels=["a", "b", None], truth=["a", "c", "c"])
+    refused("must be its label, unlike in 1 image", files, labels=["a", "b", None], truth=["a", "c", "c"])
 
 
 def test_a_list_without_labels_or_images(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ def test_a_list_without_labels_or_images(tmp_path: Path) -> None:
     refused(NO_LABELS.format(2), files, labels=[-1, None])
     assert read_images(files, need_labels=False).labels.tolist() == [-1, -1]
     for source in nothing:
-        refused("must hold at least one path, got none", source, labels=[], need_labels=False)
+        refused("must contain at least one path, got none", source, labels=[], need_labels=False)
 
 
 @pytest.mark.parametrize("name", ["labels", "truth"])
@@ -379,10 +379,10 @@ def test_what_is_no_list_of_labels(tmp_path: Path, name: str) -> None:
     wrong: list[tuple[Any, str]] = [
         ([], r"must be as long as the list of images, 2, got 0\."),
         (["a"] * 3, r"must be as long as the list of images, 2, got 3\."),
-        ({"0.jpg": "a", "1.jpg": "b"}, "must be a list, one for each image in their order, got dict"),
-        ({"a", "b"}, "must be a list, one for each image in their order, got set"),
-        (np.array([[0], [1]]), "must be a list, .*, got ndarray"),
-        (np.array([b"a", b"b"]), "must name classes. .* got bytes_"),
+        ({"0.jpg": "a", "1.jpg": "b"}, "must be a list with one entry per image, in order, got dict"),
+        ({"a", "b"}, "must be a list with one entry per image, in order, got set"),
+        (np.array([[0], [1]]), "must be a list .*, got ndarray"),
+        (np.array([b"a", b"b"]), "must be class names. .* got bytes_"),
     ]
     for values, message in wrong:
         refused(f"{name} {message}", files, need_labels=False, **{name: values})
@@ -391,9 +391,9 @@ def test_what_is_no_list_of_labels(tmp_path: Path, name: str) -> None:
 def test_what_is_no_path_or_no_file(tmp_path: Path) -> None:
     files = some(tmp_path, 1)
     for path in (3, None, ["a.jpg"]):
-        refused("must hold paths, got .* as number 2", [*files, path], need_labels=False)
+        refused("must contain paths, got .* as number 2", [*files, path], need_labels=False)
     for labels in ("t.csv", Path("t.csv")):
-        refused("labels must be a list beside a list of images, got a path", files, labels=labels)
+        refused("labels must be a list if the images are a list, got a path", files, labels=labels)
     names = ["no\nthing.jpg", str(tmp_path), "", "nul\0.jpg", "x" * 300]
     message = refused("5 of 6 are not: .* and 2 more", np.array([*files, *names]))
     assert "are not: 'no\\nthing.jpg', " in message  # as text, and not as np.str_('...')
@@ -403,6 +403,6 @@ def test_a_path_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some(tmp_path, 3)
     monkeypatch.chdir(tmp_path)
     files = ["0.jpg", "1.jpg", "2.jpg", "./0.jpg", str(tmp_path / "2.jpg")]
-    refused("The list of images must name an image once; 2 are named more often: .*0.jpg.*2.jpg", files)
+    refused("The list of images must list an image once; 2 are listed more than once: .*0.jpg.*2.jpg", files)
     message = refused("must give an image one label; 1 have several: .*0.jpg", files, labels=list("aabbb"))
-    assert "The first is under 'a', 'b'" in message
+    assert "The labels of the first are 'a', 'b'" in message

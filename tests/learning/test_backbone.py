@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from sortal.errors import InputError
-from sortal.network import FORMAT, Backbone, Spec, digest
-from sortal.segments import write_atomically
+from sortal.learning.backbones.backbone import FORMAT, Backbone, Spec, digest
+from sortal.system.files import write_atomically
 
 
 class Chain(Backbone):
@@ -75,12 +75,12 @@ def test_the_last_blocks_are_trained_and_nothing_else(blocks: int) -> None:
     assert not Chain(depth=1).train_last(0).has_trunk
 
 
-@pytest.mark.parametrize("blocks", [-1, 5, 1.0, None, True])
+@pytest.mark.parametrize("blocks", [-1, 5, 1.0])
 def test_a_number_of_blocks_that_cannot_be(blocks: Any) -> None:
     backbone = Chain().train_last(2)
     with pytest.raises(InputError) as caught:
         backbone.train_last(blocks)
-    assert str(caught.value) == f"The blocks to train must be from 0 to 4 (all of chain), got {blocks!r}."
+    assert str(caught.value) == f"The blocks to train must be 0 to 4 (all of chain), got {blocks!r}."
     assert backbone.trained == 2  # as it was
     assert trained_parts(backbone) == {3, 4}
 
@@ -212,7 +212,7 @@ def test_half_saved_weights_are_never_vouched_for(fails: str, tmp_path: Path, mo
             raise OSError("No space left on device")
         write_atomically(path, content)
 
-    monkeypatch.setattr("sortal.network.write_atomically", end)
+    monkeypatch.setattr("sortal.learning.backbones.backbone.write_atomically", end)
     with torch.no_grad():
         next(backbone.net.parameters()).add_(1)
     with pytest.raises(OSError, match="No space left"):

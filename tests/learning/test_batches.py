@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from sortal.batches import Draws, draw
+from sortal.learning.batches import Draws, draw
 
 Mask = NDArray[np.bool_]
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from sortal import checkpoint
-from sortal.checkpoint import NAME, PREVIOUS, Checkpoint, Progress, load, parse, save
+from sortal.learning import checkpoint
+from sortal.learning.checkpoint import NAME, PREVIOUS, Checkpoint, TrainingProgress, load, parse, save
 
 KEY = {"settings": '{"lr": 0.1}', "weights": "0123", "images": "Äpfel"}
 
@@ -33,7 +33,9 @@ def example(step: int = 3) -> Checkpoint:
     }
     sums = {"supervised": 1 / 3, "unsupervised": 1e-300, "another": -0.0}
     last = {"supervised": 0.1 + 0.2}
-    progress = Progress(2, step, sums, best=2 / 3, best_epoch=1, chunks=4, last=last, log_size=123, seconds=1e9 / 7)
+    progress = TrainingProgress(
+        2, step, sums, best=2 / 3, best_epoch=1, chunks=4, last=last, log_size=123, seconds=1e9 / 7
+    )
     return Checkpoint(dict(KEY), progress, tensors)
 
 
@@ -56,10 +58,10 @@ def test_what_was_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
     save(example(), tmp_path)
     assert alike(load(tmp_path), example())
     assert not alike(load(tmp_path), example(step=4))
-    save(Checkpoint({}, Progress(), {"weight": torch.zeros(1)}), tmp_path)
+    save(Checkpoint({}, TrainingProgress(), {"weight": torch.zeros(1)}), tmp_path)
     found = load(tmp_path)
     assert found is not None
-    assert found.progress == Progress()  # which has no best yet
+    assert found.progress == TrainingProgress()  # which has no best yet
 
 
 def test_the_two_newest_are_kept_and_the_newest_there_is_is_loaded(
@@ -133,8 +135,8 @@ def test_the_one_before_is_taken_where_the_newest_is_damaged_and_none_where_both
         assert alike(found, example(1)) if len(names) == 1 else found is None
         for name, record in zip(names, caplog.records, strict=False):
             assert record.levelname == "WARNING"
-            assert f"{folder / name} is damaged" in record.getMessage()
-        assert caplog.messages[len(names) :] == ["No checkpoint is whole: the run starts afresh."][: len(names) - 1]
+            assert f"the damaged checkpoint {folder / name}: " in record.getMessage()
+        assert caplog.messages[len(names) :] == ["No checkpoint is intact; training starts over."][: len(names) - 1]
         caplog.clear()
 
 

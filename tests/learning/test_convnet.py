@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.convnet import ConvNet, ResNet
-from sortal.network import Spec
+from sortal.learning.backbones.backbone import Spec
+from sortal.learning.backbones.convnet import ConvNet, ResNet
 
 
 def convnet(size: int = 16) -> ConvNet:

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,19 @@ from safetensors.numpy import load_file, save_file
 from stores import noise, small_store, store_of
 from torch import Tensor
 
-from sortal import features, packing
-from sortal.backbone import load_backbone
 from sortal.errors import InputError
-from sortal.features import extract
-from sortal.images import ImageSet
-from sortal.network import Backbone
-from sortal.packing import Settings, pack
-from sortal.pixels import Quarantined
-from sortal.reading import read_images
-from sortal.store import PixelStore
-from sortal.trunk import Frozen
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.images.reading import read_images
+from sortal.images.store import packing
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import features
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.frozen import FrozenEncoder
+from sortal.system.workers import finish
 
 Features = NDArray[np.float32]
 SIZE = 32  # pixels that the transformer looks at
@@ -68,13 +71,13 @@ def assert_rows(got: Features, wanted: Sequence[Features] | Features) -> None:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each batch had that was computed."""
     sizes: list[int] = []
-    run = Frozen.__call__
+    run = FrozenEncoder.__call__
 
-    def counted(self: Frozen, pixels: Tensor, flipped: Tensor) -> Tensor:
+    def counted(self: FrozenEncoder, pixels: Tensor, flipped: Tensor) -> Tensor:
         sizes.append(len(pixels))
         return run(self, pixels, flipped)
 
-    monkeypatch.setattr(Frozen, "__call__", counted)
+    monkeypatch.setattr(FrozenEncoder, "__call__", counted)
     return sizes
 
 
@@ -123,11 +126,11 @@ def pictures(tmp_path: Path) -> Path:
 def folder(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, packed by this process, which is faster."""
 
-    def run(task: Any, jobs: Any, *, options: Any = None, workers: Any = None) -> Iterator[tuple[int, Any]]:
-        for job in jobs:
-            yield job.row, task(job.source, {**(options or {}), **job.options})
+    def run(store: Any, items: Any, *, options: Any, workers: Any, answer: Any) -> Iterator[tuple[int, Any]]:
+        for item in items:
+            yield item.row, finish(store(item.source, {**options, **item.options}), partial(answer, item.row))
 
-    monkeypatch.setattr(packing, "run", run)
+    monkeypatch.setattr(packing, "run_workers", run)
     return pictures
 
 
@@ -197,15 +200,11 @@ def test_what_cannot_be_used_is_refused() -> None:
     unread.quarantine = (Quarantined("b.png", "truncated", ""),)
     short = store_of([images[0], images[1][:7], images[2]])
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        *(
-            (short, {"batch_size": n}, f"^batch_size must be a whole number of at least 1, got {n!r}.$")
-            for n in (0, 1.5, True)
-        ),
-        (["a.png"], {}, "images must be an ImageSet or a PixelStore, got list"),
+        (short, {"batch_size": 0}, "^batch_size must be a whole number of at least 1, got 0.$"),
         (small_store(3, 8), {"precision": "fp16"}, "precision must be"),
-        (unknown, {}, "The store must say which content each image has"),
-        (unread, {}, r"1 were not: 'b.png'. Leave them out"),
-        (short, {}, r"must be at least 8 × 8 pixels .* 1 are not, the first in row 1 \(7 × "),
+        (unknown, {}, "The store must hold a digest of each image"),
+        (unread, {}, r"1 could not be read: 'b.png'. Leave them out"),
+        (short, {}, r"must be at least 8 × 8 pixels .* 1 are smaller, the first in row 1 \(7 × "),
     ]
     for given, options, message in cases:
         with pytest.raises(InputError, match=message):
@@ -280,10 +279,10 @@ def test_files_that_are_read_again_renamed_or_packed_keep_their_pixels_and_featu
     said: list[str] = []
     options: dict[str, Any] = {"folder": str(tmp_path / "kept"), "on_progress": lambda what, *_: said.append(what)}
     x = found(tiny(), read(folder), **options)
-    assert said == ["Looking at images"] * 7 + ["Storing pixels"] * 7 + ["Computing features"]
+    assert said == ["Reading images"] * 7 + ["Computing features"]
     assert taken(seen) == 7
     np.testing.assert_array_equal(found(tiny(), read(folder), **options), x)
-    assert len(said) == 15
+    assert len(said) == 8
     for number in range(7):
         (folder / f"{number}.png").rename(folder / f"turned {9 - number}.png")
     np.testing.assert_array_equal(found(tiny(), read(folder), **options), x[::-1])
@@ -318,7 +317,7 @@ def test_a_damaged_file_is_computed_again_and_that_is_said(
     np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), x)
     assert taken(seen) == 5
     (said,) = caplog.messages
-    assert said.startswith(f"Features in {path} are damaged and computed again: ")
+    assert said.startswith(f"Recomputing the damaged features in {path}: ")
     caplog.clear()
     np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), x)  # the file is whole again
     assert taken(seen) == 0

@@ -4,24 +4,22 @@ from stores import small_store
 from tiny_run import SMALL, a_convnet, named, reordered
 
 from sortal.config import Training
-from sortal.identity import by_content, differing, key_of
+from sortal.learning.fingerprint import changed_parts, content_order, run_key
 
 
 def test_everything_but_the_order_of_rows_makes_another_key() -> None:
     images, store = named(["a", "b", None, None], [1]), small_store(4, SMALL)
-    key = key_of(a_convnet(), images, store, Training())
-    assert key == key_of(a_convnet(), images, store, Training(chunks=2, compile=False, precision="float32"))
-    assert [
-        name for name, value in key_of(a_convnet(seed=1), images, store, Training()).items() if value != key[name]
-    ] == ["weights"]
+    key = run_key(a_convnet(), images, store, Training())
+    assert key == run_key(a_convnet(), images, store, Training(chunks=2, compile=False, precision="float32"))
+    assert changed_parts(key, run_key(a_convnet(seed=1), images, store, Training())) == ["weights"]
     for others in (named(["a", "a", None, None], [1]), named(["a", "b", None, None])):
-        other = key_of(a_convnet(), others, store, Training())
-        assert [name for name, value in other.items() if value != key[name]] == ["images"]
-    assert store.digests[by_content(images, store)].tolist() == sorted(store.digests.tolist())
-    assert key["images"] != key_of(a_convnet(), reordered(images, [1, 0, 2, 3]), store, Training())["images"]
+        assert changed_parts(key, run_key(a_convnet(), others, store, Training())) == ["images"]
+    assert store.digests[content_order(images, store)].tolist() == sorted(store.digests.tolist())
+    assert key["images"] != run_key(a_convnet(), reordered(images, [1, 0, 2, 3]), store, Training())["images"]
 
 
-def test_settings_that_differ_are_told() -> None:
+def test_settings_that_differ_are_named() -> None:
     images, store = named(["a", None]), small_store(2, SMALL)
-    one, other = (key_of(a_convnet(), images, store, Training(lr=lr)) for lr in (0.1, 0.2))
-    assert differing(one, other) == "settings (lr was 0.1, is 0.2)"
+    one, other = (run_key(a_convnet(), images, store, Training(lr=lr)) for lr in (0.1, 0.2))
+    assert changed_parts(one, other) == ["settings (lr was 0.1, is 0.2)"]
+    assert changed_parts(one, one) == []

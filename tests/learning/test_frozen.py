@@ -14,13 +14,14 @@ import torch
 from stores import noise, small_store, store_of
 from torch import Tensor
 
-from sortal import trunk, views
-from sortal.backbone import load_backbone
-from sortal.compute import Compute
 from sortal.errors import SortalError
-from sortal.network import Backbone, digest
-from sortal.trunk import AHEAD, Frozen, ahead, load
-from sortal.views import Crops
+from sortal.learning import frozen as trunk
+from sortal.learning import views
+from sortal.learning.backbones.backbone import Backbone, digest
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.frozen import AHEAD, FrozenEncoder, load_crops, prefetch
+from sortal.learning.views import Crops
+from sortal.system.device import Compute
 
 CPU = Compute(torch.device("cpu"))
 COMPILED = Compute(torch.device("cpu"), compiled=True)
@@ -60,7 +61,7 @@ def by_hand(backbone: Backbone, pixels: Tensor, flipped: Tensor) -> Tensor:
 def test_rows_are_what_the_trunk_or_all_of_the_backbone_makes_of_the_crops(whole: bool) -> None:
     backbone = vit(trained=6)
     pixels, flipped = crops(5, 32)
-    rows = Frozen(backbone, CPU, whole=whole)(pixels, flipped)
+    rows = FrozenEncoder(backbone, CPU, whole=whole)(pixels, flipped)
     assert rows.shape == ((5, backbone.spec.width) if whole else (5, 5, 64))
     part = backbone if whole else backbone.trunk
     assert torch.equal(rows, part(backbone.normalise(pixels, flipped)))
@@ -72,18 +73,18 @@ def test_rows_are_what_the_trunk_or_all_of_the_backbone_makes_of_the_crops(whole
 def test_in_bfloat16_a_copy_of_the_trunk_is_cast_and_the_tail_is_the_backbones_own() -> None:
     backbone, given = vit(), crops(6, 32)
     before, trained = digest(dict(backbone.state_dict())), [weight.requires_grad for weight in backbone.parameters()]
-    exact = Frozen(backbone, CPU)(*given)
-    rows = Frozen(backbone, BF16)(*given)
+    exact = FrozenEncoder(backbone, CPU)(*given)
+    rows = FrozenEncoder(backbone, BF16)(*given)
     assert rows.dtype == torch.bfloat16
     assert 0 < (rows.float() - exact).norm() / exact.norm() < 0.02
-    whole = Frozen(backbone, BF16, whole=True)
+    whole = FrozenEncoder(backbone, BF16, whole=True)
     untrained = whole(*given)
     assert {weight.dtype for weight in backbone.parameters()} == {torch.float32}
     assert digest(dict(backbone.state_dict())) == before
     assert [weight.requires_grad for weight in backbone.parameters()] == trained
     with torch.no_grad():
         backbone.blocks[-1].get_parameter("mlp.fc2.bias")[:9] += 1
-    exact = Frozen(backbone, CPU, whole=True)(*given)
+    exact = FrozenEncoder(backbone, CPU, whole=True)(*given)
     after = whole(*given)
     assert (after.float() - exact).norm() / exact.norm() < 0.05
     assert (after - untrained).norm() / exact.norm() > 0.5
@@ -110,12 +111,12 @@ def limited(backbone: Backbone, fits: Callable[[int], bool], error: Exception | 
 def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
     backbone = tiny()
     asked = limited(backbone, lambda rows: rows <= 3)
-    frozen, given = Frozen(backbone, CPU), crops(13, 8)
+    frozen, given = FrozenEncoder(backbone, CPU), crops(13, 8)
     assert torch.equal(frozen(*given), tiny().normalise(*given))
     assert asked == [13, 6, 3, 3, 3, 3, 1]
     assert caplog.messages == [
-        "Memory ran out with 13 images at once; going on with 6.",
-        "Memory ran out with 6 images at once; going on with 3.",
+        "Out of memory with 13 images per batch; continuing with 6.",
+        "Out of memory with 6 images per batch; continuing with 3.",
     ]
     asked.clear()
     assert torch.equal(frozen(*given), tiny().normalise(*given))
@@ -126,7 +127,7 @@ def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCa
 def test_memory_that_runs_out_halfway_costs_no_row() -> None:
     backbone, calls = tiny(), count()
     limited(backbone, lambda _: next(calls) not in (0, 3))  # at once, and later with the third part
-    given, frozen = crops(8, 8), Frozen(backbone, CPU)
+    given, frozen = crops(8, 8), FrozenEncoder(backbone, CPU)
     frozen.largest = 4
     assert torch.equal(frozen(*given), tiny().normalise(*given))
     assert frozen.largest == 1
@@ -135,14 +136,14 @@ def test_memory_that_runs_out_halfway_costs_no_row() -> None:
 def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out_and_other_errors_pass_at_once() -> None:
     backbone = tiny()
     asked = limited(backbone, lambda _: False)
-    with pytest.raises(SortalError, match=r"Memory is too small for one image. Use a smaller backbone or image_size."):
-        Frozen(backbone, CPU)(*crops(5, 8))
+    with pytest.raises(SortalError, match=r"Out of memory with a single image. Use a smaller backbone or image_size."):
+        FrozenEncoder(backbone, CPU)(*crops(5, 8))
     assert asked == [5, 2, 1]
     for error in (RuntimeError("sizes do not match"), KeyError("can't allocate")):
         backbone = tiny()
         asked = limited(backbone, lambda _: False, error)
         with pytest.raises(type(error)) as caught:
-            Frozen(backbone, CPU)(*crops(5, 8))
+            FrozenEncoder(backbone, CPU)(*crops(5, 8))
         assert caught.value is error
         assert asked == [5]
 
@@ -162,11 +163,11 @@ def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeyp
 
     monkeypatch.setattr(torch, "compile", compile)
     store = small_store(8, 8)
-    batches = [views.centre(store, np.arange(n), size=8) for n in (8, 8, 3, 1)]
-    plain = list(Frozen(tiny(), CPU).stream(store, batches))
+    batches = [views.centre_crops(store, np.arange(n), size=8) for n in (8, 8, 3, 1)]
+    plain = list(FrozenEncoder(tiny(), CPU).stream(store, batches))
     assert [len(rows) for rows in plain] == [8, 8, 3, 1]
     assert seen == []
-    frozen = Frozen(tiny(), COMPILED)
+    frozen = FrozenEncoder(tiny(), COMPILED)
     for rows, expected in zip(frozen.stream(store, batches), plain, strict=True):
         assert torch.equal(rows, expected)
     assert seen == [(8, 8)] * 4
@@ -180,8 +181,8 @@ def test_a_trunk_that_torch_has_traced_gives_the_same_features(
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
     given = crops(4, 32)
-    rows = Frozen(vit(), COMPILED, whole=True)(*given)
-    torch.testing.assert_close(rows, Frozen(vit(), CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
+    rows = FrozenEncoder(vit(), COMPILED, whole=True)(*given)
+    torch.testing.assert_close(rows, FrozenEncoder(vit(), CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
     assert [record for record in caplog.records if record.name.startswith("sortal")] == []  # it was not given up
     torch.compiler.reset()
 
@@ -195,7 +196,7 @@ def test_crops_are_loaded_batch_by_batch_in_order() -> None:
         Crops(np.array(rows), np.full(len(rows), 2), np.full(len(rows), 1), np.full(len(rows), False))
         for rows in ([3], [0, 8, 1], [], [5, 5], *([i] for i in range(9)))
     ]
-    loaded = list(load(store_of(images), batches, size=8, device=torch.device("cpu")))
+    loaded = list(load_crops(store_of(images), batches, size=8, device=torch.device("cpu")))
     assert len(loaded) == len(batches)
     for batch, (pixels, flipped) in zip(batches, loaded, strict=True):
         assert pixels.shape == (len(batch.rows), 8, 8, 3)
@@ -209,10 +210,11 @@ def test_the_stream_of_a_store_is_the_rows_of_its_crops() -> None:
     store, backbone = small_store(6, 9), tiny()
     keys, numbers = views.content_keys(store), np.arange(4)
     batches = [
-        views.random(store, keys, np.arange(4) + start, numbers, size=8, flip=True, seed=5, epoch=0) for start in (0, 2)
+        views.random_crops(store, keys, np.arange(4) + start, numbers, size=8, flip=True, seed=5, epoch=0)
+        for start in (0, 2)
     ]
     assert {bool(mirror) for batch in batches for mirror in batch.flipped} == {True, False}
-    streamed = list(Frozen(backbone, CPU).stream(store, batches))
+    streamed = list(FrozenEncoder(backbone, CPU).stream(store, batches))
     assert len(streamed) == 2
     for batch, rows in zip(batches, streamed, strict=True):
         pixels = torch.from_numpy(store.crops(batch.rows, batch.tops, batch.lefts, 8))
@@ -233,20 +235,20 @@ def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.
     later = threading.Event()
 
     def work(item: int) -> int:
-        assert threading.current_thread().name.startswith("ahead")
+        assert threading.current_thread().name.startswith("prefetch")
         if item == 0:
             assert later.wait(PATIENCE)
         if item == 3:
             later.set()
         return item
 
-    assert list(ahead(work, range(20))) == list(range(20))
-    assert list(ahead(work, [])) == []
+    assert list(prefetch(work, range(20))) == list(range(20))
+    assert list(prefetch(work, [])) == []
 
 
 def test_items_are_taken_a_few_before_they_are_asked_for_and_no_more() -> None:
     take = Mock(side_effect=count())
-    results = ahead(lambda item: item, iter(take, None))
+    results = prefetch(lambda item: item, iter(take, None))
     assert not take.called  # nothing happens before it is asked for
     for asked in range(1, 10):
         assert next(results) == asked - 1
@@ -261,7 +263,7 @@ def test_an_error_of_the_work_or_of_the_items_comes_in_its_place_and_nobody_hang
             raise KeyError("four")
         return item
 
-    results = ahead(work, range(20))
+    results = prefetch(work, range(20))
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(KeyError, match="four"):
         next(results)
@@ -272,12 +274,12 @@ def test_an_error_of_the_work_or_of_the_items_comes_in_its_place_and_nobody_hang
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        list(ahead(lambda item: item, items()))
+        list(prefetch(lambda item: item, items()))
     assert threads() == []
 
 
 def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("ahead")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 @pytest.mark.parametrize("n", [1, 4])
@@ -299,7 +301,7 @@ def test_who_stops_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: p
         return item
 
     monkeypatch.setattr(trunk, "ThreadPoolExecutor", Pool)
-    results = ahead(work, count())
+    results = prefetch(work, count())
     assert next(results) == 0
     busy.wait()
     results.close()  # type: ignore[attr-defined]

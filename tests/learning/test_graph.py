@@ -5,11 +5,12 @@ import torch
 from tiny_methods import small
 from torch import Tensor
 
-from sortal import step
-from sortal.backbone import load_backbone
-from sortal.compute import Compute
 from sortal.config import Contrast, Distillation, Losses, Ranks, Swaps
-from sortal.processes import launch
+from sortal.learning import step
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.optimiser import Optimiser
+from sortal.system.device import Compute
+from sortal.system.distributed import launch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
@@ -28,20 +29,20 @@ def ends(*, chunks: int, kind: str, recorded: bool, monkeypatch: pytest.MonkeyPa
     backbone = load_backbone("test_vit", weights="random", image_size=64)
     name, losses_of = LOSSES[kind]
     method = small(name, backbone, k=6, known=(0, 1, 2), losses=losses_of).cuda()
-    trained = [value for value in method.parameters() if value.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=torch.tensor(0.1, device="cuda"), momentum=0.9, fused=True)
-    one = step.Step(launch("cuda"), method, Compute(torch.device("cuda")), optimizer, chunks)
+    trained = {name: value for name, value in method.named_parameters() if value.requires_grad}
+    optimiser = Optimiser(trained, lr=0.1, momentum=0.9)
+    one = step.TrainingStep(launch("cuda"), method, Compute(torch.device("cuda")), optimiser, chunks)
     generator = torch.Generator("cuda").manual_seed(0)
     losses = []
     for i in range(12):
         if i == 6:
-            optimizer.param_groups[0]["lr"].fill_(0.01)
+            optimiser.set_lr(0.01)
         inputs = torch.randn(32, 17, 64, device="cuda", generator=generator)
         images = torch.arange(16, device="cuda").repeat(2)
         labels = torch.where(images % 2 == i % 2, images % 3, -1)
         losses.append(one(inputs, images, labels, torch.tensor(i / 12, device="cuda")))
     assert (one._graph is not None) == recorded
-    return losses, torch.cat([value.detach().flatten() for value in trained])
+    return losses, torch.cat([value.detach().flatten() for value in trained.values()])
 
 
 @pytest.mark.parametrize("kind", LOSSES)

@@ -7,8 +7,8 @@ import torch.nn.functional as nnf
 from scipy import stats
 from torch import Tensor, nn
 
-from sortal.head import Classifier, ProjectionHead, outputs_of
-from sortal.losses import contrastive
+from sortal.learning.heads import Classifier, ProjectionHead, output_index
+from sortal.learning.losses import contrastive
 
 
 def small(prototypes: int | None = 50, seed: int = 0) -> ProjectionHead:
@@ -149,7 +149,7 @@ def test_scores_are_linear_in_features_of_length_1(bias: bool, cosine: bool) -> 
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_table_has_weights_and_biases_side_by_side(bias: bool) -> None:
     head = Classifier(12, 5, bias=bias)
-    table = head.table()
+    table = head.weights_and_biases()
     assert table.shape == (5, 13)
     assert not table.requires_grad
     assert torch.equal(table[:, :-1], head.weight)
@@ -185,4 +185,4 @@ def test_a_class_has_the_output_of_its_place_among_the_known(
     known: list[int], labels: list[int], outputs: list[int]
 ) -> None:
     numbers = [torch.tensor(each, dtype=torch.int64) for each in (labels, known)]
-    assert outputs_of(*numbers).tolist() == outputs
+    assert output_index(*numbers).tolist() == outputs

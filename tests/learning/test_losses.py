@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from tiny_methods import sinkhorn_knopp
 from torch import Tensor
 
-from sortal.losses import (
+from sortal.learning.losses import (
     classification,
     contrastive,
-    lack_of_entropy,
+    entropy_deficit,
     pairwise,
-    same_top,
+    same_top_features,
     sinkhorn,
     soft_classification,
 )
@@ -176,7 +176,7 @@ def test_the_lack_of_entropy_is_that_of_the_mean(n: int, k: int, seed: int, cert
     rows = np.eye(k)[generator.integers(0, k, n)] if certain else generator.dirichlet(np.ones(k), n)
     mean = [sum(row[j] for row in rows.tolist()) / n for j in range(k)]
     expected = log(k) - sum(-p * log(p) for p in mean if p > 0)
-    assert float(lack_of_entropy(torch.from_numpy(rows))) == pytest.approx(expected, abs=1e-7)
+    assert float(entropy_deficit(torch.from_numpy(rows))) == pytest.approx(expected, abs=1e-7)
 
 
 # Pairs
@@ -188,7 +188,7 @@ def test_rows_with_the_same_largest_entries_are_those_of_equal_sets(n: int, d: i
     rows = np.random.default_rng(seed).normal(size=(n, d))
     largest = [set(sorted(range(d), key=lambda j, row=row: -row[j])[:top]) for row in rows.tolist()]  # type: ignore[misc]
     expected = [[one == other for other in largest] for one in largest]
-    assert same_top(torch.from_numpy(rows), top).tolist() == expected
+    assert same_top_features(torch.from_numpy(rows), top).tolist() == expected
 
 
 @untimed
@@ -228,7 +228,7 @@ def test_gradients_in_double_precision(ids: list[int]) -> None:
     assert torch.autograd.gradcheck(lambda x: classification(x, torch.tensor(ids)), logits)
     assert torch.autograd.gradcheck(lambda x: soft_classification(x, targets, among), logits)
     assert torch.autograd.gradcheck(lambda a, b: pairwise(a, b, alike, among), chances)
-    assert torch.autograd.gradcheck(lack_of_entropy, chances[0])
+    assert torch.autograd.gradcheck(entropy_deficit, chances[0])
 
 
 # Shares

@@ -14,16 +14,16 @@ from stores import store_of
 from tiny_methods import batch_of, convnet, double_precision, inputs_of, small, state, values
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from sortal.advice import recipe_for
-from sortal.batches import Batch
+from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import Contrast, Discovery, Losses, Recipe, Swaps, Training
-from sortal.features import extract
-from sortal.images import ImageSet, image_set
-from sortal.kmeans import SemiSupervisedKMeans
-from sortal.methods import METHODS, Contrastive, Method, RankStats, SimGcd, Uno, make
+from sortal.discovery.defaults import recipe_for
+from sortal.images.image_set import ImageSet, image_set
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.batches import Batch
+from sortal.learning.features import extract
+from sortal.learning.methods import METHODS, Contrastive, Method, RankStats, SimGcd, Uno, make
+from sortal.learning.train import train
 from sortal.metrics import accuracy
-from sortal.store import PixelStore
-from sortal.train import train
 
 SMALL = Contrast(hidden=16, bottleneck=8, prototypes=40)
 
@@ -109,7 +109,7 @@ def test_a_recipe_makes_its_method(name: str, kind: type[Method]) -> None:
 
 def test_what_learns_nothing_is_no_method() -> None:
     recipe = Recipe(method="kmeans", training=Training(), losses=None, clustering="semi-supervised", estimate_on="raw")
-    with pytest.raises(ValueError, match="kmeans learns nothing"):
+    with pytest.raises(ValueError, match="kmeans is not trained"):
         make(recipe, convnet(), k=3, known=[])
 
 
@@ -141,7 +141,7 @@ def with_a_past(kind: str) -> Any:
     """A method that has seen batches, so that its buffers hold something."""
     method = a_method(kind)
     for number in range(3):
-        method.settle(a_batch(method, seed=10 + number))
+        method.after_step(a_batch(method, seed=10 + number))
     return method
 
 
@@ -157,7 +157,7 @@ def test_losses_are_finite_numbers_whatever_is_labelled(kind: str, case: str) ->
         assert all(value.shape == () and value.isfinite() for value in losses.values())
         (gradient,) = torch.autograd.grad(torch.stack([*losses.values()]).sum(), outputs)
         assert gradient.isfinite().all()
-        method.settle(batch)
+        method.after_step(batch)
 
 
 @every_kind
@@ -202,7 +202,7 @@ def test_losses_change_nothing_and_settling_changes_buffers_where_they_are(kind:
     first = values(method.losses(batch))
     assert values(method.losses(batch)) == first
     assert all(torch.equal(value, before[name]) for name, value in state(method).items())
-    method.settle(batch)
+    method.after_step(batch)
     assert places == {name: (value.data_ptr(), value.dtype, value.shape) for name, value in method.state_dict().items()}
     changed = {name for name, value in state(method).items() if not torch.equal(value, before[name])}
     if len(getattr(method, "queue", [])):
@@ -240,7 +240,7 @@ def test_nothing_that_is_done_depends_on_values(kind: str) -> None:
         of_fakes = Batch(outputs, *beside)
         torch.autograd.grad(torch.stack([*fake.losses(of_fakes).values()]).sum(), outputs)
         with torch.no_grad():
-            fake.settle(of_fakes)
+            fake.after_step(of_fakes)
 
 
 def without_values(mode: FakeTensorMode, method: Any) -> Any:
@@ -262,7 +262,7 @@ def test_the_classifier_gives_the_chances_that_were_trained(kind: str) -> None:
         for value in method.parameters():
             value.add_(0.1 * torch.randn(value.shape, generator=generator))
     for number in range(2):
-        method.settle(a_batch(method, seed=number))
+        method.after_step(a_batch(method, seed=number))
     table = method.classifier()
     if kind.startswith("gcd"):
         assert table is None

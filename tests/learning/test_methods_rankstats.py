@@ -10,7 +10,7 @@ from tiny_methods import CASES, Row, batch_of, convnet, dot, inputs_of, mean, sm
 from torch import Tensor
 
 from sortal.config import Ranks
-from sortal.methods import RankStats
+from sortal.learning.methods import RankStats
 
 D = 7  # numbers in a feature, where outputs are made up
 

@@ -25,7 +25,7 @@ from tiny_methods import (
 from torch import Tensor
 
 from sortal.config import Distillation
-from sortal.methods import SimGcd
+from sortal.learning.methods import SimGcd
 
 D = 3  # numbers in a projection, where outputs are made up
 SMALL = Distillation(hidden=16, bottleneck=D)

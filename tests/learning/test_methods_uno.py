@@ -24,7 +24,7 @@ from tiny_methods import (
 from torch import Tensor
 
 from sortal.config import Swaps
-from sortal.methods import Uno
+from sortal.learning.methods import Uno
 
 PLAIN = Swaps(queue=0)
 RICH = Swaps(queue=11, heads=2, overclustering=3)
@@ -96,7 +96,7 @@ def test_losses_are_those_of_a_loop_step_by_step(case: str, config: Swaps) -> No
         batch = batch_of(outputs, mine, number / 4)
         expected = slowly(outputs.tolist(), mine, known, method.sizes, config, queue)
         assert values(method.losses(batch)) == pytest.approx(expected, rel=1e-4, abs=1e-5)
-        method.settle(batch)
+        method.after_step(batch)
         rows = [row for row, label in zip(outputs.tolist(), [*mine, *mine], strict=True) if label < 0]
         queue = (rows + queue)[: len(method.queue)]
         assert int(method.filled) == len(queue)
@@ -122,7 +122,7 @@ def test_gradients_are_those_of_targets_that_are_held() -> None:
     """(chances − targets) / τ over the number of views: nothing goes through the shares, or into the queue."""
     labels, known, k = CASES["mixed"]
     method = Uno(convnet(), k, known, replace(PLAIN, queue=4))
-    method.settle(batch_of(made_up(6, k, seed=5).float(), labels))
+    method.after_step(batch_of(made_up(6, k, seed=5).float(), labels))
     outputs = made_up(6, k).requires_grad_()
     losses = method.losses(batch_of(outputs, labels))
     (found,) = torch.autograd.grad(torch.stack([*losses.values()]).sum(), outputs)
@@ -169,7 +169,7 @@ def test_prototypes_have_length_1_from_the_start_and_after_every_update() -> Non
             for head, direction in zip(method.heads, directions, strict=True):
                 direction += 0.3 * torch.randn(direction.shape, generator=generator)
                 head.weight.copy_(direction)
-            method.settle(batch_of(made_up(2, sum(method.sizes), seed=number).float(), [-1, 0]))
+            method.after_step(batch_of(made_up(2, sum(method.sizes), seed=number).float(), [-1, 0]))
         for head, direction in zip(method.heads, directions, strict=True):
             torch.testing.assert_close(head.weight, nnf.normalize(direction, dim=1))
 
@@ -196,7 +196,7 @@ def test_the_running_loss_of_each_head_by_hand() -> None:
         outputs = made_up(6, sum(method.sizes), seed=number).float()
         costs = by_head(outputs.tolist(), labels, known, method.sizes, config, queue)
         expected = [0.99 * before + 0.01 * mean(now) for before, now in zip(expected, costs, strict=False)]
-        method.settle(batch_of(outputs, labels))
+        method.after_step(batch_of(outputs, labels))
         queue = method.queue[: int(method.filled)].tolist()
         assert method.mean_losses.tolist() == pytest.approx(expected, rel=1e-4)
 
@@ -208,7 +208,7 @@ def test_the_head_with_the_lowest_loss_predicts(best: int) -> None:
     sure = torch.eye(3).repeat(2, 1)
     heads = [sure * (0.9 if head == best else 0.3 if head < 3 else 1.0) for head in range(6)]
     for _ in range(3):
-        method.settle(batch_of(torch.cat(heads, dim=1), [0, 1, 2]))
+        method.after_step(batch_of(torch.cat(heads, dim=1), [0, 1, 2]))
     table = method.classifier()
     assert table.shape == (3, 513)
     torch.testing.assert_close(table[:, :-1], method.heads[best].weight.detach() / 0.1)

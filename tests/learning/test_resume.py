@@ -21,14 +21,14 @@ from tiny_folder import contents
 from tiny_methods import NAMES, small
 from tiny_run import Job, a_convnet, a_set, a_transformer, left, named, perform, same, settings, timeless, weights
 
-from sortal import checkpoint
-from sortal.backbone import load_backbone
 from sortal.config import Swaps
 from sortal.errors import InputError
-from sortal.methods import Method
-from sortal.step import Step
-from sortal.tokens import Budget
-from sortal.train import Trained, train
+from sortal.learning import checkpoint
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.methods import Method
+from sortal.learning.step import TrainingStep
+from sortal.learning.token_cache import Budget
+from sortal.learning.train import TrainingResult, train
 
 STEPS = 4  # of an epoch
 IN_MEMORY, NOWHERE = Budget(memory=10**9), Budget(memory=0)
@@ -114,7 +114,7 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def go_on(folder: Path, method: Method | None = None, **options: Any) -> Trained:
+def go_on(folder: Path, method: Method | None = None, **options: Any) -> TrainingResult:
     """Do the tiny run in this process; `options` are settings, or what train is given beside them."""
     beside = {name: options.pop(name) for name in ("on_progress", "budget", "on_note") if name in options}
     method = method or a_convnet()
@@ -131,7 +131,7 @@ def interrupt(
     stop, last = Mock(side_effect=error or KeyboardInterrupt()), (tiny_run.LEARNING, at)
     with pytest.MonkeyPatch.context() as patch:
         if not at:
-            patch.setattr("sortal.train.Journal.write", stop)
+            patch.setattr("sortal.learning.train.Log.write", stop)
         with pytest.raises(type(stop.side_effect)):
             go_on(folder, method, on_progress=lambda *said: stop() if said[:2] == last else None, **options)
 
@@ -158,7 +158,7 @@ def test_the_best_weights_of_before_are_kept(tmp_path: Path, monkeypatch: pytest
         seen.append(weights(self.trunk.backbone))
         return next(scores)
 
-    monkeypatch.setattr("sortal.selection.Validation.accuracy", accuracy)
+    monkeypatch.setattr("sortal.learning.validation.Validation.accuracy", accuracy)
     interrupt(tmp_path, 2 * STEPS + 1)
     method = a_convnet()
     result = go_on(tmp_path, method)
@@ -190,7 +190,7 @@ def test_a_run_goes_on_with_views_as_it_began(tmp_path: Path) -> None:
     kept, new, whole = (tmp_path / name for name in ("kept", "new", "whole"))
     interrupt(kept, 6, a_transformer(), views="auto", budget=IN_MEMORY)
     before = contents(kept)
-    with pytest.raises(InputError, match=r"began with 8 views .* Raise it"):
+    with pytest.raises(InputError, match=r"started with 8 cached views .* Raise the budget"):
         go_on(kept, a_transformer(), views="auto", budget=NOWHERE)
     assert contents(kept) == before
     assert go_on(kept, a_transformer(), views="auto", budget=IN_MEMORY).views == 8
@@ -214,14 +214,14 @@ def test_tokens_of_another_run_are_not_taken_for_ones_own(tmp_path: Path) -> Non
 def test_chunks_are_those_of_before_or_the_more_that_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, asked: int, wanted: int
 ) -> None:
-    call, least, seen = Step.__call__, before, set()
+    call, least, seen = TrainingStep.__call__, before, set()
 
-    def spied(self: Step, *values: Any) -> Any:
+    def spied(self: TrainingStep, *values: Any) -> Any:
         self.chunks = max(self.chunks, least)  # as where memory ran out
         seen.add(self.chunks)
         return call(self, *values)
 
-    monkeypatch.setattr(Step, "__call__", spied)
+    monkeypatch.setattr(TrainingStep, "__call__", spied)
     interrupt(tmp_path, 6)
     assert seen == {before}
     least = 1
@@ -325,7 +325,7 @@ def test_another_run_in_the_folder_is_refused(whole: Any, unfinished: Path, what
     method, config = a_convnet(seed=given["weights"]), settings(epochs=given["epochs"], lr=given["lr"])
     for folder in (whole.folder, unfinished):
         before = contents(folder)
-        with pytest.raises(InputError, match=re.escape(f"holds one with other {what}. Choose another folder")):
+        with pytest.raises(InputError, match=re.escape(f"holds one with different {what}. Choose another folder")):
             train(method, images, store, config, folder=folder, device="cpu")
         assert contents(folder) == before
 
@@ -344,11 +344,11 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
         value.requires_grad_(False)
     for method in (resized, recoloured, frozen, frozen_head):
         assert same(weights(method), weights(a_convnet()))
-        with pytest.raises(InputError, match=r"holds one with other (settings|weights)"):
+        with pytest.raises(InputError, match=r"holds one with different (settings|weights)"):
             train(method, images, store, settings(epochs=3), folder=unfinished, device="cpu")
     larger = small_store(len(tiny_run.LABELS), tiny_run.SMALL + 3)
     larger.digests, larger.made = store.digests, "11px"
-    with pytest.raises(InputError, match="holds one with other images"):
+    with pytest.raises(InputError, match="holds one with different images"):
         train(a_convnet(), images, larger, settings(epochs=3), folder=unfinished, device="cpu")
 
 
@@ -362,7 +362,7 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
 )
 def test_another_method_in_the_folder_is_refused(ends: Ends, change: dict[str, Any], what: str) -> None:
     other = small("uno", a_convnet().backbone, **{"k": 4, "known": [0, 1], "batch_size": 4, **change})
-    with pytest.raises(InputError, match=re.escape(f"holds one with other {what}")):
+    with pytest.raises(InputError, match=re.escape(f"holds one with different {what}")):
         go_on(ends["uno"][1], other)
 
 
@@ -375,14 +375,14 @@ def test_a_finished_run_gives_a_method_its_weights_and_buffers_and_refuses_other
 ) -> None:
     """So that the classifier of a run that was done before is the one that was trained."""
     wanted, folder = ends[name]
-    monkeypatch.setattr(Step, "__call__", None)
+    monkeypatch.setattr(TrainingStep, "__call__", None)
     method = of_kind(name)
     for _ in range(2):  # the second time it already is what came of it
         go_on(folder, method)
         assert same(weights(method), wanted)
     with torch.no_grad():
         (method.queue if name == "uno" else next(method.head.parameters()))[1, 2] += 1
-    with pytest.raises(InputError, match="holds one with other weights"):
+    with pytest.raises(InputError, match="holds one with different weights"):
         go_on(folder, method)
 
 
@@ -392,10 +392,10 @@ def test_without_validation_a_finished_run_knows_its_last_weights(
     method, data = a_convnet(), (named(tiny_run.LABELS), a_set()[1])
     first = train(method, *data, settings(), folder=tmp_path, device="cpu")
     trained = weights(method)
-    monkeypatch.setattr(Step, "__call__", None)
+    monkeypatch.setattr(TrainingStep, "__call__", None)
     assert train(method, *data, settings(), folder=tmp_path, device="cpu") == first
     assert same(weights(method), trained)
-    with pytest.raises(InputError, match="holds one with other weights"):
+    with pytest.raises(InputError, match="holds one with different weights"):
         go_on(unfinished, method)  # which began with others
 
 
@@ -406,8 +406,8 @@ def test_a_finished_run_returns_at_once_with_the_same_result(
     job = Job(str(tmp_path), kind, epochs=2, every=30.0)
     first = perform(job)
     before = contents(tmp_path)
-    monkeypatch.setattr(Step, "__call__", None)
-    monkeypatch.setattr("sortal.trunk.Frozen.__call__", None)
+    monkeypatch.setattr(TrainingStep, "__call__", None)
+    monkeypatch.setattr("sortal.learning.frozen.FrozenEncoder.__call__", None)
     seen: list[object] = []
     assert perform(job, lambda *said: seen.append(said)) == first
     assert first.views == (None if kind == "live" else 3)

@@ -8,19 +8,19 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from lightning_fabric import Fabric
 from tiny_methods import NAMES, convnet, double_precision, small
 from tiny_run import weights
 from torch import Tensor, nn
 
-from sortal.batches import Batch
-from sortal.compute import Compute
 from sortal.config import Swaps
 from sortal.errors import SortalError
-from sortal.methods import Method
-from sortal.network import Backbone, Spec
-from sortal.processes import launch
-from sortal.step import Step
+from sortal.learning.backbones.backbone import Backbone, Spec
+from sortal.learning.batches import Batch
+from sortal.learning.methods import Method
+from sortal.learning.optimiser import Optimiser
+from sortal.learning.step import TrainingStep
+from sortal.system.device import Compute
+from sortal.system.distributed import Processes, launch
 
 CPU = Compute(torch.device("cpu"))
 
@@ -86,15 +86,15 @@ class Told(Apart):
         self.autocast = torch.is_autocast_enabled("cpu")
         return super().losses(batch)
 
-    def settle(self, batch: Batch) -> None:
-        self._write("settle", batch)
+    def after_step(self, batch: Batch) -> None:
+        self._write("after_step", batch)
 
     def _write(self, what: str, batch: Batch) -> None:
         self.seen.append((what, weights(self)["backbone.net.weight"], batch, torch.is_grad_enabled()))
 
 
 @pytest.fixture(scope="module")
-def fabric() -> Fabric:
+def processes() -> Processes:
     return launch("cpu")
 
 
@@ -108,14 +108,34 @@ def a_batch(n: int, seed: int = 0) -> Inputs:
     return inputs, torch.arange(n) % (n // 2), torch.arange(n) % 3 - 1, HALF_WAY
 
 
-def sgd(method: nn.Module, **options: Any) -> torch.optim.SGD:
-    return torch.optim.SGD([value for value in method.parameters() if value.requires_grad], **options)
+def sgd(method: nn.Module, **options: Any) -> Optimiser:
+    return Optimiser({name: value for name, value in method.named_parameters() if value.requires_grad}, **options)
 
 
-def taken(fabric: Fabric, method: Method, chunks: int, batch: Inputs) -> dict[str, Tensor]:
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_optimiser_is_torchs_to_the_last_bit(momentum: float) -> None:
+    """At changing rates, and with a weight that has no gradient at times."""
+    one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    other.load_state_dict(one.state_dict())
+    ours = sgd(one, lr=0.1, momentum=momentum, weight_decay=0.01)
+    theirs = torch.optim.SGD(other.parameters(), lr=0.1, momentum=momentum, weight_decay=0.01)
+    for number in range(6):
+        theirs.param_groups[0]["lr"] = 0.1 / (number + 1)
+        ours.set_lr(0.1 / (number + 1))
+        inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(number))
+        for layer, optimiser in ((one, ours), (other, theirs)):
+            layer.bias.requires_grad_(number % 3 != 1)
+            layer(inputs).square().sum().backward()
+            optimiser.step()
+            optimiser.zero_grad()
+        assert all(map(torch.equal, one.parameters(), other.parameters()))
+    assert ours.buffers.keys() == ({"weight", "bias"} if momentum else set())
+
+
+def taken(processes: Processes, method: Method, chunks: int, batch: Inputs) -> dict[str, Tensor]:
     """The gradients of a step, seen in its update with a learning rate of 1, and its losses."""
     before = weights(method)
-    terms = Step(fabric, method, CPU, sgd(method, lr=1.0), chunks)(*batch)
+    terms = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), chunks)(*batch)
     return {"terms": terms, **{name: before[name] - value for name, value in method.state_dict().items()}}
 
 
@@ -132,35 +152,18 @@ EXACT: Any = {"rtol": 1e-11, "atol": 1e-12}
 
 
 @pytest.mark.parametrize(("n", "chunks"), [(2, 1), (6, 2), (14, 3), (12, 5), (6, 6), (6, 13)])
-def test_any_number_of_chunks_gives_the_gradients_of_the_whole(fabric: Fabric, n: int, chunks: int) -> None:
+def test_any_number_of_chunks_gives_the_gradients_of_the_whole(processes: Processes, n: int, chunks: int) -> None:
     method = Apart()
-    got = taken(fabric, method, chunks, a_batch(n))
+    got = taken(processes, method, chunks, a_batch(n))
     torch.testing.assert_close(got, by_autograd(Apart(), a_batch(n)), **EXACT)
     assert float(got["backbone.net.weight"].abs().max()) > 0.01
     assert max(size for size, _ in method.sizes) == -(-n // chunks)  # never more rows at once
 
 
-@pytest.mark.parametrize("chunks", [1, 3])
-def test_steps_are_those_of_plain_pytorch(fabric: Fabric, chunks: int) -> None:
-    """Autograd through the whole loss, and torch's own SGD with momentum and weight decay."""
-    options = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
-    method, other = Apart(), Apart()
-    step, optimizer = Step(fabric, method, CPU, sgd(method, **options), chunks), sgd(other, **options)
-    for number in range(6):
-        inputs, *beside = a_batch(8, seed=number)
-        terms = step(inputs, *beside)
-        losses = other.losses(Batch(other(inputs), *beside))
-        sum(losses.values(), torch.zeros(())).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        torch.testing.assert_close(terms, torch.stack(list(losses.values())).detach(), **EXACT)
-        torch.testing.assert_close(weights(method), weights(other), **EXACT)
-
-
-def test_losses_come_under_their_names_and_frozen_weights_stay(fabric: Fabric) -> None:
+def test_losses_come_under_their_names_and_frozen_weights_stay(processes: Processes) -> None:
     method = Apart()
     method.backbone.get_parameter("net.bias").requires_grad_(False)
-    step = Step(fabric, method, CPU, sgd(method, lr=1.0), 3)
+    step = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), 3)
     terms = step(*a_batch(6))
     assert step.names == ["spread", "images", "labels"]
     assert not terms.requires_grad
@@ -174,10 +177,10 @@ def test_losses_come_under_their_names_and_frozen_weights_stay(fabric: Fabric) -
 
 @pytest.mark.parametrize(("n", "room"), [(2, 1), (10, 3), (12, 5), (6, 100)])
 def test_where_memory_runs_out_chunks_are_halved_for_good_to_the_same_result(
-    fabric: Fabric, caplog: pytest.LogCaptureFixture, n: int, room: int
+    processes: Processes, caplog: pytest.LogCaptureFixture, n: int, room: int
 ) -> None:
     method = Apart(room=room)
-    step = Step(fabric, method, CPU, sgd(method, lr=1.0), 1)
+    step = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), 1)
     expected = by_autograd(Apart(), a_batch(n))
     terms = step(*a_batch(n))
     update = {name: value - weights(method)[name] for name, value in weights(Apart()).items()}
@@ -185,7 +188,7 @@ def test_where_memory_runs_out_chunks_are_halved_for_good_to_the_same_result(
     chunks, said = 1, []
     while -(-n // chunks) > room:
         chunks *= 2
-        said.append(f"Memory ran out; batches now go through in {chunks} chunks, with the same result.")
+        said.append(f"Out of memory: batches are now split into {chunks} chunks, with the same result.")
     method.sizes.clear()
     step(*a_batch(n, seed=1))
     assert max(size for size, _ in method.sizes) <= room  # nothing larger is tried again
@@ -194,7 +197,7 @@ def test_where_memory_runs_out_chunks_are_halved_for_good_to_the_same_result(
 
 
 def test_memory_that_runs_out_half_way_through_leaves_no_gradients_behind(
-    fabric: Fabric, caplog: pytest.LogCaptureFixture
+    processes: Processes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without gradients all fits; with them it is the second chunk that does not, after the first was added."""
 
@@ -206,18 +209,20 @@ def test_memory_that_runs_out_half_way_through_leaves_no_gradients_behind(
             return super().forward(inputs)
 
     method = Later()
-    got = taken(fabric, method, 2, a_batch(8))
+    got = taken(processes, method, 2, a_batch(8))
     assert [size for size, graded in method.sizes if graded] == [4, 0, 2, 2, 2, 2]
     torch.testing.assert_close(got, by_autograd(Apart(), a_batch(8)), **EXACT)
     assert len(caplog.messages) == 1
-    assert [what for what, *_ in method.seen] == ["losses", "losses", "settle"]  # nothing settles twice
+    assert [what for what, *_ in method.seen] == ["losses", "losses", "after_step"]  # nothing settles twice
 
 
-def test_where_one_row_does_not_fit_that_is_said_and_nothing_settles(fabric: Fabric) -> None:
+def test_where_one_row_does_not_fit_that_is_said_and_nothing_settles(processes: Processes) -> None:
     method = Told(room=0)
     before = weights(method)
-    with pytest.raises(SortalError, match=r"ran out with batches in 8 chunks\. .* a smaller backbone") as caught:
-        taken(fabric, method, 1, a_batch(8))
+    with pytest.raises(
+        SortalError, match=r"Out of memory with batches split into 8 chunks\. .* a smaller backbone"
+    ) as caught:
+        taken(processes, method, 1, a_batch(8))
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
     assert min(size for size, _ in method.sizes) == 1  # one row at once was tried
     torch.testing.assert_close(weights(method), before, rtol=0, atol=0)
@@ -226,21 +231,23 @@ def test_where_one_row_does_not_fit_that_is_said_and_nothing_settles(fabric: Fab
 
 @pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ValueError("memory")])
 def test_other_errors_pass_through(
-    fabric: Fabric, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+    processes: Processes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(Apart, "forward", Mock(side_effect=error))
     with pytest.raises(type(error)) as caught:
-        taken(fabric, Apart(), 1, a_batch(4))
+        taken(processes, Apart(), 1, a_batch(4))
     assert caught.value is error
     assert caplog.messages == []
 
 
-def test_precision_is_lower_only_where_it_was_chosen(fabric: Fabric) -> None:
+def test_precision_is_lower_only_where_it_was_chosen(processes: Processes) -> None:
     (inputs, *beside), seen = a_batch(4), list[bool]()
     for bf16, dtype in ((False, torch.float32), (True, torch.bfloat16)):
         method = Told().float()
         method.register_forward_pre_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
-        Step(fabric, method, Compute(torch.device("cpu"), bf16), sgd(method, lr=0.1), 2)(inputs.float(), *beside)
+        TrainingStep(processes, method, Compute(torch.device("cpu"), bf16), sgd(method, lr=0.1), 2)(
+            inputs.float(), *beside
+        )
         assert method.seen[0][2].outputs.dtype == dtype
         assert not method.autocast  # while losses are taken
         assert all(value.dtype == torch.float32 for value in method.parameters())
@@ -251,15 +258,17 @@ def test_precision_is_lower_only_where_it_was_chosen(fabric: Fabric) -> None:
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-def test_a_method_settles_once_after_each_update_with_the_batch_of_its_losses(fabric: Fabric, chunks: int) -> None:
+def test_a_method_settles_once_after_each_update_with_the_batch_of_its_losses(
+    processes: Processes, chunks: int
+) -> None:
     method = Told()
-    step = Step(fabric, method, CPU, sgd(method, lr=0.1), chunks)
+    step = TrainingStep(processes, method, CPU, sgd(method, lr=0.1), chunks)
     for number in range(2):
         inputs, images, labels, _ = a_batch(6, seed=number)
         before = method.backbone.tail(inputs).detach()
         step(inputs, images, labels, torch.tensor(number / 2))
         (asked, old, batch, _), (settled, new, again, grad) = method.seen[-2:]
-        assert (asked, settled, len(method.seen)) == ("losses", "settle", 2 * number + 2)
+        assert (asked, settled, len(method.seen)) == ("losses", "after_step", 2 * number + 2)
         assert again is batch
         assert not grad
         assert not torch.equal(old, new)
@@ -280,7 +289,7 @@ def real_batch(number: int) -> Inputs:
 
 
 def stepped(
-    fabric: Fabric, name: str, *, chunks: int = 1, room: int | None = None
+    processes: Processes, name: str, *, chunks: int = 1, room: int | None = None
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:
     """The losses of four steps, and the weights and buffers before and after; no more than `room` rows fit at once."""
     method = small(name, convnet(trained=3), losses=Swaps(heads=2, queue=9) if name == "uno" else None)
@@ -291,7 +300,7 @@ def stepped(
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     method.register_forward_pre_hook(check)
-    step = Step(fabric, method, CPU, sgd(method, lr=0.01, momentum=0.9), chunks)
+    step = TrainingStep(processes, method, CPU, sgd(method, lr=0.01, momentum=0.9), chunks)
     terms = torch.stack([step(*real_batch(number)) for number in range(4)])
     return terms, [start, weights(method)]
 
@@ -299,12 +308,12 @@ def stepped(
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("chunks", "room"), [(5, None), (1, 4)])
 def test_every_method_has_the_same_weights_and_buffers_in_any_number_of_chunks(
-    fabric: Fabric, caplog: pytest.LogCaptureFixture, name: str, chunks: int, room: int | None
+    processes: Processes, caplog: pytest.LogCaptureFixture, name: str, chunks: int, room: int | None
 ) -> None:
     """Also where they were halved because memory ran out: then nothing is put into a queue twice."""
     with double_precision():
-        terms, (start, whole) = stepped(fabric, name)
-        got, (_, cut) = stepped(fabric, name, chunks=chunks, room=room)
+        terms, (start, whole) = stepped(processes, name)
+        got, (_, cut) = stepped(processes, name, chunks=chunks, room=room)
     assert bool(caplog.messages) == (room is not None)
     torch.testing.assert_close(got, terms, rtol=1e-9, atol=1e-9)
     for key, value in whole.items():

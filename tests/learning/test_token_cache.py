@@ -23,17 +23,25 @@ from tiny_run import IN_A_FILE, LARGE, a_transformer, named
 from tiny_run import settings as tiny_settings
 from torch import Tensor
 
-from sortal import tokens, train, views
-from sortal.backbone import load_backbone
-from sortal.batches import Draws
-from sortal.compute import Compute
 from sortal.errors import InputError
-from sortal.network import Backbone
-from sortal.segments import write_atomically
-from sortal.shards import Shards
-from sortal.store import PixelStore
-from sortal.tokens import Budget, Cached, Live, Plan, cache, free_memory, plan, token_shape
-from sortal.trunk import Frozen
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import token_cache, train, views
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.batches import Draws
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.token_cache import (
+    Budget,
+    CachedTokens,
+    LiveViews,
+    TokenPlan,
+    cache_tokens,
+    plan_tokens,
+    token_shape,
+)
+from sortal.system.device import Compute
+from sortal.system.distributed import Processes
+from sortal.system.files import write_atomically
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROWS = np.array([4, 0, 5, 2])  # some of the six rows of the store, in no order
@@ -51,7 +59,7 @@ def tiny(size: int = 8) -> Backbone:
     return load_backbone("convnet", weights="random", image_size=size)
 
 
-class Counting(Frozen):
+class Counting(FrozenEncoder):
     """A trunk that notes how many views it is given."""
 
     def __init__(self, backbone: Backbone) -> None:
@@ -64,11 +72,11 @@ class Counting(Frozen):
 
 
 def computed(
-    trunk: Frozen | None = None, store: PixelStore | None = None, rows: NDArray[np.int64] = ROWS, **options: Any
-) -> Cached:
+    trunk: FrozenEncoder | None = None, store: PixelStore | None = None, rows: NDArray[np.int64] = ROWS, **options: Any
+) -> CachedTokens:
     """Tokens of the small store."""
     options = {"n_views": V, "flip": True, "seed": 7, "where": "memory", **options}
-    return cache(trunk or Counting(tiny()), store or small_store(6, 8), rows, **options)
+    return cache_tokens(trunk or Counting(tiny()), store or small_store(6, 8), rows, **options)
 
 
 def one_view(
@@ -76,7 +84,8 @@ def one_view(
 ) -> Tensor:
     """The trunk's tokens of one view, alone, from the definitions."""
     size, keys = backbone.spec.image_size, views.content_keys(store)
-    where = views.random(store, keys, np.array([row]), np.array([number]), size=size, flip=flip, seed=seed, epoch=epoch)
+    at = np.array([row]), np.array([number])
+    where = views.random_crops(store, keys, *at, size=size, flip=flip, seed=seed, epoch=epoch)
     piece = store.image(row)[where.tops[0] :, where.lefts[0] :][:size, :size]
     if where.flipped[0]:
         piece = piece[:, ::-1]
@@ -89,7 +98,7 @@ def one_view(
 
 def test_kept_tokens_are_those_of_each_view_by_itself() -> None:
     vit, store = load_backbone("test_vit", weights="random", image_size=32), small_store(6, 32)
-    kept = computed(Frozen(vit, Compute(CPU)), store)
+    kept = computed(FrozenEncoder(vit, Compute(CPU)), store)
     assert kept.tokens.shape == (4, V, *token_shape(vit)) == (4, V, 5, 64)
     assert kept.tokens.dtype == torch.bfloat16
     for at, row in enumerate(ROWS.tolist()):
@@ -106,7 +115,7 @@ def test_kept_tokens_are_those_of_each_view_by_itself() -> None:
 def test_pieces_of_any_size_give_the_same_bits(
     monkeypatch: pytest.MonkeyPatch, piece: int, seed: int, flip: bool, sizes: list[int]
 ) -> None:
-    monkeypatch.setattr(tokens, "PIECE", piece)
+    monkeypatch.setattr(token_cache, "PIECE", piece)
     store, trunk = small_store(6, 8), Counting(tiny())
     said: list[Report] = []
     kept = computed(trunk, store, seed=seed, flip=flip, on_progress=lambda *report: said.append(report))
@@ -123,13 +132,13 @@ def test_the_room_that_is_stated_is_what_is_taken(tmp_path: Path, monkeypatch: p
     taken: list[int] = []
     notes: list[str] = []
 
-    def watched(*values: Any, **named: Any) -> Cached:
-        made = cache(*values, **named)
+    def watched(*values: Any, **named: Any) -> CachedTokens:
+        made = cache_tokens(*values, **named)
         taken.extend([made.tokens.nbytes, made.tokens.untyped_storage().nbytes()])
         taken.append((tmp_path / "tokens.bf16").stat().st_size)
         return made
 
-    monkeypatch.setattr(tokens, "cache", watched)
+    monkeypatch.setattr(token_cache, "cache_tokens", watched)
     train.train(
         method,
         named(["a", "b", None, None, None, None]),
@@ -141,14 +150,14 @@ def test_the_room_that_is_stated_is_what_is_taken(tmp_path: Path, monkeypatch: p
         on_note=notes.append,
     )
     assert taken == [6 * 5 * prod(token_shape(method.backbone)) * 2] * 3 == [19_200] * 3
-    assert notes == ["5 views of 6 images: 19,200 bytes of tokens are kept in a file."]
+    assert notes == ["5 views of 6 images: 19,200 bytes of tokens are cached in a file."]
     assert not (tmp_path / "tokens.bf16").exists()  # once the run is done
 
 
 # Going on
 
 
-def kept_in(folder: Path, **options: Any) -> tuple[Cached, int]:
+def kept_in(folder: Path, **options: Any) -> tuple[CachedTokens, int]:
     """Tokens in a file, and how many views were computed for that."""
     trunk = Counting(tiny())
     made = computed(trunk, where="file", folder=folder, **{"key": "run", **options})
@@ -167,7 +176,7 @@ def spoil(folder: Path, mark: bytes, size: int | None = 12 * 384) -> None:
 def test_what_is_marked_is_left_and_the_rest_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
-    monkeypatch.setattr(tokens, "PIECE", 4)
+    monkeypatch.setattr(token_cache, "PIECE", 4)
     wanted = kept_in(tmp_path)[0].tokens.flatten(0, 1).clone()
     spoil(tmp_path, json.dumps({"key": "run", "done": done}).encode())
     said: list[Report] = []
@@ -211,7 +220,7 @@ def test_a_damaged_mark_one_of_another_run_and_a_file_of_another_size_vouch_for_
 
 def kept_until_killed(folder: str) -> None:
     """In a child: compute tokens in a file, and die once half of the views are done."""
-    tokens.PIECE, tokens.COMMIT = 2, -1.0  # every piece is marked
+    token_cache.PIECE, token_cache.COMMIT = 2, -1.0  # every piece is marked
     kept_in(Path(folder), on_progress=lambda _, done, __: die() if done == 6 else None)
 
 
@@ -226,9 +235,9 @@ def test_a_killed_run_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Pa
 def test_marks_are_made_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That of another run goes at once: else a kill would leave half-done tokens under it."""
     kept_in(tmp_path, key="another")
-    monkeypatch.setattr(tokens, "PIECE", 2)
+    monkeypatch.setattr(token_cache, "PIECE", 2)
     clock = iter([0.0, 4.0, 8.0, 11.0, 11.5, 15.0, 22.0, 22.5, 30.0, 31.0, 32.0])
-    monkeypatch.setattr(tokens, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(token_cache, "monotonic", lambda: next(clock))
     marks: list[int] = []
 
     def look(*_: object) -> None:
@@ -253,7 +262,7 @@ def both(rank: int, folder: Path) -> None:
         kept = computed(
             trunk,
             rows=np.array(rows),
-            shards=Shards(dist.group.WORLD),
+            processes=Processes(dist.group.WORLD),
             on_progress=lambda *report, said=said: said.append(report),
         )
         found[name] = (bits(kept.tokens), sum(trunk.sizes), said)
@@ -286,7 +295,7 @@ def test_a_step_of_kept_views_is_the_first_of_each_image_then_the_second(epoch: 
     kept, keys, draws = computed(n_views=4), views.content_keys(small_store(6, 8)), some_draws(ROWS)
     steps = list(kept.stream(draws, epoch))
     for step, rows, times in zip(steps, draws.rows, draws.times, strict=True):
-        pairs = views.pair(keys[rows], times, views=4, seed=7, epoch=epoch)
+        pairs = views.choose_pairs(keys[rows], times, views=4, seed=7, epoch=epoch)
         assert (pairs[0] != pairs[1]).all()
         wanted = [kept.tokens[[*ROWS].index(row), view] for half in pairs for row, view in zip(rows, half, strict=True)]
         assert torch.equal(step, torch.stack(wanted))
@@ -298,7 +307,7 @@ def test_a_step_of_kept_views_is_the_first_of_each_image_then_the_second(epoch: 
 @pytest.mark.parametrize("flip", [True, False])
 def test_live_views_are_numbered_by_how_often_an_image_was_drawn(flip: bool) -> None:
     store, backbone, draws = small_store(6, 8), tiny(), some_draws(np.arange(6))
-    source = Live(Frozen(backbone, Compute(CPU)), store, flip=flip, seed=7)
+    source = LiveViews(FrozenEncoder(backbone, Compute(CPU)), store, flip=flip, seed=7)
     for step, rows, times in zip(source.stream(draws, 11), draws.rows.tolist(), draws.times.tolist(), strict=True):
         views_of = [(row, 2 * time + second) for second in (0, 1) for row, time in zip(rows, times, strict=True)]
         wanted = [one_view(backbone, store, row, number, flip=flip, epoch=11) for row, number in views_of]
@@ -311,7 +320,7 @@ def test_live_views_are_numbered_by_how_often_an_image_was_drawn(flip: bool) -> 
 
 def machine(patch: pytest.MonkeyPatch, *, gpu: int = 0, memory: int = 0, disk: int = 0) -> None:
     """Pretend that so many bytes are free, those of the disk beside its margin."""
-    patch.setattr(tokens, "free_memory", lambda: memory)
+    patch.setattr(token_cache, "free_memory", lambda: memory)
     patch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, 10**12))
     patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk + MARGIN))
 
@@ -322,9 +331,9 @@ def test_the_file_of_a_run_that_goes_on_needs_no_room_a_second_time(
     budget, n_bytes = Budget(memory=0, disk=10**6), 2**16
     write_atomically(tmp_path / "tokens.bf16", b"x" * n_bytes)  # which waits until it has its blocks
     machine(monkeypatch)  # it has filled the disk
-    assert plan(n_bytes, budget, CPU, tmp_path) == Plan(n_bytes, "file")
+    assert plan_tokens(n_bytes, budget, CPU, tmp_path) == TokenPlan(n_bytes, "file")
     (tmp_path / "tokens.bf16").unlink()
-    assert plan(n_bytes, budget, CPU, tmp_path) == Plan(n_bytes, None)
+    assert plan_tokens(n_bytes, budget, CPU, tmp_path) == TokenPlan(n_bytes, None)
 
 
 amount = st.integers(0, 30)
@@ -350,29 +359,30 @@ def test_tokens_go_to_the_fastest_place_that_has_room(
     with pytest.MonkeyPatch.context() as patch:
         machine(patch, gpu=free[0], memory=free[1], disk=free[2])
         budget = Budget(device=limits[0], memory=limits[1], disk=limits[2])
-        found = plan(n_bytes, budget, device, folder)
+        found = plan_tokens(n_bytes, budget, device, folder)
     shares = (int(0.7 * free[0]), free[1] // 2, 0)
     rooms = [
         share if limit is None else min(limit, have) for have, limit, share in zip(free, limits, shares, strict=True)
     ]
     there = {"device": device == GPU, "memory": True, "file": folder is not None}
-    fits = [place for place, room in zip(there, rooms, strict=True) if there[place] and n_bytes <= room]
+    fits = [place for place, buffer in zip(there, rooms, strict=True) if there[place] and n_bytes <= buffer]
     assert (found.bytes, found.where) == (n_bytes, fits[0] if fits else None)
 
 
 def test_plans_say_what_they_cost() -> None:
-    assert str(Plan(2_500_000_000, "device")) == "2.5 GB of tokens are kept on the device"
-    assert str(Plan(25_000_000, "memory")) == "25.0 MB of tokens are kept in memory"
-    assert str(Plan(12_345, "file")) == "12,345 bytes of tokens are kept in a file"
-    assert str(Plan(10**12, None)) == ("1,000.0 GB of tokens do not fit the budget: views are computed in every epoch")
+    assert str(TokenPlan(2_500_000_000, "device")) == "2.5 GB of tokens are cached on the device"
+    assert str(TokenPlan(25_000_000, "memory")) == "25.0 MB of tokens are cached in memory"
+    assert str(TokenPlan(12_345, "file")) == "12,345 bytes of tokens are cached in a file"
+    assert str(TokenPlan(10**12, None)) == (
+        "1,000.0 GB of tokens do not fit the budget; views are computed in every epoch"
+    )
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", -1), ("memory", 1.5), ("disk", True), ("disk", None)])
-def test_budgets_are_numbers_of_bytes(name: str, value: Any) -> None:
+@pytest.mark.parametrize("name", ["device", "memory", "disk"])
+def test_budgets_are_not_negative(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        Budget(**{name: value})
-    assert str(caught.value) == f"The budget of {name} must be a number of bytes of at least 0, got {value!r}."
-    assert Budget().disk == 0
+        Budget(**{name: -1})
+    assert str(caught.value) == f"The {name} budget must be a number of bytes of at least 0, got -1."
 
 
 MEMORY = "MemTotal:  32000000 kB\nMemFree:    100 kB\nMemAvailable:   1234 kB\nHugePages_Total:    0\n"
@@ -396,12 +406,12 @@ def test_free_memory_is_what_the_system_says_or_else_half_of_all(
             raise FileNotFoundError("/proc/meminfo")
         return io.StringIO(said)
 
-    assert 0 < free_memory() <= PAGES
-    monkeypatch.setattr(tokens, "CGROUP", ("none",) * 3)  # as outside of containers
-    monkeypatch.setattr(tokens, "open", opened, raising=False)
-    assert free_memory() == free
+    assert 0 < token_cache.free_memory() <= PAGES
+    monkeypatch.setattr(token_cache, "CGROUP", ("none",) * 3)  # as outside of containers
+    monkeypatch.setattr(token_cache, "open", opened, raising=False)
+    assert token_cache.free_memory() == free
     monkeypatch.delattr(os, "sysconf")
-    assert free_memory() == (free if said == MEMORY else 2**32)
+    assert token_cache.free_memory() == (free if said == MEMORY else 2**32)
 
 
 @pytest.mark.parametrize(("limit", "free"), [("1000", 520), ("400", 0), ("max", 10**6)])
@@ -412,6 +422,6 @@ def test_a_container_has_what_is_left_of_its_limit(
     written = {"max": limit, "current": "600", "stat": "anon 9\nactive_file 50\ninactive_file 70\n"}
     for name, text in written.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(tokens, "CGROUP", [tmp_path / name for name in written])
-    monkeypatch.setattr(tokens, "_free_in_machine", lambda: 10**6)
-    assert free_memory() == free
+    monkeypatch.setattr(token_cache, "CGROUP", [tmp_path / name for name in written])
+    monkeypatch.setattr(token_cache, "_free_in_machine", lambda: 10**6)
+    assert token_cache.free_memory() == free

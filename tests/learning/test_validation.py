@@ -16,13 +16,13 @@ from tiny_methods import double_precision
 from tiny_run import LARGE, a_convnet, a_transformer, named, reordered
 from torch import Tensor, nn
 
-from sortal import selection
-from sortal.compute import Compute
-from sortal.images import ImageSet
-from sortal.network import Backbone, Spec
-from sortal.selection import Validation
-from sortal.store import PixelStore
-from sortal.trunk import Frozen
+from sortal.images.image_set import ImageSet
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import validation as selection
+from sortal.learning.backbones.backbone import Backbone, Spec
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.validation import Validation
+from sortal.system.device import Compute
 
 CPU = torch.device("cpu")
 
@@ -54,7 +54,7 @@ def plain(*colours: tuple[int, int, int], side: int = 4) -> list[Image]:
 def validation(
     backbone: Backbone, images: ImageSet, store: PixelStore, *, keep: bool = False, bf16: bool = False
 ) -> Validation:
-    return Validation(Frozen(backbone, Compute(CPU, bf16)), images, store, keep=keep)
+    return Validation(FrozenEncoder(backbone, Compute(CPU, bf16)), images, store, keep=keep)
 
 
 RED, GREEN, BLUE, YELLOW = (200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 0)
@@ -124,7 +124,7 @@ def test_accuracy_is_that_of_scikit_learns_nearest_centroid(
 
     In float64, as the features of noise are so close to each other that rounding might decide which mean is nearest.
     """
-    monkeypatch.setattr(selection, "PIECE", piece)
+    monkeypatch.setattr(selection, "BATCH", piece)
     backbone = make().backbone
     images, pixels = labelled(40, 3, 0), noise(40, backbone.spec.image_size)
     order = np.random.default_rng(0).permutation(40).tolist()

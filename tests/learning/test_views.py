@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sortal import views
 from sortal.errors import InputError
-from sortal.pixels import Quarantined
-from sortal.store import PixelStore
-from sortal.views import Crops, centre, check_present, check_size, content_keys, middles, pair
+from sortal.images.decoding import Quarantined
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import views
+from sortal.learning.views import Crops, centre_crops, check_present, check_size, choose_pairs, content_keys
 
 Ints = NDArray[np.int64]
 BIG = 2**63 - 1
@@ -40,7 +40,7 @@ def crops(
     epoch: int = 0,
 ) -> Crops:
     numbers = np.broadcast_to(numbers, rows.shape)
-    return views.random(store, content_keys(store), rows, numbers, size=size, flip=flip, seed=seed, epoch=epoch)
+    return views.random_crops(store, content_keys(store), rows, numbers, size=size, flip=flip, seed=seed, epoch=epoch)
 
 
 def table(found: Crops) -> NDArray[np.int64]:
@@ -64,11 +64,11 @@ def test_neither_the_order_of_the_store_nor_the_rest_of_the_batch_matters(
     places = np.array([order.index(row) for row in rows], dtype=np.int64)
     found = crops(shuffled, places, numbers, seed=3, epoch=2)
     assert found.rows.tolist() == places.tolist()
-    pairs = pair(content_keys(shuffled)[places], numbers, views=8, seed=3, epoch=2)
+    pairs = choose_pairs(content_keys(shuffled)[places], numbers, views=8, seed=3, epoch=2)
     for view, two, row, number in zip(table(found), pairs.T, rows, numbers, strict=True):
         alone = crops(store, np.array([row]), int(number), seed=3, epoch=2)
         assert view.tolist() == table(alone)[0].tolist()
-        alone_pair = pair(content_keys(store)[[row]], np.array([number]), views=8, seed=3, epoch=2)
+        alone_pair = choose_pairs(content_keys(store)[[row]], np.array([number]), views=8, seed=3, epoch=2)
         assert two.tolist() == alone_pair[:, 0].tolist()
 
 
@@ -110,7 +110,7 @@ def test_views_are_those_of_python_s_whole_numbers(
         assert table(found).tolist() == [expected]
 
     one, step = (one >> 11) * n_views >> 53, 1 + ((step >> 11) * (n_views - 1) >> 53)
-    pairs = pair(content_keys(store), np.array([number]), views=n_views, seed=seed, epoch=epoch)
+    pairs = choose_pairs(content_keys(store), np.array([number]), views=n_views, seed=seed, epoch=epoch)
     assert pairs.tolist() == [[one], [(one + step) % n_views]]
 
 
@@ -118,9 +118,9 @@ def test_no_rows_give_no_views() -> None:
     none = np.zeros(0, dtype=np.int64)
     empty = build([])
     assert content_keys(empty).shape == (0,)
-    for found in (crops(build(SIZES), none), crops(empty, none), centre(empty, none, size=224)):
+    for found in (crops(build(SIZES), none), crops(empty, none), centre_crops(empty, none, size=224)):
         assert table(found).shape == (0, 3)
-    assert pair(content_keys(empty), none, views=8, seed=0, epoch=0).shape == (2, 0)
+    assert choose_pairs(content_keys(empty), none, views=8, seed=0, epoch=0).shape == (2, 0)
 
 
 @pytest.mark.parametrize("room", [0, 1, 32, 2**31 - 225])
@@ -128,7 +128,7 @@ def test_the_lowest_and_highest_random_number_give_the_ends(room: int, monkeypat
     store = build([(224 + room, 224)])
     for random, top in ((0, 0), (2**64 - 1, room)):
         constant = np.array([random], dtype=np.uint64)
-        monkeypatch.setattr(views, "mixed", lambda _, constant=constant: constant)
+        monkeypatch.setattr(views, "splitmix64", lambda _, constant=constant: constant)
         assert crops(store, np.array([0])).tops.tolist() == [top]
 
 
@@ -142,7 +142,7 @@ def test_the_middle_is_torchvision_s_centre_crop(size: int) -> None:
     torch = pytest.importorskip("torch")
     sizes = [(size + i, size + j) for i in range(9) for j in (0, 1, 3, 200)]
     store, rows = build(sizes), np.arange(len(sizes))[::-1]
-    found = centre(store, rows, size=size)
+    found = centre_crops(store, rows, size=size)
     assert found.rows.tolist() == rows.tolist()
     for row, top, left in zip(rows, found.tops, found.lefts, strict=True):
         height, width = sizes[row]
@@ -150,7 +150,7 @@ def test_the_middle_is_torchvision_s_centre_crop(size: int) -> None:
         expected = functional.center_crop(places, [size, size])[0]
         np.testing.assert_array_equal(places[0, top : top + size, left : left + size], expected)
     assert not found.flipped.any()
-    batches = list(middles(store, rows, size=size, batch_size=7))
+    batches = list(views.centre_crop_batches(store, rows, size=size, batch_size=7))
     assert [len(batch.rows) for batch in batches] == [7, 7, 7, 7, 7, 1]
     np.testing.assert_array_equal(np.concatenate([table(batch) for batch in batches]), table(found))
 
@@ -163,19 +163,19 @@ def test_images_too_small_or_too_large_are_counted_and_the_first_is_named() -> N
     with pytest.raises(InputError) as caught:
         check_size(store, 224, 256)
     assert str(caught.value) == (
-        "Stored images must be at least 224 × 224 pixels for this backbone; 2 are not, the first in row 2 (300 × 223). "
-        "Pack them with Settings(shorter_side=256)."
+        "Stored images must be at least 224 × 224 pixels for this backbone, but 2 are smaller, the first in row 2 "
+        "(300 × 223). Pack them with Settings(shorter_side=256)."
     )
     check_size(store, 100, 128)  # an image that is not there has no size
-    with pytest.raises(InputError, match=r"1 are not, the first in row 4 \(100 × 400\)"):
+    with pytest.raises(InputError, match=r"1 are smaller, the first in row 4 \(100 × 400\)"):
         check_size(store, 101, 128)
     scraps = build([(256, 256), (0, 0), (513, 600), (512, 9000)])
     check_size(scraps, 224, 257)
     with pytest.raises(InputError) as caught:
         check_size(scraps, 224, 256)
     assert str(caught.value) == (
-        "Stored images must have a shorter side of about 256 pixels for this backbone; 1 have more than twice as much, "
-        "the first in row 2 (513 × 600). Pack them with Settings(shorter_side=256)."
+        "Stored images must have a shorter side of about 256 pixels for this backbone, but 1 have more than twice "
+        "that, the first in row 2 (513 × 600). Pack them with Settings(shorter_side=256)."
     )
 
 
@@ -184,11 +184,11 @@ def test_images_that_could_not_be_read_are_counted_and_named() -> None:
     with pytest.raises(InputError) as caught:
         check_present(store, np.arange(4))
     assert str(caught.value) == (
-        "Every image must have been read; 2 were not: '1.png', '3.png'. "
+        "All images must be readable, but 2 could not be read: '1.png', '3.png'. "
         "Leave them out: pack(images.select(store.present), ...)."
     )
     check_present(store, np.array([0, 2]))
     check_present(store, np.zeros(0, dtype=np.int64))
     store.digests[2] = b""
-    with pytest.raises(InputError, match=r"^The store must say which content each image has \(digests\)\."):
+    with pytest.raises(InputError, match=r"^The store must hold a digest of each image\."):
         check_present(store, np.array([0, 2]))

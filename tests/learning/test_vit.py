@@ -14,8 +14,8 @@ from timm.layers.norm import RmsNorm
 from torch import Tensor, nn
 
 from sortal.errors import InputError
-from sortal.network import Spec
-from sortal.vit import VisionTransformer, _is_known
+from sortal.learning.backbones.backbone import Spec
+from sortal.learning.backbones.vit import VisionTransformer, _is_supported
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def test_features_and_gradients_are_those_of_the_whole_network(kind: str, traine
     """In double precision but for the softmax; `trained` says what goes through the trunk and what through the tail."""
     known = KINDS[kind].known
     backbone = tiny(kind).double() if known else tiny(kind)  # timm cannot do all of the others in double
-    assert _is_known(backbone.blocks[-1]) == known
+    assert _is_supported(backbone.blocks[-1]) == known
     backbone.train_last(trained)
     images = images_for(backbone)
     tokens = backbone.trunk(images)
@@ -209,7 +209,7 @@ def test_a_large_query_does_not_overflow() -> None:
 def test_blocks_of_an_older_timm_have_no_gates() -> None:
     backbone = tiny("DINO")
     del backbone.blocks[-1].attn.gate  # type: ignore[union-attr]
-    assert _is_known(backbone.blocks[-1])
+    assert _is_supported(backbone.blocks[-1])
 
 
 # Attention
@@ -222,7 +222,7 @@ def test_attention_is_that_of_the_whole_network(kind: str, monkeypatch: pytest.M
     images = images_for(backbone)
     if not KINDS[kind].known:
         name = KINDS[kind].name
-        with pytest.raises(InputError, match=f"^{name} has blocks of another kind, whose attention cannot be shown"):
+        with pytest.raises(InputError, match=f"^Attention maps do not support the blocks of {name}"):
             backbone.attention(images)
         return
     calls: list[tuple[Tensor, Tensor]] = []

@@ -22,7 +22,7 @@ from safetensors.torch import save, save_file
 from torch import Tensor, nn
 
 from sortal.errors import InputError
-from sortal.weights import fill, read, sha256
+from sortal.learning.backbones.weights import fill, read, sha256
 
 State = dict[str, Tensor]
 TINY = {"depth": 2, "embed_dim": 8, "num_heads": 2, "mlp_ratio": 2}
@@ -209,14 +209,17 @@ def test_position_embeddings_are_resampled_to_the_size_of_the_images(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"norm.weight": None}, "whole and nothing else; 1 missing: 'norm.weight'. Choose the architecture"),
+        ({"norm.weight": None}, "must match vit exactly: 1 missing: 'norm.weight'. Choose the architecture"),
         ({"norm.bias": None, "norm.x": torch.zeros(8)}, "1 missing: 'norm.bias'; 1 unexpected: 'norm.x'. Choose"),
-        ({"norm.weight": torch.zeros(8, 1)}, "must be those of vit: 'norm.weight' must be (8,), got (8, 1)."),
-        ({"pos_embed": torch.zeros(1, 12, 8)}, "'pos_embed' must be (1, 10, 8), got (1, 12, 8)."),  # no square
-        ({"pos_embed": torch.zeros(3)}, "'pos_embed' must be (1, 10, 8), got (3,)."),
-        ({"patch_embed.proj.weight": torch.zeros(8, 5)}, "'patch_embed.proj.weight' must be (8, 3, 16, 16)"),
-        ({"norm.bias": torch.full((8,), 1e39, dtype=torch.float64)}, "must be finite numbers; 'norm.bias' is not."),
-        ({"norm.weight": torch.ones(8, dtype=torch.int8)}, "'norm.weight' is torch.int8"),  # quantised
+        ({"norm.weight": torch.zeros(8, 1)}, "must match vit exactly: 'norm.weight' must have shape (8,), got (8, 1)."),
+        ({"pos_embed": torch.zeros(1, 12, 8)}, "'pos_embed' must have shape (1, 10, 8), got (1, 12, 8)."),  # no square
+        ({"pos_embed": torch.zeros(3)}, "'pos_embed' must have shape (1, 10, 8), got (3,)."),
+        ({"patch_embed.proj.weight": torch.zeros(8, 5)}, "'patch_embed.proj.weight' must have shape (8, 3, 16, 16)"),
+        ({"norm.bias": torch.full((8,), 1e39, dtype=torch.float64)}, "must be finite, but 'norm.bias' is not."),
+        (
+            {"norm.weight": torch.ones(8, dtype=torch.int8)},
+            "'norm.weight' must be torch.float32, got torch.int8",
+        ),  # quantised
     ],
 )
 def test_what_does_not_fit_is_named(
@@ -228,7 +231,7 @@ def test_what_does_not_fit_is_named(
     before = {key: value.clone() for key, value in net.state_dict().items()}
     with pytest.raises(InputError) as caught:
         load(net, path)
-    assert str(caught.value).startswith(f"The weights of {str(path)!r} must be ")
+    assert str(caught.value).startswith(f"The weights in {str(path)!r} must ")
     assert words in str(caught.value)
     assert same(net, before)  # nothing was loaded in part
 
@@ -240,7 +243,7 @@ def test_what_does_not_fit_is_named(
         ("vit_small_patch14_reg4_dinov2", "vit_small_patch14_dinov2", "1 unexpected: 'reg_token'"),
         ("vit_small_patch16_224", "test_resnet", r"missing: 'bn1\.bias', .*; \d+ unexpected: 'blocks\.0"),
         # All names are the same, and timm would resample the patches without a word.
-        ("vit_small_patch8_224", "vit_small_patch16_224", r"must be \(8, 3, 16, 16\), got \(8, 3, 8, 8\)"),
+        ("vit_small_patch8_224", "vit_small_patch16_224", r"must have shape \(8, 3, 16, 16\), got \(8, 3, 8, 8\)"),
     ],
 )
 def test_weights_of_another_architecture(theirs: str, ours: str, words: str, tmp_path: Path) -> None:
@@ -262,18 +265,18 @@ def test_a_file_of_something_else(tmp_path: Path, state: State) -> None:
         with pytest.raises(InputError) as caught:
             read(path)
         assert str(caught.value) == (  # torch would tell how to run what is in the file
-            f"The file of weights {str(path)!r} must be safetensors, or a checkpoint that loads without running code; "
-            "it is neither: it is damaged, or something else."
+            f"The weights file {str(path)!r} must be safetensors or a checkpoint that loads without running code, but "
+            "it is damaged or has another format."
         )
     for length in (9, -1):
         path.write_bytes(whole[:length])
-        with pytest.raises(InputError, match=rf"^The file of weights '{path}' is damaged: .*\. Get it again\.$"):
+        with pytest.raises(InputError, match=rf"^The weights file '{path}' is damaged: .*\. Download it again\.$"):
             read(path)
     contents: tuple[Any, ...] = ({}, torch.zeros(3), {"epoch": 3}, {"teacher": {}}, {"model": {"a": 1}})
     for content in contents:
         with pytest.raises(InputError) as caught:
             read(saved(path, content))
-        assert str(caught.value) == f"The file {str(path)!r} holds no weights: no tensors under names were found in it."
+        assert str(caught.value) == f"The file {str(path)!r} holds no weights: it has no named tensors."
 
 
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -305,13 +308,13 @@ def test_a_damaged_file_is_reported_or_has_other_weights(
 
 
 def test_a_path_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"^The file of weights '.*/none\.pth' is not there\. Check the path\.$"):
+    with pytest.raises(InputError, match=r"^The weights file '.*/none\.pth' does not exist\. Check the path\.$"):
         read(str(tmp_path / "none.pth"))
-    with pytest.raises(InputError, match=r"^The file of weights '.*' is a folder\. Check the path\.$"):
+    with pytest.raises(InputError, match=r"^The weights file '.*' is a folder\. Check the path\.$"):
         read(tmp_path)
     path = saved(tmp_path / "x.pth", {"a": torch.ones(2)})
     monkeypatch.setattr(torch, "load", Mock(side_effect=OSError(5, "Input/output error")))
-    with pytest.raises(InputError, match=rf"^The file of weights '{path}' cannot be read: Input/output error\.$"):
+    with pytest.raises(InputError, match=rf"^The weights file '{path}' cannot be read: Input/output error\.$"):
         read(path)
 
 
@@ -332,7 +335,7 @@ def test_code_and_objects_other_than_weights_are_refused(tmp_path: Path, state: 
     target, path = tmp_path / "sprung", tmp_path / "x.pth"
     for zipped in (True, False):
         saved(path, {"model": state, "extra": Trap(target)}, _use_new_zipfile_serialization=zipped)
-        with pytest.raises(InputError, match=r"without running code; it is neither: it asks for posix\.mkdir\.$"):
+        with pytest.raises(InputError, match=r"without running code, but it needs posix\.mkdir\.$"):
             read(path)
     for protocol in range(2, 6):
         (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"a": Trap(target)}, protocol=protocol))
@@ -341,10 +344,10 @@ def test_code_and_objects_other_than_weights_are_refused(tmp_path: Path, state: 
     assert not target.exists()
     torch.load(path, weights_only=False)  # the trap works
     assert target.exists()
-    with pytest.raises(InputError, match=r"it asks for pathlib\.(_local\.)?PosixPath\.$"):
+    with pytest.raises(InputError, match=r"it needs pathlib\.(_local\.)?PosixPath\.$"):
         read(saved(path, {"teacher": state, "args": argparse.Namespace(output=Path("/x"))}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit is deprecated
         torch.jit.script(nn.Linear(2, 2)).save(str(path))
-    with pytest.raises(InputError, match=r"it is neither: it is a TorchScript program\.$"):
+    with pytest.raises(InputError, match=r"but it is a TorchScript program\.$"):
         read(path)

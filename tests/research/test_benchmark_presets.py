@@ -1,4 +1,4 @@
-"""Presets: every row of the paper has one, with the paper's settings, and none changes without a new version."""
+"""Presets: one for every row of the paper, with the paper's settings; a change needs a new version."""
 
 import hashlib
 import json
@@ -7,9 +7,6 @@ from typing import Any, get_args
 
 import pytest
 
-from sortal import datasets
-from sortal.benchmark import published
-from sortal.benchmark.presets import PRESETS, VERSIONS, ad_hoc, listing, select
 from sortal.config import (
     BACKBONE,
     CONVNET,
@@ -23,8 +20,11 @@ from sortal.config import (
     Ranks,
 )
 from sortal.errors import InputError
+from sortal.images import datasets
+from sortal.research.benchmark import published
+from sortal.research.benchmark.presets import PRESETS, VERSIONS, ad_hoc, listing, select
 
-# As the papers print them
+# As printed in the papers
 ACCURACY = """
           cifar10        cifar100       imagenet100    cub            stanford_cars  fgvc_aircraft  herbarium19
 kmeans    83.6/85.7/82.5 52.0/52.2/50.8 72.7/75.5/71.3 34.3/38.9/32.1 12.8/10.6/13.8 16.0/14.4/16.8 12.9/12.9/12.8
@@ -46,8 +46,7 @@ NUMBERS = """
   cifar10 cifar100 imagenet100 cub     stanford_cars herbarium19
 k 9/10    100/100  109/100     231/200 230/196       520/683
 """
-# What the presets of every method were at its version. A recipe that changes is another recipe: figures made with the
-# old one must not be taken for figures of the new one.
+# Digests of the presets of every method at its version: figures of an old recipe must not pass for those of a new one.
 DIGESTS: dict[str, tuple[int, str]] = {
     "kmeans": (1, "c225eb2e2b2d"),
     "rankstats": (1, "b510f975d017"),
@@ -58,7 +57,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
 
 
 def columns(text: str) -> dict[str, dict[str, tuple[float, ...]]]:
-    """A printed table, by the heading of its columns and then by row."""
+    """A printed table by column and row."""
     header, *rows = (line.split() for line in text.strip().splitlines())
     return {
         heading: {row[0]: tuple(map(float, row[at].split("/"))) for row in rows}
@@ -97,9 +96,9 @@ def test_no_recipe_changes_without_a_new_version() -> None:
         decides = [[each.name, each.dataset, each.backbone, each.weights, each.k, each.settings()] for each in own]
         now[method] = version, hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:12]
     assert now == DIGESTS, (
-        "Presets have changed. Where their results can change, raise the version of the method (VERSIONS in "
-        "src/sortal/benchmark/presets.py), so that no table mixes old runs with new ones; where they cannot (a new "
-        f"setting that changes nothing), leave it. Then let DIGESTS be {now}."
+        "Presets have changed. If that can change their results, increment the method's version (VERSIONS in "
+        "research/benchmark/presets.py), so that no table mixes old runs with new ones; if it cannot (a new setting "
+        f"that has no effect), leave it. Then set DIGESTS to {now}."
     )
 
 
@@ -117,8 +116,8 @@ def test_recipes_differ_where_the_papers_do() -> None:
             assert losses.entropy_weight == {"cifar100": 4, "cub": 2}.get(preset.dataset, 1)
 
 
-def test_the_resnet_needs_a_file_of_weights() -> None:
-    """timm knows the network, but no weights of it by DINO."""
+def test_the_resnet_needs_a_weights_file() -> None:
+    """timm has the network, but not with the weights of DINO."""
     import timm
 
     needs = {preset.needs for preset in PRESETS.values() if preset.backbone == "resnet50"}
@@ -131,7 +130,7 @@ def test_the_resnet_needs_a_file_of_weights() -> None:
 # Names
 
 
-def test_a_name_or_the_beginning_of_one_selects() -> None:
+def test_presets_are_selected_by_name_or_prefix() -> None:
     def names(text: str) -> list[str]:
         return [preset.name for preset in select(text)]
 
@@ -157,12 +156,12 @@ def test_a_name_or_the_beginning_of_one_selects() -> None:
         ("/", ""),
     ],
 )
-def test_other_names_are_refused_with_near_ones(asked: str, hint: str) -> None:
+def test_unknown_names_are_refused_with_suggestions(asked: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
         select(asked)
     message = str(caught.value)
-    assert message.startswith(f"There is no preset {asked!r}.{hint}")
-    assert message.endswith(" sortal benchmark presets lists them.")
+    assert message.startswith(f"Unknown preset {asked!r}.{hint}")
+    assert message.endswith(" List them with: sortal benchmark presets.")
     assert bool(hint) == ("Did you mean" in message)
 
 
@@ -174,7 +173,7 @@ def test_the_listing_has_every_preset() -> None:
     assert len({row[3] for row in rows}) == len(rows)
 
 
-# What is no preset
+# Outside the presets
 
 
 @pytest.mark.parametrize("method", get_args(MethodName))
@@ -189,16 +188,16 @@ def test_a_method_on_any_data_set_has_our_defaults(method: MethodName) -> None:
     assert (recipe.method, recipe.estimate_on, recipe.select) == (method, "raw", method == "gcd")
     whole = asdict(recipe)
     assert whole["training"].pop("seed") == 0
-    assert preset.settings() == {**whole, "n_init": 100}, "all but the seed"
+    assert preset.settings() == {**whole, "n_init": 100}, "everything except the seed"
 
 
-def test_what_is_given_is_taken() -> None:
+def test_options_replace_the_defaults() -> None:
     given: dict[str, Any] = {"name": "mine/gcd", "backbone": "resnet50", "weights": "file.pth", "n_init": 7}
     assert asdict(ad_hoc("folder", "gcd", 40, **given)) == {**asdict(ad_hoc("folder", "gcd")), **given, "k": 40}
     assert ad_hoc("cub", "gcd", "auto").k == "auto"
     assert ad_hoc("cub", "gcd").title == "CUB-200-2011, GCD"
     recipe = ad_hoc("digits", "gcd", backbone=CONVNET).recipe
-    assert (recipe.training, recipe.losses) == (TINY_TRAINING, TINY_CONTRAST), "the small network has its own"
+    assert (recipe.training, recipe.losses) == (TINY_TRAINING, TINY_CONTRAST), "of the small network"
 
 
 @pytest.mark.parametrize("k", [0, True, 2.5, "many"])

@@ -1,4 +1,4 @@
-"""What a person asks for in a few words becomes presets, and what cannot be meant is refused with a way out."""
+"""Options of a command as presets; invalid ones are refused with a remedy."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from sortal.benchmark.choice import choose, numbers
-from sortal.benchmark.presets import PRESETS, Preset, ad_hoc, select
 from sortal.config import AUTO, BACKBONE, CONVNET, Contrast, MethodName
 from sortal.errors import InputError
+from sortal.research.benchmark.presets import PRESETS, Preset, ad_hoc, select
+from sortal.research.benchmark.select import choose, numbers
 
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 SMALL = "vit_small_patch16_224.dino"
@@ -29,26 +29,26 @@ def names_of(presets: tuple[Preset, ...]) -> list[str]:
 def test_methods_on_a_data_set_come_once_and_in_the_order_they_were_named() -> None:
     assert chosen("cifar10", methods=METHODS) == tuple(ad_hoc("cifar10", method) for method in METHODS)
     assert names_of(chosen("cub", methods=["uno", "gcd", "uno", "kmeans"])) == ["cub/uno", "cub/gcd", "cub/kmeans"]
-    assert chosen("cub") == chosen("cub", methods=["gcd"]), "GCD unless told"
+    assert chosen("cub") == chosen("cub", methods=["gcd"]), "GCD by default"
     (small,) = chosen("cub", backbone=CONVNET)
-    assert small == ad_hoc("cub", "gcd", backbone=CONVNET), "which has a training of its own"
+    assert small == ad_hoc("cub", "gcd", backbone=CONVNET), "with a training schedule of its own"
 
 
-def test_a_folder_is_called_what_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_has_the_name_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = chosen("folder")
     assert (found.name, found.dataset) == ("flowers/gcd", "folder")
     monkeypatch.chdir(tmp_path)
     for root in (Path(), Path("here/.."), tmp_path):
         assert names_of(choose("folder", root)) == [f"{tmp_path.name}/gcd"]
-    assert names_of(choose("folder", Path("my/cub"))) == ["cub-folder/gcd"], "not taken for the benchmark"
-    with pytest.raises(InputError, match=r"root must be a folder that has a name, got '/'\."):
+    assert names_of(choose("folder", Path("my/cub"))) == ["cub-folder/gcd"], "not confused with the benchmark"
+    with pytest.raises(InputError, match=r"root must be a folder with a name, got '/'\."):
         choose("folder", Path("/"))
 
 
 @pytest.mark.parametrize(
     ("options", "fields", "training"),
     [
-        ({"k": "007", "weights": "w.pth"}, {"k": 7, "weights": "w.pth"}, {}),
+        ({"k": 7, "weights": "w.pth"}, {"k": 7, "weights": "w.pth"}, {}),
         ({"k": "auto", "backbone": SMALL}, {"k": "auto", "backbone": SMALL}, {}),
         ({"k": "true", "epochs": 0}, {"k": "true"}, {"epochs": 0}),
         ({"views": "live"}, {}, {"views": None}),
@@ -58,7 +58,7 @@ def test_a_folder_is_called_what_it_is_called(tmp_path: Path, monkeypatch: pytes
         ({"epochs": 3, "lr": 0.5, "views": 2}, {}, {"epochs": 3, "lr": 0.5, "views": 2}),
     ],
 )
-def test_what_is_given_takes_the_place_of_the_default(options: Any, fields: Any, training: Any) -> None:
+def test_options_replace_defaults(options: Any, fields: Any, training: Any) -> None:
     methods: list[MethodName] = ["gcd", "kmeans"]
     for method in methods:
         usual = ad_hoc("cub", method)
@@ -69,7 +69,7 @@ def test_what_is_given_takes_the_place_of_the_default(options: Any, fields: Any,
 # Presets by name
 
 
-def test_presets_are_chosen_by_name_each_once() -> None:
+def test_presets_are_chosen_by_name_without_repetitions() -> None:
     assert chosen(None, *PRESETS) == tuple(PRESETS.values())
     assert chosen(None, "table2/cifar10") == select("table2/cifar10")
     rest = [f"table3/cub/{method}" for method in ("kmeans", "rankstats", "gcd", "simgcd")]
@@ -77,22 +77,22 @@ def test_presets_are_chosen_by_name_each_once() -> None:
     assert names_of(found) == ["table3/cub/uno", *rest, "table2/cifar10/gcd"]
 
 
-def test_only_a_preset_that_is_not_changed_keeps_its_version() -> None:
+def test_only_an_unmodified_preset_keeps_its_version() -> None:
     preset = PRESETS["table3/cub/gcd"]
     same: list[Any] = [{"k": "true"}, {"epochs": 200}, {"lr": 0.1}, {"views": "live"}, {"backbone": BACKBONE}]
     for options in same:
         assert chosen(None, preset.name, **options) == (preset,)
     (found,) = chosen(None, preset.name, weights="dino.pth")
-    assert found == replace(preset, weights="dino.pth"), "which may be the same as those of the hub"
-    other: list[Any] = [{"k": "auto"}, {"k": "200"}, {"lr": 0.05}, {"views": 8}, {"fast": True}]
+    assert found == replace(preset, weights="dino.pth"), "the file may hold the weights of the hub"
+    other: list[Any] = [{"k": "auto"}, {"k": 200}, {"lr": 0.05}, {"views": 8}, {"fast": True}]
     other += [{"backbone": SMALL, "weights": "small.pth"}, {"epochs": 100, "weights": "dino.pth"}]
     for options in other:
         (found,) = chosen(None, preset.name, **options)
         assert (found.name, found.version) == (preset.name, None)
 
 
-def test_fast_is_the_way_sortal_learns() -> None:
-    """Views are kept, and the two losses of GCD are taken on the bottleneck; other methods have no prototypes."""
+def test_fast_trains_in_sortals_way() -> None:
+    """With cached views, and the losses of GCD on the bottleneck; other methods have no prototypes."""
     for preset, found in zip(select("table3/cub"), chosen(None, "table3/cub", fast=True), strict=True):
         assert found.recipe.training == replace(preset.recipe.training, views=AUTO)
         losses = preset.recipe.losses
@@ -102,15 +102,15 @@ def test_fast_is_the_way_sortal_learns() -> None:
         assert found.recipe.losses == losses
 
 
-def test_a_file_of_weights_is_for_the_presets_that_need_one() -> None:
-    """Row 1 of the ablation has another network than the others, which have theirs from the hub."""
+def test_a_weights_file_goes_to_the_presets_that_need_one() -> None:
+    """Row 1 of the ablation has another network; the others take the weights of the hub."""
     rows = chosen(None, "table5/cifar100", weights="resnet.pth")
     assert [row.weights for row in rows] == ["resnet.pth", *[None] * 5]
     assert [row.version for row in rows] == [1] * 6
     others = chosen(None, "table5/cifar100/2", "table3/cub", weights="vit.pth")
     assert [row.weights for row in others] == ["vit.pth"] * 6
     small = chosen(None, "table5/cifar100", weights="small.pth", backbone=SMALL)
-    assert [(row.weights, row.needs) for row in small] == [("small.pth", None)] * 6, "no row needs another one then"
+    assert [(row.weights, row.needs) for row in small] == [("small.pth", None)] * 6, "no row needs its own file then"
     (same,) = chosen(None, "table5/cifar100/1", backbone="resnet50")
     assert same == PRESETS["table5/cifar100/1"]
 
@@ -126,7 +126,7 @@ def test_a_preset_on_another_data_set_has_another_name_and_no_version() -> None:
         fields: Any = {"name": f"flowers/{moved}", "dataset": "folder", "version": None, "title": f"flowers, {title}"}
         assert found == replace(preset, **fields)
         assert (elsewhere.name, elsewhere.dataset) == (f"stanford_cars/{moved}", "stanford_cars")
-    assert chosen("cub", "table3/cub") == select("table3/cub"), "on its own data set it is itself"
+    assert chosen("cub", "table3/cub") == select("table3/cub"), "unmodified on its own data set"
     (changed,) = chosen("folder", "table3/cub/gcd", epochs=2, k="auto", weights="w.pth")
     assert (changed.recipe.training.epochs, changed.k, changed.weights) == (2, "auto", "w.pth")
     # Names are long only where presets differ: RankStats+ and SimGCD have other weights on some data sets.
@@ -136,46 +136,43 @@ def test_a_preset_on_another_data_set_has_another_name_and_no_version() -> None:
 
 @pytest.mark.parametrize("dataset", ["folder", "cub", "cifar10", "cifar100"])
 @pytest.mark.parametrize("table", ["table2", "table3", "table4", "table5", "table6"])
-def test_no_two_presets_have_one_name_on_a_data_set_or_do_the_same(table: str, dataset: str) -> None:
-    """They would write over each other, each time anew."""
+def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: str) -> None:
+    """Otherwise they would overwrite each other."""
     found = chosen(dataset, table)
     assert len(set(names_of(found))) == len(found)
     contents = [replace(preset, name="", title="", version=None) for preset in found]
     assert len(set(contents)) == len(contents)
     of_table = {replace(preset, name="", title="", dataset=dataset, version=None) for preset in select(table)}
-    assert set(contents) == of_table, "and none is lost"
+    assert set(contents) == of_table, "none is lost"
 
 
-# What cannot be meant
+# Invalid options
 
 
 @pytest.mark.parametrize(
     ("dataset", "options", "parts"),
     [
-        ("mnist", {}, ["data set", "one of cifar10, cifar100,", "herbarium19, folder", "'mnist'", "--root"]),
-        (None, {}, ["data set or a preset must be named", "sortal benchmark presets"]),
+        ("mnist", {}, ["data set", "one of cifar10, cifar100,", "herbarium19, folder", "'mnist'", "(root=...)"]),
+        (None, {}, ["Name a data set or a preset", "sortal benchmark presets"]),
         ("cub", {"methods": ["gcd", "GCD"]}, ["one of gcd, kmeans, rankstats, simgcd, uno", "'GCD'"]),
-        ("cub", {"k": "0"}, ["k must be true, auto or a number of at least 1", "'0'"]),
-        ("cub", {"k": "²"}, ["k must be", "'²'"]),
-        ("cub", {"k": ""}, ["k must be", "''"]),
+        ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto' or None", "got 0."]),
+        ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),
         ("cub", {"lr": 0.0}, ["lr must be a number above 0", "0.0"]),
         ("cub", {"methods": ["uno"], "epochs": 0}, ["epochs must be at least 1 for uno", "got 0."]),
-        (None, {"names": ["table3/cub/gcd"], "methods": ["gcd", "uno"]}, ["A preset has its method", "got gcd, uno."]),
+        (None, {"names": ["table3/cub/gcd"], "methods": ["gcd", "uno"]}, ["has its own method", "got gcd, uno."]),
         ("mnist", {"names": ["table3/cub/gcd"]}, ["data set must be one of", "'mnist'"]),
-        ("cub", {"names": ["table3", "nothing"]}, ["no preset 'nothing'"]),
+        ("cub", {"names": ["table3", "nothing"]}, ["Unknown preset 'nothing'"]),
     ],
 )
-def test_errors_name_the_thing_the_rule_the_value_and_the_way_out(
-    dataset: str | None, options: Any, parts: list[str]
-) -> None:
+def test_errors_name_the_option_the_rule_and_the_value(dataset: str | None, options: Any, parts: list[str]) -> None:
     with pytest.raises(InputError) as error:
         choose(dataset, Path("data"), **options)
     assert all(part in str(error.value) for part in parts), str(error.value)
 
 
-def test_seeds_are_numbers_with_commas_between() -> None:
+def test_seeds_are_separated_by_commas() -> None:
     assert [numbers(text) for text in ("0", "0,1,2", "7,03")] == [(0,), (0, 1, 2), (7, 3)]
     for text in ("", "a", "0,", "0;1", "0,,1", "1.5", "-1", "1_0", "²"):
         with pytest.raises(InputError) as error:
             numbers(text)
-        assert str(error.value) == f"seeds must be whole numbers with commas between, like 0,1,2, got {text!r}."
+        assert str(error.value) == f"seeds must be comma-separated whole numbers, like 0,1,2, got {text!r}."

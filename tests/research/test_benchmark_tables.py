@@ -1,4 +1,4 @@
-"""Tables: means computed by hand, nothing mixed that differs, nothing made up where something is missing."""
+"""Tables: means computed by hand, different runs kept apart, missing figures left blank."""
 
 import csv as csvlib
 import io
@@ -13,15 +13,15 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sample_records import example, scores
 from sample_run import HOSTILE
-from test_benchmark_records import example, scores
 
-from sortal import cells
-from sortal.benchmark.means import Figure
-from sortal.benchmark.presets import PRESETS
-from sortal.benchmark.records import Record
-from sortal.benchmark.tables import FILE, MARKER, Table, csv, document, markdown, tables, write
 from sortal.errors import InputError
+from sortal.research.benchmark.aggregate import Figure
+from sortal.research.benchmark.presets import PRESETS
+from sortal.research.benchmark.records import KRecord, Record, RequestedK
+from sortal.research.benchmark.tables import FILE, MARKER, Table, csv, document, markdown, tables, write
+from sortal.runs import tables as cells
 
 # All 50, 52, 57: mean 53, deviations −3, −1, 4, so that the sd is √(26 / 2) = 3.606; Old 60 always;
 # New 40, 44, 45: mean 43, √(14 / 2) = 2.646.
@@ -33,13 +33,13 @@ def runs(of: str = "table3/cub/gcd", **changes: Any) -> list[Record]:
 
 
 def own(row: str, seed: int = 0, **changes: Any) -> Record:
-    """A run of what is no preset."""
+    """A run outside the presets."""
     given = {"name": f"flowers55/{row}", "version": None, "dataset": "flowers55", "backbone": "vit_small.dino"}
     return example("table3/cub/gcd", seed, **{**given, **changes})
 
 
-def k(found: int, true: int, asked: str | int = "auto") -> dict[str, Any]:
-    return {"asked": asked, "k": found, "true": true, "error": abs(found - true) / true, "interval": None, "curve": []}
+def k(found: int, true: int, asked: RequestedK = "auto") -> KRecord:
+    return KRecord(asked=asked, k=found, true=true, error=abs(found - true) / true)
 
 
 def changed(record: Record, **training: Any) -> dict[str, Any]:
@@ -52,20 +52,20 @@ def row_of(table: Table, label: str) -> dict[str, Any]:
 
 
 def shown(table: Table, label: str) -> list[str]:
-    """The cells of a row that have something of ours, as text."""
+    """The cells of a row with figures of our own, as text."""
     return [str(cell) for cell in row_of(table, label).values() if cell is not None and str(cell)[0] != "–"]
 
 
-def said(table: Table) -> list[str]:
-    """Notes about rows: those that not every table has."""
-    general = ("Accuracy on", "Of the epochs", "SimGCD came", "Mean ±", "In %", "Recipes of")
+def row_notes(table: Table) -> list[str]:
+    """Notes on rows, which not every table has."""
+    general = ("Accuracy on", "GCD: our epoch", "SimGCD is", "Mean ±", "In %", "Recipe version")
     return [note for note in table.notes if not note.startswith(general)]
 
 
 # The paper's tables
 
 
-def test_every_preset_has_its_place_beside_its_figure() -> None:
+def test_every_preset_has_a_cell_next_to_its_published_figure() -> None:
     for name, preset in PRESETS.items():
         (table,) = tables([example(name, transductive=scores(12.3, 45.6, 78.9), k=k(7, 7, preset.k))])
         assert table.name == name.partition("/")[0]
@@ -76,10 +76,10 @@ def test_every_preset_has_its_place_beside_its_figure() -> None:
     assert tables([]) == ()
     names = ("table2/cifar10/uno", "table6/fgvc_aircraft/gcd", "table4/cub", "table5/cifar100/2")
     made = tables([example(name, k=k(1, 1, PRESETS[name].k)) for name in names])
-    assert [table.name for table in made] == ["table2", "table4", "table5", "table6"], "none without a figure of ours"
+    assert [table.name for table in made] == ["table2", "table4", "table5", "table6"], "only those with a figure"
 
 
-def test_the_ablation_says_what_each_row_has() -> None:
+def test_the_ablation_describes_its_rows() -> None:
     (table,) = tables([example("table5/cifar100/4")])
     labels, backbones, *has, clusterings = ([str(row[at]) for row in table.rows] for at in range(5))
     assert labels == [f"Row {number}" for number in range(1, 7)]
@@ -91,7 +91,7 @@ def test_the_ablation_says_what_each_row_has() -> None:
 
 
 GOLDEN = """\
-## Table 4: how many classes
+## Table 4: number of classes
 
 | Data set | k | k of each seed | Classes | Error | Seeds |
 | --- | ---: | --- | ---: | ---: | ---: |
@@ -102,8 +102,8 @@ GOLDEN = """\
 | Stanford Cars | 190 (230) | 190 | 196 | 3.1 (17.3) | 1 |
 | Herbarium-19 | – (520) | – | 683 | – (23.9) | – |
 
-- Mean ± standard deviation (of the sample) over seeds; in brackets what was published. The error is in %.
-- Recipes of version 1; vit_base_patch16_224.dino with model.safetensors (sha256 0123456789ab).
+- Mean ± sample standard deviation over seeds; published figures in brackets. The error is in %.
+- Recipe version 1; vit_base_patch16_224.dino with model.safetensors (sha256 0123456789ab).
 """
 GOLDEN_CSV = """\
 "Data set","k mean","k sd","k n","k published","k of each seed","Classes",\
@@ -125,11 +125,11 @@ def test_the_table_of_k_in_full() -> None:
     assert csv(table).decode() == GOLDEN_CSV
 
 
-# Nothing is mixed
+# Different runs
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "difference"),
     [
         ({"version": 2}, " differ in version (1, 2)"),
         ({"version": 2, "recipe": changed(example(), epochs=9)}, " differ in version (1, 2)"),
@@ -139,15 +139,15 @@ def test_the_table_of_k_in_full() -> None:
         ({"recipe": {**example().recipe, "added": 1}}, " on CUB-200-2011 differ in added (1, –)"),
     ],
 )
-def test_runs_that_differ_are_rows_of_their_own(changes: dict[str, Any], told: str) -> None:
+def test_runs_that_differ_are_rows_of_their_own(changes: dict[str, Any], difference: str) -> None:
     other = example("table3/cub/gcd", 3, **{"transductive": scores(10, 20, 30), **changes})
     (table,) = tables([*runs(), other])
     both = [shown(table, label)[1] for label in ("GCD (1)", "GCD (2)")]
     assert sorted(both) == ["10.0 (51.3)", "53.0 ± 3.6 (51.3)"]
-    assert f"GCD (1), GCD (2){told}." in said(table)
+    assert f"GCD (1), GCD (2){difference}." in row_notes(table)
 
 
-def test_what_is_no_more_the_preset_is_not_in_the_papers_table() -> None:
+def test_modified_presets_are_not_in_the_papers_table() -> None:
     recipe = example().recipe
     others: list[dict[str, Any]] = [
         *({"version": None}, {"weights": "random weights"}, {"dataset": "stanford_cars"}),
@@ -157,12 +157,12 @@ def test_what_is_no_more_the_preset_is_not_in_the_papers_table() -> None:
     ]
     for other in (example(**changes) for changes in others):
         (table,) = tables([other])
-        assert table.name == f"{other.dataset}-{other.backbone}-k-{other.k['asked']}"
-        assert [row[0] for row in table.rows] == ["table3/cub/gcd"]  # as its name says what it was made from
+        assert table.name == f"{other.dataset}-{other.backbone}-k-{other.k.asked}"
+        assert [row[0] for row in table.rows] == ["table3/cub/gcd"]  # the whole name
 
 
 def test_rows_hold_together_over_data_sets() -> None:
-    """The second row of each data set is of the same weights, also where a data set has no first."""
+    """Each row has the same weights on all data sets, even where one lacks the first row."""
     records = [
         *runs("table3/cub/gcd"),
         example("table3/cub/gcd", 7, weights="other.pth", transductive=scores(1, 1, 1)),
@@ -172,14 +172,14 @@ def test_rows_hold_together_over_data_sets() -> None:
     for label, seeds in (("GCD (1)", [3, None]), ("GCD (2)", [1, 3])):
         assert [row_of(table, label)[f"{name} seeds"] for name in ("CUB-200-2011", "Herbarium-19")] == seeds
     weights = "model.safetensors (sha256 0123456789ab), other.pth"
-    assert said(table) == [f"GCD (1), GCD (2) differ in weights ({weights})."]
+    assert row_notes(table) == [f"GCD (1), GCD (2) differ in weights ({weights})."]
     assert (table.name, table.title) == ("table3", "Table 3: fine-grained images")
     assert table.header[:5] == ("Method", *(f"CUB-200-2011 {what}" for what in ("All", "Old", "New", "seeds")))
     assert [row[0] for row in table.rows] == ["k-means", "RankStats+", "UNO+", "GCD (1)", "GCD (2)", "SimGCD"]
     assert str(row_of(table, "UNO+")["Stanford Cars All"]) == "– (35.5)"
 
 
-def test_the_same_seed_twice_counts_once_and_the_newest() -> None:
+def test_of_repeated_seeds_the_newest_counts() -> None:
     again = [
         example(seed=1, transductive=scores(99, 99, 99), finished="2025-12-31T23:00:00+00:00"),
         example(seed=2, transductive=scores(60, 60, 48), finished="2026-01-01T10:30:00+00:00"),
@@ -187,27 +187,27 @@ def test_the_same_seed_twice_counts_once_and_the_newest() -> None:
     ]
     (table,) = tables([*runs(), *again])
     assert shown(table, "GCD")[1:] == ["54.0 ± 5.3 (51.3)", "60.0 ± 0.0 (56.6)", "44.0 ± 4.0 (48.7)", "3"]
-    assert said(table) == [
-        "GCD on CUB-200-2011: seed 1 was run 2 times; the newest counts.",
-        "GCD on CUB-200-2011: seed 2 was run 3 times; the newest counts.",
+    assert row_notes(table) == [
+        "GCD on CUB-200-2011: seed 1 was run 2 times; the newest run counts.",
+        "GCD on CUB-200-2011: seed 2 was run 3 times; the newest run counts.",
     ]
 
 
-def test_other_machines_and_versions_are_told_but_go_into_one_mean() -> None:
+def test_other_machines_and_versions_share_a_mean_and_are_noted() -> None:
     other: dict[str, Any] = {"machine": "Linux, one GPU", "versions": {"sortal": "0.1", "torch": "2.7"}}
     tested = [example(seed=seed, inductive=scores(1, 2, 3, images=10 - seed)) for seed in range(2)]
     (table,) = tables([*tested, example(seed=2, **other), example("table3/stanford_cars/gcd", **other)])
     assert row_of(table, "GCD")["CUB-200-2011 seeds"] == 3
-    assert said(table) == [
-        "GCD on CUB-200-2011: runs differ in machine (Linux x86_64, 2 cores, Linux, one GPU); torch (2.6, 2.7); "
+    assert row_notes(table) == [
+        "GCD on CUB-200-2011: the runs differ in machine (Linux x86_64, 2 cores, Linux, one GPU); torch (2.6, 2.7); "
         "test images (10, 9)."
     ]
     (table,) = tables([example("table5/cifar100/1", weights="dino.pth"), example("table5/cifar100/2", version=3)])
     vit = "vit_base_patch16_224.dino with model.safetensors (sha256 0123456789ab)"
-    assert f"Recipes of version 1, 3; resnet50 with dino.pth; {vit}." in table.notes
+    assert f"Recipe version 1, 3; resnet50 with dino.pth; {vit}." in table.notes
 
 
-# All others
+# Other tables
 
 GOLDEN_OTHERS = """\
 ## flowers55: vit_small.dino, model.safetensors (sha256 0123456789ab), true k
@@ -220,14 +220,14 @@ GOLDEN_OTHERS = """\
 | 71.0 ± 1.4 | 80.0 ± 0.0 | 60.0 ± 0.0 | 3 | 2.0 ± 1.0 |
 | my_row | 50.0 | 60.0 | 40.0 | 50.0 | 75.0 | 50.0 | 25.0 | 55 | – | – | – | 1 | 2.0 |
 
-- In %, but for k, seeds and minutes: mean ± standard deviation (of the sample) over seeds. Legacy matches old and new \
-classes apart; Old by name goes by the names of categories, without a match; inductive is on the test split, \
-whose images of old classes chose the epoch where one was chosen. Minutes leave out what was there from other runs.
+- In %, except k, seeds and minutes: mean ± sample standard deviation over seeds. Legacy matches old and new classes \
+separately; Old by name compares the names of categories, without a match; Inductive is on the test split, \
+whose images of old classes decide the epoch where one is selected. Minutes exclude stages reused from other runs.
 - GCD: only 2 of 3 seeds have Inductive All, Inductive Old, Inductive New.
 """
 
 
-def test_a_table_of_ones_own_in_full() -> None:
+def test_a_table_of_other_runs_in_full() -> None:
     made = partial(own, k=k(55, 55, "true"))
     tested = (None, scores(70, 80, 60), scores(72, 80, 60))
     figures = scores(20, None, 20, nmi=0.0, ari=-0.015, known_accuracy=None)
@@ -238,7 +238,7 @@ def test_a_table_of_ones_own_in_full() -> None:
     (table,) = tables(records)
     assert markdown(table) == GOLDEN_OTHERS
     text = csv(table).decode()
-    assert text.splitlines()[1].startswith('"k-means",20.0,"",1,"","","",20.0,"",1,'), "Old is not defined"
+    assert text.splitlines()[1].startswith('"k-means",20.0,"",1,"","","",20.0,"",1,'), "Old is undefined"
     assert "published" not in text
 
 
@@ -252,10 +252,10 @@ def test_one_table_for_each_data_set_backbone_weights_and_k() -> None:
     assert [table.title.split(", ")[-1] for table in made[2:4]] == ["k = 50", "estimated k"]
     assert [str(row_of(table, "GCD")["k"]) for table in made[2:5]] == ["50", "50", "200"]
     (table,) = tables([own("gcd", seed, k=k(found, 55)) for seed, found in enumerate((49, 49, 50))])
-    assert str(row_of(table, "GCD")["k"]) == "49.3 ± 0.6", "what was estimated has a spread"
+    assert str(row_of(table, "GCD")["k"]) == "49.3 ± 0.6", "an estimate has a spread"
     (table,) = tables([own("gcd"), own("gcd", 1, recipe=changed(example(), epochs=10, views=8))])
     assert [row[0] for row in table.rows] == ["GCD (1)", "GCD (2)"]
-    assert said(table) == ["GCD (1), GCD (2) differ in training.epochs (10, 200); training.views (8, None)."]
+    assert row_notes(table) == ["GCD (1), GCD (2) differ in training.epochs (10, 200); training.views (8, None)."]
 
 
 def mixed() -> list[Record]:
@@ -263,7 +263,7 @@ def mixed() -> list[Record]:
         *runs(),
         *runs("table3/herbarium19/gcd", weights="other.pth"),
         example(seed=0, finished="2026-01-02", transductive=scores(1, 2, 3)),
-        example(seed=0, transductive=scores(3, 2, 1)),  # as old as another, and not the same
+        example(seed=0, transductive=scores(3, 2, 1)),  # as old as another, and different
         example("table5/cifar100/3", 4, version=2),
         example("table4/cub", k=k(210, 200)),
         *(own("gcd", seed, transductive=scores(*three)) for seed, three in enumerate(THREE)),
@@ -299,7 +299,7 @@ def test_names_are_data(tmp_path: Path, name: str) -> None:
 
 
 def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None:
-    """Over earlier ones only if forced, and over nothing else."""
+    """Earlier tables are overwritten only if forced, and other files never."""
     made, out = tables([*runs(), own("gcd"), example("table4/cub", k=k(210, 200))]), tmp_path / "a" / "b"
     paths, names = write(made, out), [FILE, "table3.csv", "table4.csv", "flowers55-vit_small.dino-k-true.csv"]
     assert (FILE, paths) == ("tables.md", tuple(out / name for name in names))
@@ -310,23 +310,23 @@ def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None
     (out / "mine.csv").write_text("mine")
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     fewer = tables([own("gcd"), *runs()])
-    with pytest.raises(InputError, match=r"must be new files, got '.*tables\.md', which exists\. .* --force"):
+    with pytest.raises(InputError, match=r"'.*tables\.md' already exists\. .*force=True"):
         write(fewer, out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     write(fewer, out, force=True)
     assert {*os.listdir(out)} == {MARKER, "mine.csv", *names} - {"table4.csv"}
     assert (out / FILE).read_text(encoding="utf-8") == document(fewer)
-    with pytest.raises(InputError, match=r"Tables go into a folder, got '.*mine.csv', which is a file"):
+    with pytest.raises(InputError, match=r"Tables are written to a folder, got '.*mine.csv', which is a file"):
         write(fewer, out / "mine.csv", force=True)
     assert (out / "mine.csv").read_text() == "mine"
 
 
 @pytest.mark.parametrize("marker", ['["../out.csv", 3, "notes.txt"]', "{}", "null", "["])
 def test_a_foreign_list_of_earlier_tables_does_no_harm(tmp_path: Path, marker: str) -> None:
-    folder, kept = tmp_path / "in", [tmp_path / "out.csv", tmp_path / "in" / "notes.txt"]
+    folder, others = tmp_path / "in", [tmp_path / "out.csv", tmp_path / "in" / "notes.txt"]
     folder.mkdir()
-    for path in (*kept, folder / MARKER):
+    for path in (*others, folder / MARKER):
         path.write_text(marker)
     write(tables(runs()), folder, force=True)
-    assert all(path.exists() for path in kept)
+    assert all(path.exists() for path in others)
     assert json.loads((folder / MARKER).read_text()) == ["table3.csv", "tables.md"]

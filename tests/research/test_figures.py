@@ -22,14 +22,15 @@ from PIL import Image
 from safetensors.torch import load_file, save
 from sample_run import sample_run
 
-from sortal import figures, run
-from sortal.backbone import load_backbone
 from sortal.errors import InputError
-from sortal.features import extract
-from sortal.figures import FIGURES, Drawn, LeftOutError, attention, draw, tsne
-from sortal.pixels import decode
-from sortal.report import layout
-from sortal.run import INITIAL, Run
+from sortal.images.decoding import decode
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, tsne
+from sortal.runs import projection
+from sortal.runs.facts import ImageSource
+from sortal.runs.run import INITIAL, Run
+from sortal.runs.storage import load_run
 
 CPU: dict[str, Any] = {"device": "cpu", "workers": 1}
 EACH, LABELLED = 8, 4  # images of a class
@@ -54,9 +55,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Path:
 def trained(made: Path, tmp_path: Path) -> Run:
     """A copy of the run, whose images lie beside it."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    found = run.load(tmp_path / "run")
-    sources = [{**source, "folder": str(tmp_path / "images")} for source in found.about["images"]]
-    return replace(found, about={**found.about, "images": sources})
+    found = load_run(tmp_path / "run")
+    sources = tuple(replace(source, folder=str(tmp_path / "images")) for source in found.facts.images)
+    return replace(found, facts=replace(found.facts, images=sources))
 
 
 def maps_of(drawn: Figure) -> list[NDArray[np.float64]]:
@@ -76,7 +77,7 @@ def panels_of(drawn: Figure) -> dict[str, NDArray[np.float64]]:
 
 def test_attention_is_that_of_the_network_before_and_after_training(trained: Run) -> None:
     """Computed from the weights the run began with, and pixels in the run or, where these are gone, unchanged files."""
-    images, file = Path(trained.about["images"][0]["folder"]), trained.assignments.files[7]
+    images, file = Path(str(trained.facts.images[0].folder)), trained.assignments.files[7]
     pixels = decode((images / file).read_bytes(), shorter_side=256).rgb[None, 16:240, 16:240]
     networks = load_backbone("test_vit", weights="random", seed=0), load_backbone(str(trained.folder / "model.json"))
     before, after = (net.attention(net.normalise(torch.from_numpy(pixels.copy())))[0].numpy() for net in networks)
@@ -93,14 +94,14 @@ def test_attention_is_that_of_the_network_before_and_after_training(trained: Run
     assert np.array_equal(found(), in_run)
     shutil.rmtree(trained.cache / "pixels")
     tiny.save(images / file, tiny.noise(0))
-    with pytest.raises(LeftOutError, match=f"Of 1 image there are no pixels, .* nor in an unchanged file: '{file}'"):
+    with pytest.raises(LeftOutError, match=f"The pixels of 1 image are neither .* nor in an unchanged file: '{file}'"):
         found()
 
 
 def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(layout, "place", lambda x, seed: np.stack([np.arange(len(x))] * 2, axis=1))
-    calls = tiny.spy(monkeypatch, layout, "place")
+    monkeypatch.setattr(projection, "place", lambda x, seed: np.stack([np.arange(len(x))] * 2, axis=1))
+    calls = tiny.spy(monkeypatch, projection, "place")
     options: Any = {"points": 20, "seed": 3, "on_progress": lambda what, done, total: told.append(what), **CPU}
     drawn = tsne(trained, **options)
     panels = panels_of(drawn)
@@ -108,7 +109,7 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
     assert np.array_equal(panels["Raw features"], panels["Fine-tuned features"])  # a row of both is the same image
     colours = [[np.asarray(c.get_facecolor()).tolist() for c in axes.collections] for axes in drawn.axes]
     assert colours[0] == colours[1]
-    order, placed = figures.images.drawn_order(trained, 3)[:20], [x for x, *_ in calls]
+    order, placed = samples.sampling_order(trained, 3)[:20], [x for x, *_ in calls]
     assert_allclose(placed[1], trained.features[order])
     raw = extract(load_backbone("test_vit", weights="random", seed=0), trained.images(), normalise=True, device="cpu")
     assert_allclose(placed[0], raw[order], atol=1e-5)
@@ -120,16 +121,16 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
 
 def test_without_images_the_figures_that_need_them_say_so(trained: Run, tmp_path: Path) -> None:
     shutil.rmtree(trained.cache / "pixels")
-    shutil.rmtree(Path(trained.about["images"][0]["folder"]))
+    shutil.rmtree(Path(str(trained.facts.images[0].folder)))
     notes: list[str] = []
     drawn = draw(trained, tmp_path / "out", on_note=notes.append, formats=["png"], **CPU)
     assert [*drawn.left_out] == ["attention"]
-    assert drawn.left_out["attention"].startswith("Of 6 images there are no pixels, neither in")
+    assert drawn.left_out["attention"].startswith("The pixels of 6 images are neither in")
     assert [path.stem for path in drawn.files] == ["tsne", "k-curve", "risk-coverage", "legacy"]
     (note,) = notes
-    assert note.startswith("t-SNE shows one set of features. Of 48 images there are no pixels")
+    assert note.startswith("t-SNE shows one set of features. The pixels of 48 images are neither")
     caption = tsne(trained, **CPU).get_supxlabel().replace("\n", " ")
-    assert caption.endswith("Raw features are not to be had any more.")
+    assert caption.endswith("Raw features are no longer available.")
 
 
 def test_images_of_an_array_are_in_the_run(tmp_path: Path) -> None:
@@ -140,9 +141,9 @@ def test_images_of_an_array_are_in_the_run(tmp_path: Path) -> None:
     assert len(maps_of(page)) == 6 * HEADS
     assert [*panels_of(places)] == ["Features"]
     said = [*notes, *(drawn.get_supxlabel().replace("\n", " ") for drawn in (page, places))]
-    assert ["Nothing was learned in this run" in each for each in said] == [True] * 4
+    assert ["This run did not train its backbone." in each for each in said] == [True] * 4
     shutil.rmtree(found.cache / "pixels")
-    with pytest.raises(LeftOutError, match="were given as an array: there are no files of them"):
+    with pytest.raises(LeftOutError, match="were given as an array, so they have no files"):
         attention(found, **CPU)
 
 
@@ -153,13 +154,13 @@ def test_weights_from_before_training_that_are_damaged_or_gone_are_named(trained
     for damaged in (whole[:-10], save({"x": initial[name]}), save({**initial, name: initial[name][:-1].clone()})):
         path.unlink()  # it may be a link to that of other tests
         path.write_bytes(damaged)
-        with pytest.raises(LeftOutError, match=r"initial\.safetensors' is damaged: .* with --force"):
+        with pytest.raises(LeftOutError, match=r"initial\.safetensors' is damaged: .*overwriting it"):
             attention(trained, **CPU)
     path.unlink()  # as in an older run
     page, places = (figure(trained, on_note=notes.append, **CPU) for figure in (attention, tsne))
     assert len(maps_of(page)) == 6 * HEADS
     assert [*panels_of(places)] == ["Fine-tuned features"]
-    assert all("before training is not in the run's folder (initial.safetensors)" in note for note in notes)
+    assert all("does not have the weights from before training (initial.safetensors)" in note for note in notes)
 
 
 def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> 
     found = tiny.sort(tmp_path / "images", tmp_path / "run")
     drawn = draw(found, **CPU)
     assert [*drawn.left_out] == ["attention", "k-curve", "risk-coverage", "legacy"]
-    assert drawn.left_out["attention"] == "convnet has no class token, so there is no attention to show."
+    assert drawn.left_out["attention"] == "convnet has no class token, so it has no attention to show."
     assert [path.name for path in drawn.files] == ["tsne.png", "tsne.svg"]
     assert [*panels_of(tsne(found, **CPU))] == ["Raw features", "Fine-tuned features"]
     nothing = draw(found, tmp_path / "nothing", which=["attention"], **CPU)
@@ -179,14 +180,14 @@ def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def first(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Drawn:
+def first(made: Path, tmp_path_factory: pytest.TempPathFactory) -> FiguresResult:
     """All figures of a copy of the trained run, in its folder, drawn where pyplot cannot be imported."""
     folder = shutil.copytree(made / "run", tmp_path_factory.mktemp("first") / "run")
     with patch.dict(sys.modules, {"matplotlib.pyplot": None}):
-        return draw(run.load(folder), **CPU)
+        return draw(load_run(folder), **CPU)
 
 
-def test_all_figures_are_drawn_into_the_run(first: Drawn) -> None:
+def test_all_figures_are_drawn_into_the_run(first: FiguresResult) -> None:
     assert (first.left_out, first.out.parts[-2:]) == ({}, ("run", "figures"))
     assert [path.name for path in first.files] == [f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
     assert set(first.out.iterdir()) == {*first.files}
@@ -211,7 +212,7 @@ def check(path: Path) -> None:
     assert not [word for word in (b"dc:date", b"font-family") if word in path.read_bytes()], "letters are shapes"
 
 
-def test_the_same_run_gives_the_same_bytes_whatever_the_settings_of_matplotlib(trained: Run, first: Drawn) -> None:
+def test_the_same_run_gives_the_same_bytes_under_any_matplotlib_settings(trained: Run, first: FiguresResult) -> None:
     told: list[str] = []
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none", "text.usetex": True}):
         again = draw(trained, on_progress=lambda what, done, total: told.append(what), **CPU)
@@ -226,10 +227,11 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_settings_of_matplotlib(t
 def small(folder: Path, images: Path = Path("/pictures")) -> Run:
     """A run that is drawn in no time."""
     found = sample_run()
-    return replace(found, folder=folder, about={**found.about, "images": [{"folder": str(images), "paths": {}}]})
+    source = ImageSource(folder=str(images), images=len(found.assignments), paths={})
+    return replace(found, folder=folder, facts=replace(found.facts, images=(source,)))
 
 
-def quick(found: Run, out: Path | None = None, **changes: Any) -> Drawn:
+def quick(found: Run, out: Path | None = None, **changes: Any) -> FiguresResult:
     return draw(found, out, **{"which": ["k-curve"], "formats": ["svg"], "device": "cpu", **changes})
 
 
@@ -238,10 +240,10 @@ def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> N
     (first,) = quick(found, out).files
     (out / "k-curve.png").write_bytes(b"somebody's own")
     before = first.read_bytes()
-    quick(replace(found, k={**found.k, "k": 7}), out)
+    quick(replace(found, k=replace(found.k, k=7)), out)
     assert first.read_bytes() != before
     assert (out / "k-curve.png").read_bytes() == b"somebody's own"
-    with pytest.raises(InputError, match=r"k-curve.png' is no figure of Sortal, so it is not replaced.*--force"):
+    with pytest.raises(InputError, match=r"k-curve.png' is not a figure of Sortal, so it is not replaced.*force=True"):
         quick(found, out, formats=["png", "svg"])
     assert first.read_bytes() != before  # nothing was written
     quick(found, out, formats=["png", "svg"], force=True)
@@ -281,7 +283,7 @@ def test_a_place_where_figures_cannot_go_is_refused(tmp_path: Path) -> None:
     pictures = tmp_path / "pictures"
     among = small(pictures / "run", pictures)
     for place in (pictures / "photos", pictures / "photos" / "deep"):
-        with pytest.raises(InputError, match="Figures must lie outside the images of the run"):
+        with pytest.raises(InputError, match="Figures must be outside the images of the run"):
             quick(among, place)
     assert quick(among, pictures / "figures").files
     assert quick(replace(among, folder=pictures / "photos" / "run")).files  # its own folder is no image

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from sample_run import HOSTILE, sample_run
 
 from sortal.errors import InputError
-from sortal.figures import FORMATS, focus, grid, paper
-from sortal.figures.heads import MOST, SAMPLED, named, sampled
-from sortal.run import LABELLED
+from sortal.research.figures import FORMATS, attention_grid, focus_score, style
+from sortal.research.figures.attention_maps import MOST, SAMPLED, find_rows, sample_rows
+from sortal.runs.facts import ImageSource
+from sortal.runs.run import LABELLED
 
 # How focused a head is
 
@@ -38,19 +39,19 @@ from sortal.run import LABELLED
     ],
 )
 def test_focus_by_hand(values: list[list[float]], expected: float) -> None:
-    assert_allclose(focus(values), expected, atol=1e-12)
+    assert_allclose(focus_score(values), expected, atol=1e-12)
     maps = np.array([[values, np.ones_like(values)], [values[::-1], values]], dtype=np.float64)
-    each = np.array([focus(maps[0, 1]) if at == 1 else expected for at in range(4)], dtype=np.float64)
-    assert_allclose(focus(maps).ravel(), each, atol=1e-12)
+    each = np.array([focus_score(maps[0, 1]) if at == 1 else expected for at in range(4)], dtype=np.float64)
+    assert_allclose(focus_score(maps).ravel(), each, atol=1e-12)
 
 
 @given(arrays(np.float64, (2, 3), elements=st.floats(1e-6, 1)), st.floats(1e-3, 1e3))
 def test_focus_is_a_share_that_neither_scale_nor_place_changes(values: NDArray[np.float64], scale: float) -> None:
-    found = focus(values)
+    found = focus_score(values)
     assert 0 <= found <= 1
-    assert_allclose(focus(scale * values), found, atol=1e-9)
-    assert_allclose(focus(values[::-1, ::-1]), found, atol=1e-9)
-    assert focus(values**2) >= found - 1e-9  # a sharper map
+    assert_allclose(focus_score(scale * values), found, atol=1e-9)
+    assert_allclose(focus_score(values[::-1, ::-1]), found, atol=1e-9)
+    assert focus_score(values**2) >= found - 1e-9  # a sharper map
 
 
 # Which images
@@ -58,34 +59,35 @@ def test_focus_is_a_share_that_neither_scale_nor_place_changes(values: NDArray[n
 
 def test_a_sample_is_of_classes_old_and_new_without_labels_and_no_class_twice() -> None:
     run = sample_run(categories=12, known=6, images=240)
-    rows = sampled(run, seed=0)
+    rows = sample_rows(run, seed=0)
     names = [str(run.assignments.truth[row]) for row in rows]
     assert [name[:3] for name in names] == ["cla"] * SAMPLED + ["new"] * SAMPLED
     assert len(set(names)) == 2 * SAMPLED
     assert not (run.assignments.status[rows] == LABELLED).any()
-    assert rows == sampled(run, seed=0) != sampled(run, seed=1)
+    assert rows == sample_rows(run, seed=0) != sample_rows(run, seed=1)
     few = sample_run(categories=2, known=1, images=8)
     a = few.assignments
-    assert sorted(str(a.truth[row]) for row in sampled(few, seed=0)) == ["class 0"] * 3 + ["new 1"] * 3
+    assert sorted(str(a.truth[row]) for row in sample_rows(few, seed=0)) == ["class 0"] * 3 + ["new 1"] * 3
     labelled = replace(few, assignments=replace(a, status=np.full(8, LABELLED), truth=("class 0",) * 8))
-    assert len(sampled(labelled, seed=0)) == SAMPLED, "it makes do with what there is"
+    assert len(sample_rows(labelled, seed=0)) == SAMPLED, "it makes do with what there is"
 
 
 def test_images_are_found_by_name_and_by_path() -> None:
-    run = replace(sample_run(), about={"images": [{"folder": "/pictures", "paths": {}}]})
+    run, array = sample_run(), ImageSource(folder=None, images=72, paths={})
+    source = replace(array, folder="/pictures")
+    run = replace(run, facts=replace(run.facts, images=(source,)))
     files = run.assignments.files
-    assert named(run, ["/pictures/photos/00007.jpg", "photos/00002.jpg", "photos/00002.jpg"]) == [7, 2]
+    assert find_rows(run, ["/pictures/photos/00007.jpg", "photos/00002.jpg", "photos/00002.jpg"]) == [7, 2]
     twice = replace(run, assignments=replace(run.assignments, files=("a.jpg", "a.jpg", *files[2:])))
-    assert named(twice, ["a.jpg"]) == [0, 1], "two images of one name"
-    with pytest.raises(InputError, match=r"got 'photos/00005.jpeg'\. There is 'photos/00005.jpg', for example"):
-        named(run, ["photos/00001.jpg", "photos/00005.jpeg"])
-    array = replace(run, about={"images": [{"folder": None, "paths": {}}]})
+    assert find_rows(twice, ["a.jpg"]) == [0, 1], "two images of one name"
+    with pytest.raises(InputError, match=r"got 'photos/00005.jpeg'\. Use names such as 'photos/00005.jpg'"):
+        find_rows(run, ["photos/00001.jpg", "photos/00005.jpeg"])
     with pytest.raises(InputError, match="got 'x', 'y'"):
-        named(array, ["x", "y"])
-    assert named(run, files[:MOST]) == [*range(MOST)]
+        find_rows(replace(run, facts=replace(run.facts, images=(array,))), ["x", "y"])
+    assert find_rows(run, files[:MOST]) == [*range(MOST)]
     for names, got in ((files[1], "'photos/00001.jpg'"), ([], "0"), (files[: MOST + 1], "13")):
         with pytest.raises(InputError, match=f"images must be a list of 1 to {MOST} file names of the run, got {got}"):
-            named(run, names)
+            find_rows(run, names)
 
 
 # The page
@@ -96,8 +98,8 @@ def page(images: int, states: int, heads: int) -> tuple[Figure, NDArray[np.uint8
     pixels = generator.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
     maps = generator.dirichlet(np.full(25, 0.2), (images, states, heads)).reshape(images, states, heads, 5, 5)
     names = (*HOSTILE, "$\\frac{1")
-    subjects = [grid.Subject(names[i], i % 2 == 0, names[-i]) for i in range(images)]
-    return grid.draw(pixels, maps, focus(maps), subjects, "Said."), pixels, maps
+    subjects = [attention_grid.Subject(names[i], i % 2 == 0, names[-i]) for i in range(images)]
+    return attention_grid.draw(pixels, maps, focus_score(maps), subjects, "Said."), pixels, maps
 
 
 def maps_of(drawn: Figure) -> list[Axes]:
@@ -112,9 +114,9 @@ def test_every_map_is_drawn_over_its_image_with_its_focus_above() -> None:
         assert_allclose(np.asarray(below.get_array()), pixels[at[0]].mean(axis=2))
         assert_allclose(np.asarray(above.get_array()), maps[at])
         assert above.get_clim() == (0, maps[at].max())
-        assert axes.get_title(loc="center") == f"{float(focus(maps[at])):.2f}"
+        assert axes.get_title(loc="center") == f"{float(focus_score(maps[at])):.2f}"
         assert below.get_extent() == above.get_extent()
-    means = focus(maps).mean(axis=0)  # (states, heads)
+    means = focus_score(maps).mean(axis=0)  # (states, heads)
     words = [text.get_text() for text in drawn.texts]
     heads = [f"Head {i}" for i in (1, 2, 3)]
     assert all(words.count(word) == 1 for word in [*heads, *(f"{a:.2f} → {b:.2f}" for a, b in means.T)])
@@ -127,7 +129,7 @@ def test_what_is_not_defined_is_a_dash_and_is_in_no_mean() -> None:
     maps = np.zeros((2, 1, 2, 2, 2))
     maps[0, 0, 0] = [[1, 1], [0, 0]]
     pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
-    drawn = grid.draw(pixels, maps, focus(maps), [grid.Subject("a", True, "a.png")] * 2, "")
+    drawn = attention_grid.draw(pixels, maps, focus_score(maps), [attention_grid.Subject("a", True, "a.png")] * 2, "")
     assert [axes.get_title(loc="center") for axes in maps_of(drawn)] == ["0.50", "–", "–", "–"]
     words = [text.get_text() for text in drawn.texts]
     assert [words.count(word) for word in ("0.50", "–", "before")] == [1, 1, 0]
@@ -146,7 +148,9 @@ def test_nothing_overlaps_and_all_is_on_the_page(states: int, heads: int) -> Non
         assert one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
     assert drawn.get_figwidth() <= 13
     names = [text.get_text() for text in drawn.texts]
-    assert names.count(f"Head {heads}") == (2 if heads > grid.ACROSS else 1), "above each line, if an image has several"
+    assert names.count(f"Head {heads}") == (2 if heads > attention_grid.ACROSS else 1), (
+        "above each line, if an image has several"
+    )
 
 
 def test_hostile_names_stand_on_the_page_as_they_are() -> None:
@@ -154,4 +158,4 @@ def test_hostile_names_stand_on_the_page_as_they_are() -> None:
     words = [text.get_text() for text in drawn.texts if text.get_text() != drawn.get_supxlabel()]
     assert {"$\\frac{1", "<script…cript>"} <= {*words}
     assert not any("\n" in word for word in words)
-    assert all(paper.file(drawn, kind) for kind in FORMATS)
+    assert all(style.render(drawn, kind) for kind in FORMATS)

@@ -26,10 +26,21 @@ from sample_run import HOSTILE, sample_run
 
 from sortal import metrics
 from sortal.errors import InputError
-from sortal.figures import FORMATS, LeftOutError, Twice, k_curve, legacy, paper, risk_coverage, tsne, used_twice
-from sortal.figures.images import drawn_order
-from sortal.report import layout
-from sortal.run import LABELLED, Run
+from sortal.research.figures import (
+    FORMATS,
+    LeftOutError,
+    SharedCluster,
+    k_curve,
+    legacy_inflation,
+    risk_coverage,
+    shared_clusters,
+    style,
+    tsne,
+)
+from sortal.research.figures.samples import sampling_order
+from sortal.runs import projection
+from sortal.runs.facts import CoveragePoint, RiskCoverage, TriedK
+from sortal.runs.run import LABELLED, Run
 
 MARKUP = ("$\\frac{1", "_hidden", "a $b$ c", "%s {0}", "--> <!-- x", "\ufffe", "日本語", "😀")
 
@@ -80,7 +91,7 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of t-SNE: the first two numbers of a feature say where its point is."""
-    monkeypatch.setattr(layout, "place", lambda x, seed: _whole(x))
+    monkeypatch.setattr(projection, "place", lambda x, seed: _whole(x))
 
 
 def _whole(x: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -94,7 +105,7 @@ def _whole(x: NDArray[np.float32]) -> NDArray[np.int64]:
 def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_kind(run: Run, by_rows: None) -> None:
     (axes,) = tsne(run).axes
     expected = sorted(
-        (float(x), float(y), paper.COLOURS[int(name[-1]) - (name[:3] == "new")], name[:3] == "new")
+        (float(x), float(y), style.COLOURS[int(name[-1]) - (name[:3] == "new")], name[:3] == "new")
         for (x, y), name in zip(_whole(np.asarray(run.features)), map(str, run.assignments.truth), strict=True)
     )
     circle = max(map(corners, axes.collections))
@@ -118,10 +129,10 @@ def test_only_the_nine_largest_classes_of_a_kind_are_told_apart(tmp_path: Path, 
     drawn = tsne(run)
     colours = Counter(colour for _, _, colour, _ in points_of(drawn.axes[0]))
     sizes = Counter(run.assignments.truth)
-    assert set(colours) == {*paper.COLOURS, paper.PALE}
+    assert set(colours) == {*style.COLOURS, style.PALE}
     told = [text.split("  ")[1] for text in texts_of(drawn) if "  " in text]
     assert len(told) == 18
-    assert colours[paper.PALE] == 400 - sum(sizes[name] for name in told)
+    assert colours[style.PALE] == 400 - sum(sizes[name] for name in told)
     assert min(sizes[name] for name in told) >= max(sizes[name] for name in sizes if name not in told)
     assert [text for text in texts_of(drawn) if "more" in text] == ["3 more", "2 more"]
 
@@ -130,7 +141,7 @@ def test_the_caption_says_what_colours_and_places_are(tmp_path: Path, by_rows: N
     run = replace(sample_run(truth=False), folder=tmp_path)
     a = run.assignments
     some = replace(a, truth=("class 0", *a.truth[1:]), status=np.full(72, "known"))
-    colours = ["by category", "by true class where it is known, else category", "by true class;"]
+    colours = ["by category", "by true class if known, else category", "by true class;"]
     for told, each in zip(colours, (a, some, replace(a, truth=("x",) * 72)), strict=True):
         assert told in said(tsne(replace(run, assignments=each)))
     few = tsne(replace(sample_run(images=6), folder=tmp_path))
@@ -150,7 +161,7 @@ def test_a_sample_depends_on_seed_and_content_alone(run: Run, by_rows: None) -> 
     assert points_of(few.axes[0]) == points_of(same.axes[0])
     assert points_of(few.axes[0]) != points_of(another.axes[0])
     assert said(few).startswith("20 of 72 images, by true class; t-SNE, seed 0.")
-    firsts = {drawn_order(run, seed).tolist()[0] for seed in range(200)}
+    firsts = {sampling_order(run, seed).tolist()[0] for seed in range(200)}
     assert len(firsts) > 50, "of 72, each as likely as another"
     for seed in (-1, 2**32, 1.5):
         with pytest.raises(InputError, match=r"seed must be from 0 to 2\*\*32 - 1, got"):
@@ -166,7 +177,7 @@ def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
         calls.append(seed)
         return _whole(x)
 
-    monkeypatch.setattr(layout, "place", place)
+    monkeypatch.setattr(projection, "place", place)
     assert points_of(tsne(run).axes[0]) == points_of(tsne(run).axes[0])
     assert calls == [0]
     monkeypatch.setattr("os.access", lambda *_: False)  # a folder that may only be read
@@ -181,31 +192,31 @@ def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_curve_of_k_is_what_was_tried(run: Run) -> None:
     drawn = k_curve(run)
     (axes,) = drawn.axes
-    curve = run.k["curve"]
+    curve = run.k.curve
     mean = next(line for line in axes.lines if line.get_label() == "Mean of restarts")
-    assert_allclose(xy(mean), [(tried["k"], tried["score"]) for tried in curve])
+    assert_allclose(xy(mean), [(tried.k, tried.score) for tried in curve])
     restarts = np.concatenate([np.asarray(collection.get_offsets()) for collection in axes.collections])
-    assert_allclose(restarts, [(tried["k"], score) for tried in curve for score in tried["each"]])
+    assert_allclose(restarts, [(tried.k, score) for tried in curve for score in tried.each])
     upright = {str(line.get_label()): float(np.asarray(line.get_xdata())[0]) for line in axes.lines if line is not mean}
     assert upright == {"Chosen: k = 6": 6, "True: k = 6": 6}
     (band,) = (patch for patch in axes.patches if isinstance(patch, Rectangle))
-    assert [band.get_x(), band.get_x() + band.get_width()] == run.k["interval"] == [5, 7]
+    assert (band.get_x(), band.get_x() + band.get_width()) == run.k.interval == (5, 7)
     assert axes.get_ylabel() == "accuracy on the labelled images"
     assert [text for text in texts_of(drawn) if "Interval" in text] == ["Interval: 5 to 7"]
     assert not [text for text in texts_of(k_curve(sample_run(truth=False))) if "True" in text]
     with pytest.raises(LeftOutError, match=r"The number of categories was given \(k = 6\)"):
-        k_curve(replace(run, k={**run.k, "curve": [], "interval": None}))
+        k_curve(replace(run, k=replace(run.k, curve=(), interval=None)))
 
 
 def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> None:
     def tried(*ks: int, method: str = "brent") -> Run:
-        curve = [{"k": k, "score": 0.5, "each": [0.5]} for k in ks]
-        return replace(run, k={**run.k, "curve": curve, "k": ks[0], "interval": None, "method": method}, metrics=None)
+        curve = tuple(TriedK(k=k, score=0.5, each=(0.5,)) for k in ks)
+        return replace(run, k=replace(run.k, curve=curve, k=ks[0], interval=None, method=method), metrics=None)
 
     narrow, wide = k_curve(tried(19, 30)).axes[0], k_curve(tried(10, 1000)).axes[0]
     assert (narrow.get_xscale(), wide.get_xscale()) == ("linear", "log")
     assert {"10", "20", "50", "100", "200", "500", "1,000"} <= {*words(wide.get_xticklabels())}
-    assert k_curve(tried(10, 60)).axes[0].get_xticks().tolist()[:6] == [1, 2, 3, 4, 5, 7]
+    assert k_curve(tried(10, 60)).axes[0].get_xticks().tolist() == [10, 20, 30, 40, 50]
     assert k_curve(tried(19, 30, method="hidden")).axes[0].get_ylabel() == "score"
     assert k_curve(tried(1)).axes[0].get_xscale() == "linear"
 
@@ -220,20 +231,20 @@ def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) ->
     assert curves.keys() == {"All", "Old", "New"}
     assert len({line.get_linestyle() for line in curves.values()}) == 3  # told apart without colours
     for part, line in curves.items():
-        assert_allclose(xy(line), np.array(run.metrics["risk_coverage"][part.lower()])[:, :2])
+        assert_allclose(xy(line), np.array(getattr(run.metrics.risk_coverage, part.lower()))[:, :2])
     assert texts_of(drawn)[:3] == ["All: 88.0%", "Old: 89.0%", "New: 79.0%"]
     # A dot is at the last sure image: of three the surest is right, the next one is wrong, and the last one is unsure.
-    rows = [[1 / 3, 1.0, 0.9], [2 / 3, 0.5, 0.6], [1.0, 2 / 3, 0.4]]
-    told = replace(run, metrics={**run.metrics, "risk_coverage": {"all": rows, "old": rows[:2], "new": []}})
+    rows = tuple(CoveragePoint(*row) for row in ((1 / 3, 1.0, 0.9), (2 / 3, 0.5, 0.6), (1.0, 2 / 3, 0.4)))
+    told = replace(run, metrics=replace(run.metrics, risk_coverage=RiskCoverage(all=rows, old=rows[:2], new=())))
     axes = risk_coverage(told).axes[0]
     (dot,) = (xy(line) for line in axes.lines if len(xy(line)) == 1)
     assert dot == [[2 / 3, 0.5]]  # all of the old ones are sure, and of new ones there are none
-    assert axes.get_ylim()[0] == 0.5
+    assert axes.get_ylim()[0] == 0.4
     for calibrated in (True, False):
-        (legend,) = risk_coverage(replace(run, confidence={**run.confidence, "calibrated": calibrated})).legends
-        assert ("It is not calibrated." in legend.get_title().get_text()) != calibrated
-    for figure in (risk_coverage, legacy):
-        with pytest.raises(LeftOutError, match="No image without a label has a known truth"):
+        (legend,) = risk_coverage(replace(run, confidence=replace(run.confidence, held_out=40 * calibrated))).legends
+        assert ("Confidence is not calibrated." in legend.get_title().get_text()) != calibrated
+    for figure in (risk_coverage, legacy_inflation):
+        with pytest.raises(LeftOutError, match="No unlabelled image has a known true class"):
             figure(sample_run(truth=False))
 
 
@@ -243,9 +254,9 @@ def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) ->
 def test_a_cluster_is_used_twice() -> None:
     """Cluster 0 holds four images of the old class a and three of the new class b; cluster 1 two of the old class c."""
     truth, clusters = [*"aaaabbbcc"], [0, 0, 0, 0, 0, 0, 0, 1, 1]
-    (twice,) = used_twice(truth, clusters, old={"a", "c"})
-    assert twice == Twice(cluster=0, old="a", old_images=4, new="b", new_images=3)
-    assert used_twice([1, 1, 2, 2], [2, 2, 1, 1], old=[1]) == used_twice([], [], old=[1]) == ()
+    (twice,) = shared_clusters(truth, clusters, old={"a", "c"})
+    assert twice == SharedCluster(cluster=0, old="a", old_images=4, new="b", new_images=3)
+    assert shared_clusters([1, 1, 2, 2], [2, 2, 1, 1], old=[1]) == shared_clusters([], [], old=[1]) == ()
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40))
@@ -255,7 +266,7 @@ def test_what_legacy_matching_gains_is_won_by_clusters_used_twice(rows: Sequence
     one, two = (f(truth, clusters, old=range(3)).all for f in (metrics.accuracy, metrics.legacy_accuracy))
     assert one is not None
     assert two is not None
-    twice = used_twice(truth, clusters, old=range(3))
+    twice = shared_clusters(truth, clusters, old=range(3))
     gained = round((two - one) * len(rows))
     assert 0 <= gained <= sum(min(each.old_images, each.new_images) for each in twice)
     sizes = [each.old_images + each.new_images for each in twice]
@@ -268,11 +279,11 @@ def test_what_legacy_matching_gains_is_won_by_clusters_used_twice(rows: Sequence
 
 def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
     """Of 8 images in 2 categories, 7 without a label: 4 of the old class and 2 of a new one in the first category."""
-    run = sample_run(categories=2, known=1, images=8)
-    status, category = np.array([LABELLED, *["known"] * 7]), np.array([0] * 7 + [1])
+    run = sample_run(categories=2, known=1, images=8, category=np.array([0] * 7 + [1]))
+    status = np.array([LABELLED, *["known"] * 7])
     truth = (*["class 0"] * 5, "new 1", "new 1", None)
-    run = replace(run, assignments=replace(run.assignments, status=status, category=category, truth=truth))
-    drawn = legacy(run)
+    run = replace(run, assignments=replace(run.assignments, status=status, truth=truth))
+    drawn = legacy_inflation(run)
     left, right = drawn.axes
     assert_allclose(np.array(heights(left)), np.array([[4 / 6, 1, 0], [1, 1, 1]]))
     assert words(left.get_xticklabels()) == ["All", "Old", "New"]
@@ -281,21 +292,21 @@ def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
     assert (old, new) == ([(0, 4)], [(4, 2)])
     assert words([*right.texts, *right.get_yticklabels()]) == [" class 0 (4) + new 1 (2)", "class 0"]
     assert right.get_title(loc="left") == "1 of 1 cluster used twice"
-    assert said(drawn).startswith("6 images without a label. Legacy matching calls 2 more of them right.")
-    assert "win 4 images of old classes and 2 of new ones" in said(drawn)
-    left, right = legacy(sample_run()).axes  # nothing is inflated
+    assert said(drawn).startswith("6 unlabelled images. Legacy matching counts 2 more of them as correct.")
+    assert "count for 4 images of old classes and 2 of new ones" in said(drawn)
+    left, right = legacy_inflation(sample_run()).axes  # nothing is inflated
     one, two = heights(left)
     assert one == two
-    assert words(right.texts) == ["No cluster serves\nan old and a new class."]
+    assert words(right.texts) == ["No cluster is used\nfor an old and a new class."]
     only_old = replace(run, assignments=replace(run.assignments, truth=("class 0",) * 8))
-    assert words(legacy(only_old).axes[0].get_xticklabels()) == ["All", "Old"]
+    assert words(legacy_inflation(only_old).axes[0].get_xticklabels()) == ["All", "Old"]
 
 
 def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
-    run = sample_run(categories=22, known=11, images=900)
-    a, merged = run.assignments, run.assignments.category % 11
+    merged = np.arange(900) % 11
+    run = sample_run(categories=22, known=11, images=900, category=merged)
     truth = tuple(run.names[j + 11 * (row % 3 > 0)] for row, j in enumerate(merged.tolist()))
-    right = legacy(replace(run, assignments=replace(a, category=merged, truth=truth))).axes[1]
+    right = legacy_inflation(replace(run, assignments=replace(run.assignments, truth=truth))).axes[1]
     assert right.get_title(loc="left") == "11 of 11 clusters used twice; the 8 largest"
     assert len(right.texts) == 8
 
@@ -306,24 +317,24 @@ def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
 def test_a_name_is_drawn_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no letter, and what no font has, is escaped; Persian needs what has no shape."""
     for name in ("Blüte – №1 $x^2$", "\u06cc\u200c\u06cc", "x" * 28):
-        assert paper.letters(name) == name
-    assert paper.letters("one\ntwo\x00a\u202eb\u2028") == "one\\ntwo\\x00a\\u202eb\\u2028"
-    assert paper.letters("\udcff\U000f0000") == "\\udcff\\U000f0000"
-    assert paper.letters("x" * 29) == "x" * 14 + "…" + "x" * 13
-    monkeypatch.setattr(paper, "_shapes", lambda: (frozenset(map(ord, "abc")), frozenset({0x65E5})))
-    assert paper.letters("ab日本") == "ab日\\u672c"
+        assert style.drawable(name) == name
+    assert style.drawable("one\ntwo\x00a\u202eb\u2028") == "one\\ntwo\\x00a\\u202eb\\u2028"
+    assert style.drawable("\udcff\U000f0000") == "\\xff\\U000f0000"
+    assert style.drawable("x" * 29) == "x" * 14 + "…" + "x" * 13
+    monkeypatch.setattr(style, "_glyphs", lambda: (frozenset(map(ord, "abc")), frozenset({0x65E5})))
+    assert style.drawable("ab日本") == "ab日\\u672c"
 
 
-@pytest.mark.parametrize("figure", [tsne, legacy])
+@pytest.mark.parametrize("figure", [tsne, legacy_inflation])
 @pytest.mark.usefixtures("by_rows")
 def test_hostile_names_are_words_and_nothing_else(figure: Callable[[Run], Figure], tmp_path: Path) -> None:
     names = (*HOSTILE, *MARKUP)
-    run = sample_run(categories=16, known=8, images=300, name=lambda i: names[i])
+    run = sample_run(categories=16, known=8, images=300, name=lambda i: names[i], category=np.arange(300) % 8)
     a = run.assignments
     truth = tuple(names[j % 8 + 8 * (row // 16 % 2)] for row, j in enumerate(a.category.tolist()))
-    drawn = figure(replace(run, folder=tmp_path, assignments=replace(a, category=a.category % 8, truth=truth)))
+    drawn = figure(replace(run, folder=tmp_path, assignments=replace(a, truth=truth)))
     for kind in FORMATS:
-        assert len(paper.file(drawn, kind)) > 10_000
+        assert len(style.render(drawn, kind)) > 10_000
         drawn.savefig(io.BytesIO(), format=kind)  # as a user would, under other settings
     shown = " ".join([*texts_of(drawn)[:-1], *(word for axes in drawn.axes for word in words(axes.texts))])
     assert [each in shown for each in ("$\\frac{1", "_hidden", "\n")] == [True, True, False]

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sortal import candidates
-from sortal.candidates import BEYOND, CLOSE, gather
-from sortal.confidence import Confidence, place
-from sortal.run import Assignments, Candidate
+from sortal.runs import candidates
+from sortal.runs.candidates import BEYOND, CLOSE, find_candidates
+from sortal.runs.categories import ids_of
+from sortal.runs.confidence import Confidence, place
+from sortal.runs.run import Assignments, Candidate, Category
 
 Points = Sequence[tuple[float, float]]
 CENTRES = np.array([[10, 0], [0, 10]], dtype=np.float32)
@@ -17,6 +18,7 @@ CENTRES = np.array([[10, 0], [0, 10]], dtype=np.float32)
 CONFIDENCE = Confidence(
     temperature=1.0, held_out=0, unsure_below=0.5, usual=np.array([0.8, 1.2]), deviation=np.array([0.2, 0.1])
 )
+CATEGORIES = tuple(Category(id=number, name=str(number), kind="new") for number in (7, 3))
 THREE = [(-10.0, 0.0), (-10.0, 0.5), (-10.0, -0.4)]
 FIVE = [(0.0, -10.0), (0.3, -10.0), (-0.3, -10.0), (0.0, -10.3), (0.0, -9.7)]
 
@@ -31,11 +33,11 @@ def assigned(
         contents=("",) * n,
         labels=(None,) * n,
         truth=(None,) * n,
-        category=placed.category,
+        category=ids_of(CATEGORIES, placed.row),
         status=np.array(["unsure"] * n if status is None else status, dtype=np.str_),
         confidence=np.zeros(n),
         distance=placed.distance,
-        next_category=placed.next_category,
+        next_category=ids_of(CATEGORIES, placed.next_row),
         next_distance=placed.next_distance,
     )
 
@@ -44,7 +46,7 @@ def found(
     points: Points, folders: Sequence[int] | None = None, status: Sequence[str] | None = None
 ) -> tuple[Candidate, ...]:
     x = np.array(points, dtype=np.float32).reshape(-1, 2)
-    return gather(assigned(x, folders, status), x, CENTRES, CONFIDENCE)
+    return find_candidates(assigned(x, folders, status), CATEGORIES, x, CENTRES, CONFIDENCE)
 
 
 def files(*rows: int) -> tuple[str, ...]:
@@ -53,9 +55,9 @@ def files(*rows: int) -> tuple[str, ...]:
 
 def test_planted_groups_are_found_the_largest_first_and_the_typical_first() -> None:
     assert found([*THREE, *FIVE]) == (
-        Candidate(id=1, files=files(3, 4, 5, 6, 7), folders=(1,) * 5, nearest=0),
+        Candidate(id=1, files=files(3, 4, 5, 6, 7), folders=(1,) * 5, nearest=7),
         Candidate(
-            id=2, files=files(0, 2, 1), folders=(1,) * 3, nearest=1
+            id=2, files=files(0, 2, 1), folders=(1,) * 3, nearest=3
         ),  # their mean is (−10, 0.033): a little nearer to (0, 10)
     )
 

@@ -1,6 +1,7 @@
 """Categories from points in the plane: sizes, cosines and neighbours by hand, and names that nobody has yet."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sortal.categories import TYPICAL, describe, members, names_for, statuses
-from sortal.run import Assignments
+from sortal.runs.categories import TYPICAL, describe, free_names, ids_of, members, outline, rows_of
+from sortal.runs.run import Assignments, Category
 
 Points = Sequence[tuple[float, float]]
 
@@ -35,11 +36,19 @@ def plane(points: Points) -> NDArray[np.float32]:
     return np.array(points, dtype=np.float32).reshape(-1, 2)
 
 
+def named(names: Sequence[str], n_known: int, ids: Sequence[int] | None = None) -> tuple[Category, ...]:
+    """Categories, of which the first are known; ids are their rows unless given."""
+    return tuple(
+        Category(id=row if ids is None else ids[row], name=name, kind="known" if row < n_known else "new")
+        for row, name in enumerate(names)
+    )
+
+
 def test_three_categories_by_hand() -> None:
     x = plane([(1, 0), (0.6, 0.8), (0, 1), (0, 1), (-1, 0)])
     centres = plane([(0.5, 0), (0, 3), (-1, 0)])  # their length does not matter to a cosine
     a = assigned([0, 0, 1, 1, 2], [0.5, 0.3, 2.0, 2.0, 0.0], ["labelled", "unsure", "labelled", "labelled", "new"])
-    first, second, third = describe(a, ["cat", "dog", "new 1"], 2, x, centres)
+    first, second, third = describe(named(["cat", "dog", "new 1"], 2), a, x, centres)
     assert (first.id, first.name, first.kind, first.size, first.labelled, first.unsure) == (0, "cat", "known", 2, 1, 1)
     assert first.cohesion == pytest.approx(0.8, abs=1e-6)  # (1 + 0.6) / 2
     assert first.typical == ("1.jpg", "0.jpg")
@@ -49,14 +58,22 @@ def test_three_categories_by_hand() -> None:
     assert (third.name, third.kind, third.size, third.labelled, third.unsure) == ("new 1", "new", 1, 0, 0)
     # From (0.5, 0) to (0, 3) 9.25; from (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
     assert [each.nearest_known for each in (first, second, third)] == [1, 0, 0]
+    # Under other ids, in another order, all is the same.
+    ids, order = [30, 4, 17], [2, 0, 1]
+    other = replace(a, category=np.array(ids)[a.category])
+    mixed = [named(["cat", "dog", "new 1"], 2, ids)[row] for row in order]
+    again = {each.name: each for each in describe(mixed, other, x, centres[order])}
+    for each in (first, second, third):
+        nearest = None if each.nearest_known is None else ids[each.nearest_known]
+        assert again[each.name] == replace(each, id=ids[each.id], nearest_known=nearest)
 
 
 def test_a_category_without_images_or_direction() -> None:
-    (_, empty) = describe(assigned([0], [0]), ["cat", "new 1"], 1, plane([(1, 0)]), plane([(1, 0), (0, 0)]))
+    (_, empty) = describe(named(["cat", "new 1"], 1), assigned([0], [0]), plane([(1, 0)]), plane([(1, 0), (0, 0)]))
     assert (empty.size, empty.labelled, empty.unsure, empty.cohesion, empty.typical) == (0, 0, 0, None, ())
     assert empty.nearest_known == 0
     # Opposite images: their mean has no direction.
-    (only,) = describe(assigned([0, 0], [1, 1]), ["new 1"], 0, plane([(1, 0), (-1, 0)]), plane([(0, 0)]))
+    (only,) = describe(named(["new 1"], 0), assigned([0, 0], [1, 1]), plane([(1, 0), (-1, 0)]), plane([(0, 0)]))
     assert only.cohesion == 0.0
 
 
@@ -70,8 +87,8 @@ def test_a_category_without_images_or_direction() -> None:
     ],
 )
 def test_the_nearest_known_category_is_another_one(centres: Points, n_known: int, nearest: list[int | None]) -> None:
-    k = len(centres)
-    found = describe(assigned([0], [0]), [str(j) for j in range(k)], n_known, plane([(1, 0)]), plane(centres))
+    categories = named([str(j) for j in range(len(centres))], n_known)
+    found = describe(categories, assigned([0], [0]), plane([(1, 0)]), plane(centres))
     assert [each.nearest_known for each in found] == nearest
 
 
@@ -79,7 +96,7 @@ def test_only_so_many_files_are_typical() -> None:
     n = TYPICAL + 5
     distance = np.random.default_rng(0).permutation(n).astype(float)
     x = np.tile(plane([(1, 0)]), (n, 1))
-    (only,) = describe(assigned([0] * n, distance.tolist()), ["a"], 0, x, plane([(1, 0)]))
+    (only,) = describe(named(["a"], 0), assigned([0] * n, distance.tolist()), x, plane([(1, 0)]))
     order = sorted(range(n), key=lambda row: distance[row])
     assert only.typical == tuple(f"{row}.jpg" for row in order[:TYPICAL])
 
@@ -88,24 +105,31 @@ def test_only_so_many_files_are_typical() -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=30))
 def test_members_are_each_category_s_rows_the_nearest_first(rows: list[tuple[int, float]]) -> None:
     a = assigned([category for category, _ in rows], [distance for _, distance in rows])
-    found = members(a, 6)
-    assert len(found) == 6
-    for j, picked in enumerate(found):
-        own = [row for row, (category, _) in enumerate(rows) if category == j]
-        assert picked.tolist() == sorted(own, key=lambda row: (rows[row][1], row))
+    categories = named("abcdef", 0, [3, 0, 5, 1, 4, 2])
+    some = np.flatnonzero(np.arange(len(rows)) % 3 > 0)
+    for among in (None, some):
+        found = members(a.category, a.distance, categories, among)
+        for category, picked in zip(categories, found, strict=True):
+            own = [row for row, (j, _) in enumerate(rows) if j == category.id and (among is None or row in some)]
+            assert picked.tolist() == sorted(own, key=lambda row: (rows[row][1], row))
 
 
 def test_new_categories_are_numbered_past_names_that_are_taken() -> None:
-    assert names_for(["cat", "dog"], 2) == ("cat", "dog", "new 1", "new 2")
-    assert names_for(["new 1", "new 3"], 3) == ("new 1", "new 3", "new 2", "new 4", "new 5")
-    assert names_for(["new 01", "new", "New 1"], 1) == ("new 01", "new", "New 1", "new 1")
-    assert names_for([], 2) == ("new 1", "new 2")
+    found = outline(["new 1", "new 3"], [5, 6, 7, 8])
+    assert [(c.id, c.name, c.kind, c.weight) for c in found] == [
+        (0, "new 1", "known", 5),
+        (1, "new 3", "known", 6),
+        (2, "new 2", "new", 7),
+        (3, "new 4", "new", 8),
+    ]
+    assert free_names(["new 01", "new", "New 1"], 1) == ["new 1"]
+    assert outline([], []) == ()
 
 
-def test_statuses_by_hand() -> None:
-    labelled = np.array([True, True, False, False, False, False, True])
-    category = np.array([0, 2, 0, 1, 2, 2, 1])
-    sure = np.array([True, False, True, False, True, False, True])
-    found = statuses(labelled, category, 2, sure)
-    assert found.tolist() == ["labelled", "labelled", "known", "unsure", "new", "unsure", "labelled"]
-    assert statuses(labelled[2:5], category[2:5], 0, np.ones(3, dtype=bool)).tolist() == ["new", "new", "new"]
+def test_ids_are_found_in_any_order_and_unknown_ones_refused() -> None:
+    categories = named("abc", 0, [40, 7, 12])
+    assert rows_of(categories, np.array([7, 40, -1, 12, 7])).tolist() == [1, 0, -1, 2, 1]
+    assert ids_of(categories, np.array([1, 0, -1, 2])).tolist() == [7, 40, -1, 12]
+    for unknown in (0, 8, 41):
+        with pytest.raises(ValueError, match="a category that exists"):
+            rows_of(categories, np.array([7, unknown]))

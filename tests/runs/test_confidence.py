@@ -3,6 +3,7 @@
 import json
 import math
 import unittest.mock
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sortal import confidence
-from sortal.confidence import ENOUGH, UNCALIBRATED, Confidence, Placed, calibrate, place
 from sortal.errors import InputError
+from sortal.runs import confidence
+from sortal.runs.confidence import ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
+from sortal.system.json_records import read_record
 
 untimed = settings(deadline=None)
 Rows = list[list[float]]
 Floats = NDArray[np.float64]
 
+NEW = np.zeros(2, dtype=bool)  # no category is known
 quarters = st.integers(-12, 12).map(lambda number: number / 4)  # whose squares and sums are exact
 
 
@@ -57,13 +60,13 @@ def slow(
     return found
 
 
-def assert_placed(placed: Placed, expected: list[list[float]]) -> None:
-    columns = [placed.category, placed.distance, placed.next_category, placed.next_distance, placed.probability]
+def assert_placed(placed: Placement, expected: list[list[float]]) -> None:
+    columns = [placed.row, placed.distance, placed.next_row, placed.next_distance, placed.probability]
     for at, column in enumerate(columns):
         told = np.array([row[at] for row in expected])
         assert column.shape == told.shape
         np.testing.assert_allclose(column, told, rtol=1e-9, atol=1e-12)
-    assert [column.dtype.str for column in (placed.category, placed.next_category)] == [np.dtype(np.int64).str] * 2
+    assert [column.dtype.str for column in (placed.row, placed.next_row)] == [np.dtype(np.int64).str] * 2
 
 
 # Among centres
@@ -82,14 +85,14 @@ def test_places_are_those_of_the_obvious_loop_whatever_the_chunks(
     for told in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
         category = None if told is None else np.array(told, dtype=np.int64)
         with unittest.mock.patch.object(confidence, "CHUNK", chunk):
-            placed = place(array(x, d), array(centres, d), temperature, category=category, head=head)
+            placed = place(array(x, d), array(centres, d), temperature, row=category, head=head)
         assert_placed(placed, slow(x, centres, temperature, told, rows))
         assert category is None or category.tolist() == told
 
 
 def test_equal_points_are_no_distance_apart_even_far_from_the_origin() -> None:
     x = (1000 * np.random.default_rng(0).normal(size=(200, 16))).astype(np.float32)
-    placed = place(x, x, 1.0, category=np.arange(200))
+    placed = place(x, x, 1.0, row=np.arange(200))
     assert (placed.distance < 1e-3).all()  # the root of some roundings of squares: √(20 · 5e7 · 2e-16) = 5e-4
     np.testing.assert_allclose(placed.probability, 1)
 
@@ -99,9 +102,9 @@ def test_temperatures_near_nothing_and_scores_of_any_size_give_probabilities() -
     loud = np.array([[0.0, 1e5], [0, -1e5]])
     for temperature, head, category in ((1e-16, None, [0, 1]), (1e-3, loud, [0, 0])):
         placed = place(x, centres, temperature, head=head)
-        assert placed.category.tolist() == category
+        assert placed.row.tolist() == category
         assert placed.probability.tolist() == [1, 1]
-        wrong = place(x, centres, temperature, category=1 - np.array(category), head=head)
+        wrong = place(x, centres, temperature, row=1 - np.array(category), head=head)
         assert wrong.probability.tolist() == [0, 0]
 
 
@@ -127,7 +130,7 @@ def drawn(temperature: float, *, by_head: bool = False, n: int = 6000, k: int = 
 
 
 def categories(planted: dict[str, Any]) -> NDArray[np.int64]:
-    return place(planted["x"], planted["centres"], 1.0, head=planted["head"]).category
+    return place(planted["x"], planted["centres"], 1.0, head=planted["head"]).row
 
 
 @pytest.mark.parametrize("by_head", [False, True])
@@ -136,11 +139,10 @@ def test_the_planted_temperature_is_found(by_head: bool, temperature: float) -> 
     planted = drawn(temperature, by_head=by_head)
     held_out = np.arange(6000) % 2 == 0
     planted["truth"][~held_out] = 0  # of others the truth is not looked at
-    found = calibrate(**planted, category=categories(planted), held_out=held_out, unsure_below=0.5)
+    found = calibrate(**planted, row=categories(planted), held_out=held_out, unsure_below=0.5)
     assert found.temperature == pytest.approx(temperature, rel=0.1)
     assert found.held_out == 3000
     assert found.calibrated
-    assert found.head is planted["head"]
 
 
 @pytest.mark.parametrize("factor", [1e-3, 30.0])
@@ -148,12 +150,10 @@ def test_calibration_follows_the_scale_of_scores_and_not_their_level(factor: flo
     planted = drawn(1.0, by_head=True, n=500)
     everyone, category = np.ones(500, dtype=bool), categories(planted)
     louder = {**planted, "head": factor * (planted["head"] + np.array([1.0, -2, 3, 0.5, 100]))}
-    one, other = (
-        calibrate(**each, category=category, held_out=everyone, unsure_below=0.5) for each in (planted, louder)
-    )
+    one, other = (calibrate(**each, row=category, held_out=everyone, unsure_below=0.5) for each in (planted, louder))
     assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-3)
     same = [
-        found.of(place(each["x"], each["centres"], found.temperature, head=each["head"]))
+        found.of(place(each["x"], each["centres"], found.temperature, head=each["head"]), np.zeros(5, dtype=bool))
         for each, found in ((planted, one), (louder, other))
     ]
     np.testing.assert_allclose(same[0], same[1], rtol=1e-2)
@@ -165,7 +165,7 @@ def test_too_few_held_out_images_or_categories_do_not_calibrate(by_head: bool, h
     """Distances then have a share of their mean square as temperature, and a head means what it was trained to."""
     planted = drawn(3.0, by_head=by_head, n=200, k=k)
     placed = place(planted["x"], planted["centres"], 1.0, head=planted["head"])
-    found = calibrate(**planted, category=placed.category, held_out=np.arange(200) < held, unsure_below=0.5)
+    found = calibrate(**planted, row=placed.row, held_out=np.arange(200) < held, unsure_below=0.5)
     assert found.calibrated is (held == ENOUGH)
     assert found.held_out == (ENOUGH if found.calibrated else 0)
     assert found.strangers == 0.0
@@ -190,7 +190,7 @@ def test_images_on_their_centres_leave_a_temperature_above_nothing() -> None:
     x, centres, category = array([[0], [0], [1]], 1), array([[0], [1]], 1), np.array([0, 0, 1])
     found = calibrate(x, centres, category, held_out=np.zeros(3, dtype=bool), truth=category, unsure_below=0.5)
     assert found.temperature == 1e-6
-    assert found.of(place(x, centres, found.temperature)).tolist() == [1, 1, 1]
+    assert found.of(place(x, centres, found.temperature), NEW).tolist() == [1, 1, 1]
     assert (found.deviation > 0).all()
 
 
@@ -201,14 +201,14 @@ def test_perfectly_parted_images_are_sure_and_finite() -> None:
     centres = array([[0], [10]], 1)
     found = calibrate(x, centres, truth, held_out=np.ones(n, dtype=bool), truth=truth, unsure_below=0.5)
     # None of 60 is wrong, and one more is taken to be: 61 of 62 are right.
-    assert found.of(place(x, centres, found.temperature)) == pytest.approx(61 / 62, abs=1e-4)
+    assert found.of(place(x, centres, found.temperature), NEW) == pytest.approx(61 / 62, abs=1e-4)
 
 
 def test_unsure_below_is_a_share() -> None:
     planted, nobody = drawn(0.5, n=50), np.zeros(50, dtype=bool)
     for share in (-0.01, 1.01, math.nan):
         with pytest.raises(InputError, match=f"unsure_below must be from 0 to 1, got {share}"):
-            calibrate(**planted, category=categories(planted), held_out=nobody, unsure_below=share)
+            calibrate(**planted, row=categories(planted), held_out=nobody, unsure_below=share)
 
 
 def test_usual_distances_by_hand() -> None:
@@ -233,11 +233,11 @@ def plain(**changes: Any) -> Confidence:
     return Confidence(**{**values, **spread, **changes})
 
 
-def at(distance: list[float], probability: list[float], category: list[int]) -> Placed:
-    return Placed(
-        category=np.array(category),
+def at(distance: list[float], probability: list[float], category: list[int]) -> Placement:
+    return Placement(
+        row=np.array(category),
         distance=np.array(distance),
-        next_category=1 - np.array(category),
+        next_row=1 - np.array(category),
         next_distance=np.array(distance) + 1,
         probability=np.array(probability),
     )
@@ -246,7 +246,7 @@ def at(distance: list[float], probability: list[float], category: list[int]) -> 
 def test_confidence_by_hand() -> None:
     # 2.5 deviations beyond the usual distance are 2.25 in the first category and 4.5 in the second.
     placed = at([0, 2.25, 3, 3, 4.5, 6], [0.9, 0.9, 0.8, 1, 0.5, 0.5], [0, 0, 0, 1, 1, 1])
-    found = plain().of(placed)
+    found = plain().of(placed, NEW)
     expected = [0.9, 0.9, 0.8 * math.exp((6.25 - 16) / 2), 1, 0.5, 0.5 * math.exp((6.25 - 16) / 2)]
     np.testing.assert_allclose(found, expected)
 
@@ -260,16 +260,11 @@ def test_confidence_by_hand() -> None:
 def test_json_gives_every_bit_back(numbers: list[float], held_out: int, spread: list[tuple[float, float]]) -> None:
     usual, deviation = np.array(spread).T
     values = dict(zip(("temperature", "unsure_below", "strangers", "surest"), numbers, strict=True))
-    found = plain(**values, held_out=held_out, usual=usual, deviation=deviation, n_known=held_out + 1)
-    saved = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    head = np.array([[1.0, 1.0]])
-    assert Confidence.from_json(saved, None).head is None
-    again = Confidence.from_json(saved, head)
-    assert again.head is head
+    found = plain(**values, held_out=held_out, usual=usual, deviation=deviation)
+    again = read_record(Confidence, json.loads(json.dumps(asdict(found), allow_nan=False, default=np.ndarray.tolist)))
     assert {name: getattr(again, name) for name in values} == values
-    assert (again.held_out, again.n_known) == (held_out, held_out + 1)
+    assert (again.held_out, again.calibrated) == (held_out, held_out > 0)
     assert (again.usual.tolist(), again.deviation.tolist()) == (usual.tolist(), deviation.tolist())
-    assert saved["calibrated"] is again.calibrated is (held_out > 0)
 
 
 # Strangers
@@ -286,7 +281,7 @@ def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
     return {
         "x": x,
         "centres": array([[0], [4]], 1),
-        "category": (places > 2).astype(np.int64),
+        "row": (places > 2).astype(np.int64),
         "held_out": held_out,
         "truth": truth,
         "unlabelled": ~held_out,
@@ -295,11 +290,12 @@ def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
 
 def mean_confidence(case: dict[str, Any], n_known: int) -> tuple[Confidence, float, float]:
     """Of the unlabelled images: what is said, and how many are right."""
-    found = calibrate(**{**case, "truth": np.maximum(case["truth"], 0)}, unsure_below=0.5, n_known=n_known)
-    placed = place(case["x"], case["centres"], found.temperature, category=case["category"], head=found.head)
-    said = found.of(placed)
+    known = np.arange(2) < n_known
+    found = calibrate(**{**case, "truth": np.maximum(case["truth"], 0)}, unsure_below=0.5, known=known)
+    placed = place(case["x"], case["centres"], found.temperature, row=case["row"], head=case.get("head"))
+    said = found.of(placed, known)
     hidden = case["unlabelled"]
-    return found, float(said[hidden].mean()), float((case["category"] == case["truth"])[hidden].mean())
+    return found, float(said[hidden].mean()), float((case["row"] == case["truth"])[hidden].mean())
 
 
 @pytest.mark.parametrize("head", [None, np.array([[0.0, 0.0], [5.0, -10.0]])], ids=["distances", "head"])
@@ -310,9 +306,8 @@ def test_strangers_in_known_categories_are_counted_against_confidence(head: Floa
     assert said - right > 0.2
     found, said, right = mean_confidence(case, n_known=2)
     assert found.strangers > 0
-    assert found.n_known == 2
     assert abs(said - right) < 0.08
-    others = case["unlabelled"] & (case["category"] == 1)
+    others = case["unlabelled"] & (case["row"] == 1)
     moved = {**case, "x": case["x"] + others[:, None].astype(np.float32)}
     for n_known, same in ((1, True), (2, False)):
         before, after = (mean_confidence(each, n_known=n_known)[0].strangers for each in (case, moved))
@@ -357,7 +352,7 @@ def test_strangers_at_the_limits() -> None:
 
 
 def test_strangers_count_in_known_categories_alone_and_not_where_images_are_surest() -> None:
-    one = plain(n_known=1, strangers=0.5, surest=math.log(9))  # of 0.9
+    one = plain(strangers=0.5, surest=math.log(9))  # of 0.9
     placed = at([1, 1, 1, 1], [0.95, 0.9, 0.5, 0.5], [0, 0, 0, 1])
     # At 0.5 the log-odds are 0, so that exp(0.5 · (0 − ln 9)) = 1/3 of it is left.
-    assert one.of(placed) == pytest.approx([0.95, 0.9, 0.5 / 3, 0.5])
+    assert one.of(placed, np.array([True, False])) == pytest.approx([0.95, 0.9, 0.5 / 3, 0.5])

@@ -25,10 +25,12 @@ from sample_run import sample_run
 
 from sortal import __version__
 from sortal.errors import InputError
-from sortal.export import FORMATS, Exported, export
-from sortal.export.job import How
-from sortal.export.names import LONGEST, RESERVED, Names, plain, safe
-from sortal.run import Run, load
+from sortal.runs.export import FORMATS, ExportResult, export
+from sortal.runs.export.file_names import LONGEST, RESERVED, Names, safe
+from sortal.runs.export.format import How, utf8
+from sortal.runs.facts import ImageSource
+from sortal.runs.run import Run
+from sortal.runs.storage import load_run
 
 FOLDERS = ("folders", "imagefolder", "fiftyone", "labelstudio")
 FILES = ("csv", "parquet", "coco")
@@ -59,7 +61,11 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
     return replace(
         run,
         folder=folder / "run",
-        about={"images": [{"folder": str(photos), "images": n, "paths": {}}], "versions": {"sortal": "9.9"}},
+        facts=replace(
+            run.facts,
+            images=(ImageSource(folder=str(photos), images=n, paths={}),),
+            versions={"sortal": "9.9"},
+        ),
         assignments=replace(run.assignments, labels=labels, truth=labels, status=status, confidence=confidence),
         categories=tuple(replace(each, kind="known" if each.name in labels else "new") for each in run.categories),
     )
@@ -67,7 +73,8 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
 
 def of_pixels(run: Run) -> Run:
     """The same, had the images been given as an array."""
-    return replace(run, about={**run.about, "images": [{"folder": None, "images": len(run.assignments), "paths": {}}]})
+    source = ImageSource(folder=None, images=len(run.assignments), paths={})
+    return replace(run, facts=replace(run.facts, images=(source,)))
 
 
 PLAIN: list[Image_] = [
@@ -111,12 +118,12 @@ def cells(path: Path) -> list[dict[str, str]]:
 def assert_told(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "file_name") -> None:
     """A row an image, in their order: what it is called, where it went, how sure that is, and its label."""
     a = run.assignments
-    assert [plain(row[file]) for row in rows] == [*map(plain, a.files)]
-    assert [plain(row["category_name"]) for row in rows] == [plain(run.names[each]) for each in a.category]
+    assert [utf8(row[file]) for row in rows] == [*map(utf8, a.files)]
+    assert [utf8(row["category_name"]) for row in rows] == [utf8(run.names[each]) for each in a.category]
     assert [(row["status"], int(row["category"])) for row in rows] == [*zip(a.status, a.category, strict=True)]
     assert [float(row["confidence"]) for row in rows] == pytest.approx(a.confidence, abs=1e-6)
     if "label" in rows[0]:
-        assert [plain(row["label"] or "") for row in rows] == [plain(label or "") for label in a.labels]
+        assert [utf8(row["label"] or "") for row in rows] == [utf8(label or "") for label in a.labels]
 
 
 def written(out: Path) -> bytes | set[str]:
@@ -138,7 +145,7 @@ def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run,
     told: list[tuple[str, int, int]] = []
     done = export(hostile, name, tmp_path / "out", on_progress=lambda *each: told.append(each))
     n = len(HOSTILE)
-    assert done == Exported(format=name, out=tmp_path / "out", images=n, missing=())
+    assert done == ExportResult(format=name, out=tmp_path / "out", images=n, missing=())
     assert told[-1] == ("Exporting", n, n)
     assert {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()} == before
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]  # nothing left beside it
@@ -175,8 +182,8 @@ def test_tables_have_one_row_an_image_and_no_formula(
     assert [row["path"] for row in rows] == hostile.paths()
     assert [row["truth"] for row in rows] == [row["label"] for row in rows]
     assert {b'"\'=HYPERLINK(""x"")"', b'"\'=cmd [x] #1 100%.png"'} <= {*re.split(rb",|\n", content(tmp_path / "t.csv"))}
-    hostile.save({})
-    export(load(hostile.folder), "csv", tmp_path / "again.csv")
+    hostile.save()
+    export(load_run(hostile.folder), "csv", tmp_path / "again.csv")
     assert content(tmp_path / "again.csv") == content(tmp_path / "t.csv"), "of a run that was saved it is the same"
 
     export(hostile, "parquet", tmp_path / "t.parquet")
@@ -290,7 +297,7 @@ def test_the_table_of_an_image_folder_names_each_image_and_hugging_face_datasets
     read = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "hf"))
     assert list(read) == ["train"]  # also with images named test and val
     for number, row in enumerate(read["train"]):
-        assert row["category_name"] == plain(HOSTILE[number][1])
+        assert row["category_name"] == utf8(HOSTILE[number][1])
         assert row["image"].convert("RGB").getpixel((0, 0)) == (number, 2 * number % 256, 7)
 
 
@@ -304,7 +311,7 @@ def test_coco_is_read_by_its_own_tools(hostile: Run, tmp_path: Path) -> None:
     images = read.loadImgs(sorted(read.getImgIds()))
     assert [image["file_name"] for image in images] == [file for file, _, _ in HOSTILE]
     assert [(image["width"], image["height"]) for image in images] == [(4 + i % 5, 3) for i in range(len(HOSTILE))]
-    assert [category["name"] for category in read.loadCats(read.getCatIds())] == [*map(plain, hostile.names)]
+    assert [category["name"] for category in read.loadCats(read.getCatIds())] == [*map(utf8, hostile.names.values())]
     kinds = [category.kind for category in hostile.categories]
     assert [category["supercategory"] for category in read.loadCats(read.getCatIds())] == kinds
     assert min(read.anns) == 1, "the evaluation takes an annotation 0 for none"
@@ -328,7 +335,8 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     assert (done.images, done.missing) == (3, ("3.png",))
     images = json.loads(content(tmp_path / "coco.json"))["images"]
     assert [(image["width"], image["height"]) for image in images] == [(5, 8)] * 3
-    run.about["images"].append({"folder": str(tmp_path / "more"), "images": 0, "paths": {}})
+    more = ImageSource(folder=str(tmp_path / "more"), images=0, paths={})
+    run = replace(run, facts=replace(run.facts, images=(*run.facts.images, more)))
     export(run, "coco", tmp_path / "coco.json", force=True)
     images = json.loads(content(tmp_path / "coco.json"))["images"]
     assert [image["file_name"] for image in images] == run.paths()[:3], "with several folders, by where they are"
@@ -340,7 +348,7 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
 def test_fiftyone_finds_labels_by_the_names_of_files(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "fiftyone", tmp_path / "out")
     read = json.loads(content(tmp_path / "out/labels.json"))
-    assert read["classes"] == [*map(plain, hostile.names)]
+    assert read["classes"] == [*map(utf8, hostile.names.values())]
     by_stem = {path.stem: path for path in (tmp_path / "out/data").iterdir()}
     assert set(by_stem) == set(read["labels"])
     assert len(by_stem) == len(os.listdir(tmp_path / "out/data")) == len(HOSTILE)
@@ -364,7 +372,7 @@ def test_label_studio_tasks_lead_to_the_images_and_offer_every_category_once(hos
     assert root is not None
     assert Path(root[1]) == tmp_path  # the folder around that of the images, as that may not be the root itself
     assert f"\n     {tmp_path / 'photos'}\n" in readme
-    names = [plain(name).replace("\x01", "\ufffd") for name in hostile.names]  # which XML cannot hold
+    names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # which XML cannot hold
     assert choices_of(tmp_path / "out") == names
     tasks, a = json.loads(content(tmp_path / "out/tasks.json")), hostile.assignments
     for task, path, category, status in zip(tasks, hostile.paths(), a.category.tolist(), a.status, strict=True):
@@ -396,21 +404,21 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/mine").write_text("mine")
     for name in FILES:
-        with pytest.raises(InputError, match=r"is there already.*--force"):
+        with pytest.raises(InputError, match=r"already exists.*force=True"):
             export(run, name, tmp_path / "t")
         with pytest.raises(InputError, match=r"is one file, got .* which is a folder"):
             export(run, name, tmp_path / "d", force=True)
     for name in FOLDERS:
-        with pytest.raises(InputError, match=r"must be new or empty.*--force"):
+        with pytest.raises(InputError, match=r"must be new or empty.*force=True"):
             export(run, name, tmp_path / "d")
-        with pytest.raises(InputError, match="was not written by sortal export"):
+        with pytest.raises(InputError, match="was not written by an export"):
             export(run, name, tmp_path / "d", force=True)
         with pytest.raises(InputError, match=r"is a folder, got .* which is a file"):
             export(run, name, tmp_path / "t", force=True)
     for name in ("csv", "folders"):
-        with pytest.raises(InputError, match=r"The export '.*' cannot be written: (Not a directory|File exists)"):
+        with pytest.raises(InputError, match=r"Cannot write the export '.*': (Not a directory|File exists)"):
             export(run, name, tmp_path / "t/out")
-    with pytest.raises(InputError, match="cannot be written: File name too long"):
+    with pytest.raises(InputError, match=r"Cannot write .*: File name too long"):
         export(run, "folders", tmp_path / ("x" * 300))
     assert (tmp_path / "t").read_text() == (tmp_path / "d/mine").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["d", "photos", "t"]
@@ -456,11 +464,11 @@ def test_where_links_are_impossible_copies_are_advised_and_what_cannot_take_the_
         raise OSError(errno.EXDEV, "Invalid cross-device link")
 
     monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(InputError, match="cannot be written: Permission denied"):
+    with pytest.raises(InputError, match=r"Cannot write .*: Permission denied"):
         export(run, "folders", tmp_path / "out", force=True)
     for how in HOW[:2]:
         monkeypatch.setattr(os, how.replace("hard", ""), unlinked)
-        with pytest.raises(InputError, match=r"Invalid cross-device link.*a\.png.*--how copy"):
+        with pytest.raises(InputError, match=r"Invalid cross-device link.*a\.png.*how='copy'"):
             export(run, "folders", tmp_path / "other", how=how)
     assert "cat/a.png" in files_below(tmp_path / "out")
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
@@ -474,18 +482,19 @@ def test_an_export_never_replaces_or_mingles_with_the_images_or_the_run(tmp_path
     before = [*map(content, taken)]
     for name in FILES:
         for path in taken[:2]:
-            with pytest.raises(InputError, match=r"belongs to the run's images|must lie outside the run"):
+            with pytest.raises(InputError, match=r"is one of the run's images|must be outside the run"):
                 export(run, name, path, force=True)
     for at in ("photos", ".", "photos/c", "out"):
         (tmp_path / at / ".sortal-export.json").write_text("{}")
         for name in FOLDERS:
-            with pytest.raises(InputError, match=r"outside the run and its images.*which is or (holds|lies in) their"):
+            with pytest.raises(InputError, match=r"outside the run and its images.*which is or (contains|lies in)"):
                 export(run, name, tmp_path / at, force=True)
     os.symlink(tmp_path / "photos", tmp_path / "link")
     for folder in ("photos", "link"):  # however the folder is named
-        run.about["images"][0]["folder"] = str(tmp_path / folder)
+        source = ImageSource(folder=str(tmp_path / folder), images=len(run.assignments), paths={})
+        run = replace(run, facts=replace(run.facts, images=(source,)))
         for name in LINKED:
-            with pytest.raises(InputError, match="would take it for further images"):
+            with pytest.raises(InputError, match="would read it as more images"):
                 export(run, name, tmp_path / "photos/sorted")
     assert [*map(content, taken)] == before
 
@@ -493,13 +502,14 @@ def test_an_export_never_replaces_or_mingles_with_the_images_or_the_run(tmp_path
 def test_images_given_as_a_list_or_from_everywhere_can_be_exported_beside_them(tmp_path: Path) -> None:
     run = a_run(tmp_path, PLAIN)
     names = tuple(f"given/{i}.png" for i in range(len(PLAIN)))
-    source = {"folder": str(tmp_path), "images": len(names), "paths": dict(zip(names, run.paths(), strict=True))}
-    listed = replace(run, about={"images": [source]}, assignments=replace(run.assignments, files=names))
+    source = ImageSource(folder=str(tmp_path), images=len(names), paths=dict(zip(names, run.paths(), strict=True)))
+    facts = replace(run.facts, images=(source,))
+    listed = replace(run, facts=facts, assignments=replace(run.assignments, files=names))
     assert export(listed, "folders", tmp_path / "out").images == len(PLAIN)
     assert content(tmp_path / "out/cat/0.png") == content(tmp_path / "photos/a.png")
     export(listed, "coco", tmp_path / "coco.json")
     assert [image["file_name"] for image in json.loads(content(tmp_path / "coco.json"))["images"]] == listed.paths()
     with pytest.raises(InputError, match="outside the run and its images"):
         export(listed, "folders", tmp_path / "photos", force=True)
-    everywhere = replace(run, about={"images": [{**source, "paths": {"a.png": "/a.png"}}]})
+    everywhere = replace(run, facts=replace(facts, images=(replace(source, paths={"a.png": "/a.png"}),)))
     assert export(everywhere, "folders", tmp_path / "out", force=True).missing == run.assignments.files

@@ -15,25 +15,32 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from numpy.typing import NDArray
 from sample_run import HOSTILE as NAMES
-from sample_run import sample_run
+from sample_run import sample_metrics, sample_run
 
-from sortal import cells, run, whole
+from sortal.config import Ranks, Recipe, Training
 from sortal.errors import InputError
-from sortal.images import image_set
-from sortal.lock import alone
-from sortal.pixels import Quarantined
-from sortal.run import Candidate, Kind, Run, load, peek
-from sortal.segments import write_atomically
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import image_set
+from sortal.runs import cache, storage, tables
+from sortal.runs.editing import rename
+from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
+from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
+from sortal.runs.storage import load_run, peek
+from sortal.system import files as whole
+from sortal.system.files import write_atomically
+from sortal.system.lock import lock_folder
 
 TROUBLE = (
     """=HYPERLINK("x")|-1|\ttab|''=1|a,b;"c"|lone\rreturn|both\r\n| spaces |\x85\x0b\x0c\x1c|\ufeffmark|NA|nan|0012"""
 )
 HOSTILE = (*NAMES, *TROUBLE.split("|"))
 HALF = tuple(name if row % 2 else None for row, name in enumerate(HOSTILE))
-TABLES = (run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.CANDIDATES)
+TABLES = (storage.ASSIGNMENTS, storage.CATEGORIES, storage.QUARANTINE, storage.CANDIDATES)
 SPREADSHEET = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula
-ABOUT: dict[str, Any] = {"images": [{"folder": "/photos", "images": 0, "paths": {}}], "notes": ["Ä\udcff"], "n": 1.5}
+FACTS: dict[str, Any] = {"images": (ImageSource(folder="/photos", images=0, paths={}),), "notes": ("Ä\udcff",)}
+SCORES = sample_metrics(np.arange(9), np.arange(9), 4, np.zeros(9, dtype=bool), "abcdefghi")
 CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest=0)
 
 
@@ -52,7 +59,7 @@ def a_run(
     category: Sequence[int] | None = None,
     of_categories: Sequence[str] = ("one", "two"),
     folders: Sequence[int] | None = None,
-    about: dict[str, Any] | None = None,
+    facts: dict[str, Any] | None = None,
     head: bool = False,
     seed: int = 0,
     **others: Any,
@@ -83,9 +90,9 @@ def a_run(
     )
     kinds: list[Kind] = ["known", "new"]
     made: dict[str, Any] = {
-        "about": {**ABOUT, **(about or {})},
-        "k": {"k": k, "estimated": False, "curve": [{"k": 2, "score": 0.1 + 0.2, "each": []}]},
-        "confidence": {"temperature": 1 / 3, "usual_distance": [0.1, 2e-9]},
+        "facts": replace(run_.facts, **{**FACTS, **(facts or {})}),
+        "k": KChoice(k=k, estimated=False, known=0, curve=(TriedK(k=2, score=0.1 + 0.2, each=()),)),
+        "confidence": replace(run_.confidence, temperature=1 / 3, usual=np.full(k, 0.1), deviation=np.full(k, 2e-9)),
         "head": np.random.default_rng(seed).normal(size=(k, 4)).astype(np.float32) if head else None,
         "categories": tuple(
             replace(each, kind=kinds[each.id % 2], cohesion=each.cohesion and round(each.cohesion, 6))
@@ -103,8 +110,10 @@ def assert_same(one: Run, other: Run) -> None:
         else:
             assert again.dtype.kind == column.dtype.kind, name
             np.testing.assert_array_equal(again, column, err_msg=name)
-    for name in ("folder", "about", "categories", "k", "confidence", "metrics", "quarantine", "candidates"):
+    for name in ("folder", "facts", "categories", "k", "metrics", "quarantine", "candidates"):
         assert getattr(other, name) == getattr(one, name), name
+    for name, value in vars(one.confidence).items():
+        np.testing.assert_array_equal(getattr(other.confidence, name), value, err_msg=name)
     assert (other.head is None) == (one.head is None)
     for name in ("features", "centres", *(["head"] if one.head is not None else [])):
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name))
@@ -127,13 +136,13 @@ def hostile_run(folder: Path) -> Run:
         truth=[None if row % 3 == 0 else name for row, name in enumerate(HOSTILE)],
         category=range(len(HOSTILE)),
         of_categories=HOSTILE,
-        metrics={"accuracy": {"all": 0.1 + 0.2, "new": None}, "confusion": [[name, 0, 1] for name in classes]},
+        metrics=replace(SCORES, nmi=0.1 + 0.2, confusion=tuple(Confused(name, 0, 1) for name in classes)),
         quarantine=tuple(Quarantined(name, "truncated", name) for name in HOSTILE),
         candidates=(
             Candidate(id=1, files=HOSTILE, folders=(1,) * len(HOSTILE), nearest=2),
             Candidate(id=2, files=HOSTILE[:1], folders=(2,), nearest=0),
         ),
-        about={"notes": list(HOSTILE), "classes": list(HOSTILE)},
+        facts={"notes": HOSTILE, "edits": HOSTILE},
         head=True,
     )
 
@@ -144,62 +153,63 @@ def hostile_run(folder: Path) -> Run:
 def test_everything_comes_back_with_hostile_names_and_no_cell_is_a_formula(tmp_path: Path) -> None:
     wrote = hostile_run(tmp_path / "a run")
     wrote.save({"report.html": b"<p>"})
-    assert_same(wrote, load(str(tmp_path / "a run")))
+    assert_same(wrote, load_run(str(tmp_path / "a run")))
     assert (tmp_path / "a run/report.html").read_bytes() == b"<p>"
     for name in TABLES:
         text = [cell for row in raw_cells(wrote.folder / name) for cell in row if isinstance(cell, str)]
         assert text
         assert not [cell for cell in text if cell.startswith(SPREADSHEET)], name
-    header = (wrote.folder / run.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
+    header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_name","status","confidence","distance",'
         '"next_category","next_distance","folder","content"'
     )
-    for row in raw_cells(wrote.folder / run.ASSIGNMENTS):
+    for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
         assert [type(cell) for cell in row] == [str, str, str, float, str, str, float, float, float, float, float, str]
 
 
 def test_cells_are_marked_only_where_they_must_be() -> None:
-    for first in cells.FORMULA:
-        assert cells.safe_cell(f"{first}1") == f"'{first}1"
-    assert {*SPREADSHEET, "\uff1d", "\n", "'"} <= {*cells.FORMULA}
+    for first in tables.FORMULA:
+        assert tables.safe_cell(f"{first}1") == f"'{first}1"
+    assert {*SPREADSHEET, "\uff1d", "\n", "'"} <= {*tables.FORMULA}
     values: list[Any] = ["a=1", " =", None, -1, np.int64(-1), -0.5, np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
-    found = [cells.safe_cell(value) for value in values]
+    found = [tables.safe_cell(value) for value in values]
     assert found == ["a=1", " =", "", -1, -1, -0.5, 0.333333, "", "", "'="]
 
 
 def test_one_category_an_empty_category_and_very_long_names_come_back(tmp_path: Path) -> None:
-    wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"], metrics={"nmi": None})
-    wrote.save({})
-    assert b'"truth"' not in (tmp_path / run.ASSIGNMENTS).read_bytes(), "there is none"
-    assert [row[7:9] for row in raw_cells(tmp_path / run.ASSIGNMENTS)] == [[-1.0, ""], [-1.0, ""]]
-    again = load(tmp_path)
+    wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"], metrics=replace(SCORES, nmi=None))
+    wrote.save()
+    assert b'"truth"' not in (tmp_path / storage.ASSIGNMENTS).read_bytes(), "there is none"
+    assert [row[7:9] for row in raw_cells(tmp_path / storage.ASSIGNMENTS)] == [[-1.0, ""], [-1.0, ""]]
+    again = load_run(tmp_path)
     assert_same(wrote, again)
     assert np.isnan(again.assignments.next_distance).all()
-    assert peek(tmp_path) == {"format": "sortal run 1", **wrote.about}
-    for name in ("k", "metrics", "confidence"):
-        assert json.loads((tmp_path / f"{name}.json").read_text()) == getattr(wrote, name)
+    assert peek(tmp_path) == wrote.facts
+    assert json.loads((tmp_path / "run.json").read_text())["format"] == "sortal run 2"
 
     wrote = a_run(tmp_path, ["a", "b"], category=[0, 0], of_categories=["full", "empty"])
-    wrote.save({})
-    again = load(tmp_path)
+    wrote.save()
+    again = load_run(tmp_path)
     assert_same(wrote, again)
     assert (again.categories[1].cohesion, again.categories[1].typical) == (None, ())
 
     limit = csv.field_size_limit()  # of the csv module; twelve long paths make one cell
     wrote = a_run(tmp_path, ["ж" * 2000 + str(row) for row in range(24)], labels=["y" * 140_000] * 24)
-    wrote.save({})
-    assert_same(wrote, load(tmp_path))
+    wrote.save()
+    assert_same(wrote, load_run(tmp_path))
     assert csv.field_size_limit() == limit
 
 
-def test_sizes_must_sum_to_the_images_and_ids_be_rows() -> None:
+def test_sizes_ids_and_arrays_must_agree() -> None:
     sound = a_run(Path("x"), ["a", "b", "c"], head=True)
     first, second = sound.categories
     assert sound.head is not None
     for broken in (
         {"categories": (replace(first, size=first.size + 1), second)},
-        {"categories": (second, first)},
+        {"categories": (first, replace(second, id=first.id))},
+        {"categories": (first, replace(second, id=9))},
+        {"confidence": replace(sound.confidence, usual=np.zeros(3))},
         {"categories": (first,)},
         {"features": sound.features[:2]},
         {"centres": sound.centres[:1]},
@@ -224,8 +234,8 @@ def test_a_kill_leaves_the_old_run_or_the_new_one_and_a_reader_waits_for_a_write
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing is stopped before the word that all is there, or when it is there and no file is in its place."""
-    old = a_run(tmp_path, list("abc"), metrics={"nmi": 0.5}, candidates=(CANDIDATE,), head=True)
-    new = a_run(tmp_path, list("uvwxyz"), seed=7, of_categories=list("pqr"), about={"notes": []})
+    old = a_run(tmp_path, list("abc"), metrics=SCORES, candidates=(CANDIDATE,), head=True)
+    new = a_run(tmp_path, list("uvwxyz"), seed=7, of_categories=list("pqr"), facts={"notes": ()})
 
     def stopped(*, word: bool) -> None:
         def write(path: Path, content: bytes) -> None:
@@ -237,99 +247,176 @@ def test_a_kill_leaves_the_old_run_or_the_new_one_and_a_reader_waits_for_a_write
         with monkeypatch.context() as patch:
             patch.setattr(whole, "write_atomically", write)
             with pytest.raises(Killed):
-                new.save({})
+                new.save()
         assert whole.is_pending(tmp_path) == word
 
     stopped(word=False)
     assert peek(tmp_path) is None
-    with pytest.raises(InputError, match="If the run was interrupted, give the same command again"):
-        load(tmp_path)
-    old.save({})
+    with pytest.raises(InputError, match="If the run was interrupted, run the same command to resume"):
+        load_run(tmp_path)
+    old.save()
     stopped(word=False)
-    assert_same(old, load(tmp_path))
+    assert_same(old, load_run(tmp_path))
     stopped(word=True)
-    assert_same(new, load(tmp_path))
-    assert not (tmp_path / run.METRICS).exists()
+    assert_same(new, load_run(tmp_path))
+    assert not (tmp_path / storage.METRICS).exists()
 
-    old.save({})
+    old.save()
     stopped(word=True)
-    with alone(tmp_path):
-        assert peek(tmp_path) == {"format": run.FORMAT, **old.about}
+    with lock_folder(tmp_path):
+        assert peek(tmp_path) == old.facts
         assert whole.is_pending(tmp_path), "whoever has the lock ends it"
         with monkeypatch.context() as patch:
-            patch.setattr(run, "WAIT", 0.0)
-            with pytest.raises(InputError, match="is being written, and was for 0 s"):
-                load(tmp_path)
+            patch.setattr(storage, "WAIT", 0.0)
+            with pytest.raises(InputError, match="has been written to by another process for 0 s"):
+                load_run(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(run, "sleep", lambda _: whole.finish(tmp_path))
-            assert_same(new, load(tmp_path))
+            patch.setattr(storage, "sleep", lambda _: whole.finish(tmp_path))
+            assert_same(new, load_run(tmp_path))
 
-    read = cells.read
+    read = tables.read
 
     def meanwhile(path: Path) -> dict[str, list[str]]:
-        monkeypatch.setattr(cells, "read", read)
-        old.save({})
+        monkeypatch.setattr(tables, "read", read)
+        old.save()
         return read(path)
 
-    monkeypatch.setattr(cells, "read", meanwhile)
-    assert_same(old, load(tmp_path))
+    monkeypatch.setattr(tables, "read", meanwhile)
+    assert_same(old, load_run(tmp_path))
 
 
-def test_a_run_replaces_an_earlier_one_whose_files_vanish_unless_they_are_kept(tmp_path: Path) -> None:
-    full = a_run(tmp_path, ["a", "b"], metrics={}, candidates=(CANDIDATE,), head=True)
+def test_a_run_replaces_an_earlier_one_and_its_optional_files(tmp_path: Path) -> None:
+    full = a_run(tmp_path, ["a", "b"], metrics=SCORES, candidates=(CANDIDATE,), head=True)
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
-    for keep in (set(), {run.LOG, run.INITIAL}, run.OPTIONAL):
-        full.save({run.LOG: b"{}", run.INITIAL: b"before", run.REPORT: b"<p>"})
-        before = {path.name for path in tmp_path.iterdir()}
-        assert before >= {*run.OPTIONAL, "notes.txt", "report.html"}
-        bare.save({}, keep=keep)
-        assert {path.name for path in tmp_path.iterdir()} == before - run.OPTIONAL | keep
-    assert (tmp_path / run.INITIAL).read_bytes() == b"before"
-    full.save({run.LOG: b"{}"}, keep={run.METRICS})
-    assert json.loads((tmp_path / run.METRICS).read_text()) == {}
+    full.save({LOG: b"{}", INITIAL: b"before", REPORT: b"<p>"})
+    before = {path.name for path in tmp_path.iterdir()}
+    assert before >= {*storage.OPTIONAL, LOG, INITIAL, "notes.txt", "report.html"}
+    bare.save()
+    assert {path.name for path in tmp_path.iterdir()} == before - storage.OPTIONAL
+    bare.save({LOG: None, INITIAL: None})
+    assert {path.name for path in tmp_path.iterdir()} == before - storage.OPTIONAL - {LOG, INITIAL}
 
     wrote = a_run(tmp_path, list("abcd"))  # whose features, once loaded, are mapped from the file that is replaced
-    wrote.save({})
-    again = load(tmp_path)
-    replace(again, features=np.asarray(again.features)[::-1] * 2).save({})
-    np.testing.assert_array_equal(load(tmp_path).features, wrote.features[::-1] * 2)
+    wrote.save()
+    again = load_run(tmp_path)
+    with_features(again, np.asarray(again.features)[::-1] * 2).save()
+    np.testing.assert_array_equal(load_run(tmp_path).features, wrote.features[::-1] * 2)
     np.testing.assert_array_equal(again.features, wrote.features)
+
+
+def with_features(found: Run, x: NDArray[np.float32]) -> Run:
+    hashes = replace(found.facts.hashes, features=cache.hashed(x))
+    return replace(found, features=x, facts=replace(found.facts, hashes=hashes))
+
+
+def test_only_files_that_change_are_written_and_features_are_appended(tmp_path: Path) -> None:
+    def stamps() -> dict[str, tuple[int, int]]:
+        return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.iterdir()}
+
+    model = b"a model"
+    wrote = a_run(tmp_path, list("abcd"), head=True, metrics=SCORES)
+    wrote.save({"model.safetensors": model, REPORT: b"<p>"})
+    before = stamps()
+    load_run(tmp_path).save({"model.safetensors": model})
+    assert {name for name, stamp in stamps().items() if stamp != before[name]} == {"run.json"}
+    rename(load_run(tmp_path), 1, "fern").save({REPORT: b"<p>"})
+    changed = {name for name, stamp in stamps().items() if stamp != before[name]}
+    assert changed <= {"run.json", "assignments.csv", "categories.csv", "metrics.json"}
+    assert load_run(tmp_path).names == {0: "one", 1: "fern"}
+
+    # Rows that were added go to further files, until features are other ones.
+    for n in (5, 7):
+        longer = with_features(a_run(tmp_path, "abcdefg"[:n]), np.resize(wrote.features, (n, 3)))
+        before = stamps()
+        longer.save()
+        assert {
+            name: stamp for name, stamp in before.items() if name.startswith("features")
+        }.items() <= stamps().items()
+        np.testing.assert_array_equal(load_run(tmp_path).features, longer.features)
+    assert len(np.load(tmp_path / "features-3.npy")) == 2
+    other = with_features(longer, longer.features[::-1].copy())
+    other.save()
+    np.testing.assert_array_equal(load_run(tmp_path).features, other.features)
+    assert [name for name in stamps() if name.startswith("features")] == ["features.npy"]
+
+
+def test_a_table_in_another_order_is_the_same_run(tmp_path: Path) -> None:
+    """Centres are found by their column, and known categories by their kind."""
+    wrote = a_run(tmp_path, list("abcdef"), of_categories=list("pqr"), head=True)
+    wrote.save()
+    header, *lines = (tmp_path / storage.CATEGORIES).read_bytes().splitlines(keepends=True)
+    (tmp_path / storage.CATEGORIES).write_bytes(b"".join([header, *lines[::-1]]))
+    assert_same(wrote, load_run(tmp_path))
+    (tmp_path / storage.CATEGORIES).write_bytes(b"".join([header, lines[0], lines[0], lines[1]]))
+    with pytest.raises(InputError, match=r"the column centre of categories\.csv must number the centres"):
+        load_run(tmp_path)
+
+
+def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
+    """There a category was its row: the first were known, and centres weighed as run.json says."""
+    wrote = a_run(tmp_path, list("abcd"), metrics=SCORES, category=[0, 1, 1, 1])
+    wrote.save()
+    about = json.loads((tmp_path / "run.json").read_text())
+    del about["next_id"], about["edits"]
+    about |= {"format": "sortal run 1", "centre_sizes": [1, 3], "classes": ["one"]}
+    (tmp_path / "run.json").write_text(json.dumps(about))
+    confidence = json.loads((tmp_path / storage.CONFIDENCE).read_text())
+    confidence |= {"calibrated": True, "known": 1, "usual_distance": confidence.pop("usual")}
+    (tmp_path / storage.CONFIDENCE).write_text(json.dumps(confidence))
+    metrics = json.loads((tmp_path / storage.METRICS).read_text())
+    for each in metrics["reliability"]:
+        each["from"], each["to"] = each.pop("low"), each.pop("high")
+    (tmp_path / storage.METRICS).write_text(json.dumps(metrics))
+    table = tables.read(tmp_path / storage.CATEGORIES)
+    del table["centre"], table["centre_images"]
+    (tmp_path / storage.CATEGORIES).write_bytes(tables.table([*table.items()]))
+    assert_same(wrote, load_run(tmp_path))
+    load_run(tmp_path).save()
+    assert_same(wrote, load_run(tmp_path))
 
 
 # What is no run, or a damaged one
 
 
 def test_what_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
-    for content in (b"", b"{", b"[]", b"null", b"{}", b'{"format": "sortal run 2"}', b"\xff"):
+    for content in (b"", b"{", b"[]", b"null", b"{}", b'{"format": "sortal run 3"}', b"\xff"):
         (tmp_path / "run.json").write_bytes(content)
         assert peek(tmp_path) is None
         with pytest.raises(InputError) as caught:
-            load(tmp_path)
+            load_run(tmp_path)
         assert str(caught.value) == (
-            f"A run must be the folder that sortal discover wrote, got {str(tmp_path)!r}, which holds none. "
-            "If the run was interrupted, give the same command again."
+            f"A run must be a folder that sortal discover wrote, got {str(tmp_path)!r}, which holds none. "
+            "If the run was interrupted, run the same command to resume."
         )
         assert (tmp_path / "run.json").read_bytes() == content
     for name in ("run.json", "gone", "\0"):
         assert peek(tmp_path / name) is None
-        with pytest.raises(InputError, match=r"got .*, which is no folder\."):
-            load(tmp_path / name)
+        with pytest.raises(InputError, match=r"got .*, which is not a folder\."):
+            load_run(tmp_path / name)
     (tmp_path / "folder/run.json").mkdir(parents=True)
     assert peek(tmp_path / "folder") is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run.json"]
 
 
-WHOLE = (run.K, run.CONFIDENCE, run.ASSIGNMENTS, run.CATEGORIES, run.QUARANTINE, run.FEATURES, run.CENTRES)
-OPTIONAL = (run.METRICS, run.CANDIDATES, run.HEAD)
+WHOLE = (
+    storage.K,
+    storage.CONFIDENCE,
+    storage.ASSIGNMENTS,
+    storage.CATEGORIES,
+    storage.QUARANTINE,
+    storage.FEATURES,
+    storage.CENTRES,
+)
+OPTIONAL = (storage.METRICS, storage.CANDIDATES, storage.HEAD)
 
 
 @pytest.fixture
 def sound(tmp_path: Path) -> Path:
     """A run with all its files, to be damaged."""
     torn = Quarantined("bad", "truncated", "torn")
-    extras: dict[str, Any] = {"metrics": {"nmi": 0.5}, "quarantine": (torn,), "candidates": (CANDIDATE,), "head": True}
-    a_run(tmp_path / "run", ["a", "b", "c"], **extras).save({})
+    extras: dict[str, Any] = {"metrics": SCORES, "quarantine": (torn,), "candidates": (CANDIDATE,), "head": True}
+    a_run(tmp_path / "run", ["a", "b", "c"], **extras).save()
     return tmp_path / "run"
 
 
@@ -340,10 +427,10 @@ def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
     if content is not None:
         (folder / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
-        load(folder)
+        load_run(folder)
     text = str(caught.value)
     assert text.startswith(f"The run in {str(folder)!r} is damaged: ")
-    assert text.endswith(". Give the command that made it again, with --force.")
+    assert text.endswith(". Run the command that made it again, with --force.")
     (folder / name).write_bytes(before)
     return text
 
@@ -354,28 +441,32 @@ def test_a_file_that_is_missing_or_cut_off_or_something_else_is_damage(sound: Pa
         assert name in said_of_damage(sound, name, None)
     for content in (b"", b"\xff\xfe\x00", b'"', b"\x00" * 500):
         said_of_damage(sound, name, content)
-    wrote, all_of_it = load(sound), (sound / name).read_bytes()
+    wrote, all_of_it = load_run(sound), (sound / name).read_bytes()
     for size in range(0, len(all_of_it) - 1, max(1, len(all_of_it) // 20)):
         (sound / name).write_bytes(all_of_it[:size])
         found = None
         with suppress(InputError):
-            found = load(sound)
+            found = load_run(sound)
         if found is not None:  # cut off behind a line, or before a cell that is there for people
-            assert name in (run.QUARANTINE, run.CANDIDATES)
+            assert name in (storage.QUARANTINE, storage.CANDIDATES)
             assert [bad.file for bad in found.quarantine] in (["bad"], [])
             assert found.candidates in (wrote.candidates, ())
 
 
 def test_cells_that_make_no_sense_are_damage(sound: Path) -> None:
     for name, old, new in (
-        (run.ASSIGNMENTS, b'"file_name"', b'"file"'),
-        (run.ASSIGNMENTS, b'"a","",0,', b'"a","",0.5,'),
-        (run.ASSIGNMENTS, b'"a","",0,', b'"a","",99999999999999999999,'),
-        (run.ASSIGNMENTS, b'"a"', b'"a'),
-        (run.ASSIGNMENTS, b'"a","",', b'"a"\n"",'),
-        (run.CATEGORIES, b'"[""', b'"["'),
-        (run.CATEGORIES, b'"known",2,', b'"known",3,'),
-        (run.CANDIDATES, b'1,"a"', b'one,"a"'),
+        (storage.ASSIGNMENTS, b'"file_name"', b'"file"'),
+        (storage.ASSIGNMENTS, b'"a","",0,', b'"a","",0.5,'),
+        (storage.ASSIGNMENTS, b'"a","",0,', b'"a","",99999999999999999999,'),
+        (storage.ASSIGNMENTS, b'"a"', b'"a'),
+        (storage.ASSIGNMENTS, b'"a","",', b'"a"\n"",'),
+        (storage.CATEGORIES, b'"[""', b'"["'),
+        (storage.CATEGORIES, b'"known",2,', b'"known",3,'),
+        (storage.CATEGORIES, b'"known"', b'"old"'),
+        (storage.RUN, b'"next_id": 2', b'"next_id": "2"'),
+        (storage.RUN, b'"next_id": 2', b'"next": 2'),
+        (storage.K, b'"estimated"', b'"guessed"'),
+        (storage.CANDIDATES, b'1,"a"', b'one,"a"'),
     ):
         content = (sound / name).read_bytes()
         assert old in content
@@ -386,13 +477,17 @@ def test_pickles_and_a_head_that_is_gone_are_damage(sound: Path) -> None:
     """Without a head images would go to the nearest centre, and nobody would know."""
     buffer = io.BytesIO()
     np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
-    kinds = ((run.FEATURES, "Python objects in dtype"), (run.CENTRES, "allow_pickle=False"))
-    for name, why in (*kinds, (run.HEAD, "allow_pickle=False")):
+    kinds = ((storage.FEATURES, "Python objects in dtype"), (storage.CENTRES, "allow_pickle=False"))
+    for name, why in (*kinds, (storage.HEAD, "allow_pickle=False")):
         said = said_of_damage(sound, name, buffer.getvalue())
         assert why in said
         assert ".." not in said.removeprefix(f"The run in {str(sound)!r}")
-    a_run(sound, ["a", "b"], head=True, about={"recipe": {"clustering": "head"}}).save({})
-    assert run.HEAD in said_of_damage(sound, run.HEAD, None)
+    recipe = Recipe(
+        method="rankstats", training=Training(), losses=Ranks(), clustering="head", estimate_on="raw"
+    )  # whose losses are read by their keys
+    a_run(sound, ["a", "b"], head=True, facts={"recipe": recipe}).save()
+    assert load_run(sound).facts.recipe == recipe
+    assert storage.HEAD in said_of_damage(sound, storage.HEAD, None)
 
 
 # To look at
@@ -401,16 +496,16 @@ def test_pickles_and_a_head_that_is_gone_are_damage(sound: Path) -> None:
 def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
     plain = ["a", "NA", "0012", 'a,b;"c"', " spaces ", "two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
     wrote = a_run(tmp_path, plain, labels=[None, *plain[1:]], truth=plain)
-    wrote.save({})
+    wrote.save()
     frame = wrote.to_pandas()
     options: dict[str, Any] = {"keep_default_na": False, "na_values": {"label": [""], "next_distance": [""]}}
-    read = pandas.read_csv(tmp_path / run.ASSIGNMENTS, dtype={"content": str}, **options)
+    read = pandas.read_csv(tmp_path / storage.ASSIGNMENTS, dtype={"content": str}, **options)
     assert list(frame.columns) == list(read.columns)
     for name in frame.columns:
         assert frame[name].isna().tolist() == read[name].isna().tolist(), name
         assert frame[name].dropna().tolist() == read[name].dropna().tolist(), name
     assert [frame[name].dtype for name in ("category", "confidence", "folder")] == [np.int64, np.float64, np.int64]
-    assert load(tmp_path).to_pandas().equals(frame)
+    assert load_run(tmp_path).to_pandas().equals(frame)
 
 
 def test_hostile_names_are_kept_in_a_data_frame_and_escaped_in_html() -> None:
@@ -446,7 +541,7 @@ def test_the_result_in_short_is_json() -> None:
     assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "folders": folders, "nearest": 2}
     assert short["quarantine"] == [asdict(bad) for bad in found.quarantine]
     assert (short["report"], short["notes"]) == (str(Path("x/report.html")), list(HOSTILE))
-    assert found.names == HOSTILE
+    assert found.names == dict(enumerate(HOSTILE))
     assert (found.report, found.cache) == (Path("x/report.html"), Path("x/cache"))
 
 
@@ -454,23 +549,23 @@ def test_the_result_in_short_is_json() -> None:
 
 
 def test_images_open_in_their_folder_but_for_those_that_lie_elsewhere() -> None:
-    photos = {"folder": "/photos", "images": 2, "paths": {"sub/b.jpg": "/photos/SUB/b.jpg"}}
-    more = {"folder": "/more", "images": 2, "paths": {"c.jpg": "/elsewhere/d.jpg"}}
+    photos = ImageSource(folder="/photos", images=2, paths={"sub/b.jpg": "/photos/SUB/b.jpg"})
+    more = ImageSource(folder="/more", images=2, paths={"c.jpg": "/elsewhere/d.jpg"})
     files = ["a.jpg", "sub/b.jpg", "a.jpg", "c.jpg"]
-    found = a_run(Path("x"), files, folders=[0, 0, 1, 1], about={"images": [photos, more]})
+    found = a_run(Path("x"), files, folders=[0, 0, 1, 1], facts={"images": (photos, more)})
     first, third = os.path.join("/photos", "a.jpg"), os.path.join("/more", "a.jpg")
     assert found.paths() == [first, "/photos/SUB/b.jpg", third, "/elsewhere/d.jpg"]
-    found = a_run(Path("x"), ["0"], about={"images": [{"folder": None, "images": 1, "paths": {}}]})
+    found = a_run(Path("x"), ["0"], facts={"images": (ImageSource(folder=None, images=1, paths={}),)})
     for ask in (found.paths, found.images):
-        with pytest.raises(InputError, match="were given as an array: there are no files of them"):
+        with pytest.raises(InputError, match="were given as an array, so they have no files"):
             ask()
 
 
 def test_images_come_back_with_their_labels_and_truth(tmp_path: Path) -> None:
     files, labels, truth = ["a", "b", "c", "d"], ["2", None, "10", None], ["2", "10", "10", "fox"]
     given = image_set(files, paths=[f"/photos/{file}" for file in files], labels=labels, truth=truth)
-    a_run(tmp_path, files, labels=labels, truth=truth).save({})
-    again = load(tmp_path).images()
+    a_run(tmp_path, files, labels=labels, truth=truth).save()
+    again = load_run(tmp_path).images()
     assert (again.files, again.paths) == (given.files, given.paths)
     assert (again.classes, again.new_classes) == (("2", "10"), ("fox",)) == (given.classes, given.new_classes)
     np.testing.assert_array_equal(again.labels, given.labels)

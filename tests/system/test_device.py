@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from sortal.compute import Compute, choose, out_of_memory
 from sortal.config import AUTO
 from sortal.errors import InputError
+from sortal.system.device import Compute, choose_compute, is_out_of_memory
 
 CPU = torch.device("cpu")
 
@@ -39,22 +39,22 @@ def test_bfloat16_is_chosen_where_the_hardware_has_it_or_where_it_is_asked_for(
     found = []
     for capability, amx in (((8, 0), True), ((7, 5), False)):
         hardware(monkeypatch, capability=capability, amx=amx)
-        found.append(choose(torch.device(device), precision=precision, pays=True))
+        found.append(choose_compute(torch.device(device), precision=precision, worthwhile=True))
     assert [compute.device for compute in found] == [torch.device(device)] * 2
     assert tuple(compute.bf16 for compute in found) == bf16
 
 
 def test_a_torch_that_cannot_tell_has_no_bfloat16_in_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
-    assert choose(CPU, pays=False) == Compute(CPU)
+    assert choose_compute(CPU, worthwhile=False) == Compute(CPU)
 
 
-@pytest.mark.parametrize("pays", [True, False])
+@pytest.mark.parametrize("long", [True, False])
 @pytest.mark.parametrize("device", ["cuda", "cpu", "mps"])
-def test_compiled_on_gpus_where_it_pays_unless_told(monkeypatch: pytest.MonkeyPatch, device: str, pays: bool) -> None:
+def test_compiled_on_gpus_in_long_runs_by_default(monkeypatch: pytest.MonkeyPatch, device: str, long: bool) -> None:
     hardware(monkeypatch)
-    chosen = {asked: choose(torch.device(device), compiled=asked, pays=pays).compiled for asked in (AUTO, True, False)}
-    assert chosen == {AUTO: device == "cuda" and pays, True: True, False: False}
+    for asked, expected in ((AUTO, device == "cuda" and long), (True, True), (False, False)):
+        assert choose_compute(torch.device(device), compiled=asked, worthwhile=long).compiled == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_compiled_on_gpus_where_it_pays_unless_told(monkeypatch: pytest.MonkeyPa
 )
 def test_invalid_settings_are_refused(device: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        choose(torch.device(device), pays=False, **options)
+        choose_compute(torch.device(device), worthwhile=False, **options)
 
 
 def test_products_are_in_bfloat16_where_that_was_chosen() -> None:
@@ -123,8 +123,8 @@ def failing(error: BaseException, at: int = 1) -> Callable[[int], None]:
 
 def test_the_compiled_function_is_called_where_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     used = compiler(monkeypatch, lambda _: None)
-    assert Compute(CPU).faster(double) is double
-    faster = Compute(CPU, compiled=True).faster(double)
+    assert Compute(CPU).maybe_compile(double) is double
+    faster = Compute(CPU, compiled=True).maybe_compile(double)
     assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
     assert used.calls == 3
     assert used.options == {"dynamic": False}
@@ -133,17 +133,17 @@ def test_the_compiled_function_is_called_where_that_was_chosen(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("error", "at", "said"),  # at 0, torch.compile itself fails, as some Pythons have no compiler
     [
-        (RuntimeError("not supported on Python 3.99+"), 0, "Not compiled, so slower: not supported on Python 3.99+"),
-        (RuntimeError("no compiler here\nlong story"), 1, "Not compiled, so slower: no compiler here"),
-        (NotImplementedError("\n  first of all\nand so on\n"), 1, "Not compiled, so slower: first of all"),
-        (ValueError(" \n"), 1, r"Not compiled, so slower: ValueError(' \n')"),
+        (RuntimeError("not supported on Python 3.99+"), 0, "Compilation failed: not supported on Python 3.99+"),
+        (RuntimeError("no compiler here\nlong story"), 1, "Compilation failed: no compiler here"),
+        (NotImplementedError("\n  first of all\nand so on\n"), 1, "Compilation failed: first of all"),
+        (ValueError(" \n"), 1, r"Compilation failed: ValueError(' \n')"),
     ],
 )
 def test_where_the_compiler_fails_the_plain_function_runs_and_that_is_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, at: int, said: str
 ) -> None:
     used = compiler(monkeypatch, failing(error, at))
-    faster = Compute(CPU, compiled=True).faster(double)
+    faster = Compute(CPU, compiled=True).maybe_compile(double)
     assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
     assert used.calls == at
     assert caplog.messages == [said]
@@ -160,10 +160,10 @@ def test_errors_that_are_not_the_compilers_are_raised(
 
     compiler(monkeypatch, failing(RuntimeError("later"), at=2))
     with pytest.raises(ZeroDivisionError, match="mine"):
-        Compute(CPU, compiled=True).faster(wrong)(torch.ones(1))
+        Compute(CPU, compiled=True).maybe_compile(wrong)(torch.ones(1))
     compiler(monkeypatch, failing(RuntimeError("later"), at=2))
     caplog.clear()
-    faster = Compute(CPU, compiled=True).faster(double)
+    faster = Compute(CPU, compiled=True).maybe_compile(double)
     faster(torch.ones(1))
     with pytest.raises(RuntimeError, match="later"):
         faster(torch.ones(1))
@@ -174,7 +174,7 @@ def test_lack_of_memory_is_no_fault_of_the_compiler(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     used = compiler(monkeypatch, failing(torch.OutOfMemoryError("CUDA out of memory")))
-    faster = Compute(CPU, compiled=True).faster(double)
+    faster = Compute(CPU, compiled=True).maybe_compile(double)
     with pytest.raises(torch.OutOfMemoryError):
         faster(torch.ones(1))
     assert faster(torch.tensor(4)).item() == 8
@@ -188,7 +188,7 @@ def test_lack_of_memory_is_no_fault_of_the_compiler(
 def test_lack_of_memory_on_this_machine_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**55, dtype=torch.uint8)
-    assert out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_lack_of_memory_on_this_machine_is_recognised() -> None:
     ],
 )
 def test_errors_that_say_memory_ran_out(error: BaseException, ran_out: bool) -> None:
-    assert out_of_memory(error) is ran_out
+    assert is_out_of_memory(error) is ran_out

@@ -1,6 +1,8 @@
-"""Shards: nothing happens without a group, and two processes agree on what one process would find."""
+"""Processes: one alone, those of torchrun, and two that agree on what one would find."""
 
 import math
+import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,38 +18,76 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.testing import assert_close
 
-from sortal import shards as module
+from sortal.clustering.cluster_sums import ClusterSums, LabelledSums
+from sortal.clustering.inputs import read_inputs
+from sortal.clustering.points import Points
+from sortal.clustering.seeding import Seeds, row_keys
 from sortal.errors import InputError
-from sortal.inputs import read
-from sortal.members import Fixed, Members
-from sortal.points import Points
-from sortal.seeding import Seeds, row_keys
-from sortal.shards import Shards
+from sortal.system import distributed as module
+from sortal.system.distributed import Processes, launch
 
+OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 SPLITS = ((17, 43), (60, 0), (0, 60))  # rows of the first and the second process
 
 
+@pytest.fixture(autouse=True)
+def without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OF_TORCHRUN:
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_one_process_has_everything_to_itself() -> None:
-    shards, x = Shards(), torch.arange(6).view(2, 3)
-    assert (shards.rank, shards.size) == (0, 1)
-    assert torch.equal(shards.sum(x), x)
-    assert torch.equal(shards.stack(x), x[None])
-    joined, start = shards.concat(x[0])
+    processes, x = Processes(), torch.arange(6).view(2, 3)
+    assert (processes.rank, processes.size) == (0, 1)
+    assert torch.equal(processes.sum(x), x)
+    assert torch.equal(processes.stack(x), x[None])
+    joined, start = processes.concat(x[0])
     assert torch.equal(joined, x[0])
     assert start == 0
-    assert shards.objects({"a": 1}) == [{"a": 1}]
-    assert shards.part(7) == (0, 7)
+    assert processes.gather_objects({"a": 1}) == [{"a": 1}]
+    assert processes.share_of(7) == (0, 7)
     kept = x.clone()
-    shards.complete(x)
+    processes.exchange_rows(x)
+    processes.broadcast_tensors([x])
+    processes.sum_in_place([x])
+    processes.barrier()
     assert torch.equal(x, kept)
+    assert processes.broadcast({"a": 1}) == {"a": 1}
+
+
+def test_without_torchrun_a_process_is_alone_and_takes_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    before = torch.get_rng_state()
+    found = launch()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert (found.group, found.rank, found.size, found.device) == (None, 0, 1, torch.device("cpu"))
+    assert not dist.is_initialized()
+
+
+def test_each_process_of_torchrun_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[object] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: taken.append((backend, timeout)))
+    monkeypatch.setattr(module, "Processes", lambda group, device: device)
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert str(launch("cuda")) == "cuda:3"
+    assert taken == [torch.device("cuda:3"), ("nccl", timedelta(days=1))]
+    assert str(launch("cpu")) == "cpu"
+    assert taken[2:] == [("gloo", timedelta(days=1))]
+    monkeypatch.setenv("LOCAL_RANK", "4")
+    with pytest.raises(InputError, match=r"device must be on this machine, got 'cuda:4' \(4 available\)"):
+        launch("cuda")
 
 
 @given(n=st.integers(0, 10**12), size=st.integers(1, 300))
 def test_parts_are_all_rows_in_rank_order_and_about_as_large(n: int, size: int) -> None:
-    shards, parts = Shards(), []
-    shards.size = size
-    for shards.rank in range(size):
-        parts.append(shards.part(n))
+    processes, parts = Processes(), []
+    processes.size = size
+    for processes.rank in range(size):
+        parts.append(processes.share_of(n))
     assert [start for start, _ in parts] == [0, *(end for _, end in parts[:-1])]
     assert parts[-1][1] == n
     assert {end - start for start, end in parts} <= {n // size, n // size + 1}
@@ -60,15 +100,15 @@ def rows() -> tuple[Tensor, Tensor]:
     return x, torch.where(torch.arange(60) % 5 == 0, torch.arange(60) % 2, -1)
 
 
-def cluster(x: Tensor, labels: Tensor, shards: Shards) -> dict[str, Any]:
+def cluster(x: Tensor, labels: Tensor, processes: Processes) -> dict[str, Any]:
     """Every step that needs the other processes, up to who moves to an empty centre."""
-    points = Points(x, (labels < 0).nonzero()[:, 0], shards=shards)
-    fixed = Fixed.of(x, labels, 2, points)
+    points = Points(x, (labels < 0).nonzero()[:, 0], processes=processes)
+    fixed = LabelledSums.of(x, labels, 2, points)
     keys = row_keys(points)
     seeds = Seeds(points, keys, [0, 1, 2], (fixed.means - points.mean).float()).grow(12)
     greedy = Seeds(points, keys, [0, 1, 2], (fixed.means - points.mean).float(), candidates=3).grow(30)
     assigned = seeds.nearest % 6
-    members = Members.of(points, fixed, assigned, 8)  # centres 6 and 7 are empty
+    members = ClusterSums.of(points, fixed, assigned, 8)  # centres 6 and 7 are empty
     empty = members.counts.clone()
     before, after = assigned.clone(), assigned[1].clone()
     moved = members.refill(points, 1, seeds.centres[1, :8], after)
@@ -104,52 +144,69 @@ def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tenso
     return values % 3 == 1 if dtype == torch.bool else values.to(dtype)
 
 
-def check_completed(values: Tensor, shards: Shards) -> None:
+def check_completed(values: Tensor, processes: Processes) -> None:
     """Rows of which each process has only its part are filled in."""
     mine = torch.zeros_like(values)
-    start, end = shards.part(len(values))
+    start, end = processes.share_of(len(values))
     mine[start:end] = values[start:end]
-    shards.complete(mine)
+    processes.exchange_rows(mine)
     assert_close(mine, values, rtol=0, atol=0)
 
 
-def check_rows_are_filled_in(rank: int, shards: Shards) -> None:
+def check_rows_are_filled_in(rank: int, processes: Processes) -> None:
     for dtype in TYPES:
         for shape in SHAPES:
-            check_completed(numbers(shape, dtype), shards)
-    check_completed(numbers((3, 5)).T, shards)
+            check_completed(numbers(shape, dtype), processes)
+    check_completed(numbers((3, 5)).T, processes)
     with patch.object(module, "PIECE", 16):  # bytes, which is less than a row and no part of two
-        check_completed(numbers((7, 3)), shards)
-        check_completed(numbers((9, 2), torch.bfloat16), shards)
+        check_completed(numbers((7, 3)), processes)
+        check_completed(numbers((9, 2), torch.bfloat16), processes)
     second = dist.new_group([1])
     if rank == 1:
-        check_completed(numbers((5, 3)), Shards(second))
+        check_completed(numbers((5, 3)), Processes(second))
 
 
-def check_operations(rank: int, shards: Shards) -> None:
-    assert (shards.rank, shards.size) == (rank, 2)
-    assert shards.objects({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
+def check_launched(rank: int) -> None:
+    """A program that trains and then extracts joins twice."""
+    os.environ.update({**dict.fromkeys(OF_TORCHRUN, "2"), "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    for found in (launch("cpu"), launch("cpu")):
+        assert (found.group, found.rank, found.size, str(found.device)) == (dist.group.WORLD, rank, 2, "cpu")
+
+
+def check_operations(rank: int, processes: Processes) -> None:
+    assert (processes.rank, processes.size) == (rank, 2)
+    assert processes.gather_objects({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
     mine = torch.arange(6).view(2, 3) + 10 * rank
     kept = mine.clone()
-    assert shards.sum(mine).tolist() == [[10, 12, 14], [16, 18, 20]]
-    assert shards.sum(mine.T).tolist() == [[10, 16], [12, 18], [14, 20]]
+    assert processes.sum(mine).tolist() == [[10, 12, 14], [16, 18, 20]]
+    assert processes.sum(mine.T).tolist() == [[10, 16], [12, 18], [14, 20]]
     assert torch.equal(mine, kept)
-    assert shards.stack(mine).tolist() == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
-    assert shards.stack(mine[:, ::2]).tolist() == [[[0, 2], [3, 5]], [[10, 12], [13, 15]]]
+    assert processes.stack(mine).tolist() == [[[0, 1, 2], [3, 4, 5]], [[10, 11, 12], [13, 14, 15]]]
+    assert processes.stack(mine[:, ::2]).tolist() == [[[0, 2], [3, 5]], [[10, 12], [13, 15]]]
+    assert processes.stack(mine.T).tolist() == [[[0, 3], [1, 4], [2, 5]], [[10, 13], [11, 14], [12, 15]]]
+    sums = [torch.tensor([[1.0, rank], [2.0, 3.0]]).T, torch.tensor(10.0 * rank)]
+    processes.sum_in_place(sums)
+    assert [values.tolist() for values in sums] == [[[2, 4], [1, 6]], 10]
+    processes.sum_in_place([])
+    ours = [mine.clone().T, torch.nn.Parameter(torch.full((2,), float(rank)))]
+    processes.broadcast_tensors(ours)
+    assert [values.tolist() for values in ours] == [[[0, 3], [1, 4], [2, 5]], [0, 0]]
+    assert processes.broadcast(f"by {rank}") == "by 0"
+    processes.barrier()
     for length, joined, start in (
         (2 + 3 * rank, [0, 1, 10, 11, 12, 13, 14], 2 * rank),
         (4 * rank, [10, 11, 12, 13], 0),
         (0, [], 0),
     ):
-        found = shards.concat(mine.flatten()[:length])
+        found = processes.concat(mine.flatten()[:length])
         assert (found[0].tolist(), found[1]) == (joined, start)
 
 
-def check_clusters(rank: int, shards: Shards, lengths: tuple[int, int]) -> None:
+def check_clusters(rank: int, processes: Processes, lengths: tuple[int, int]) -> None:
     """Spread rows are clustered as together."""
     x, labels = rows()
     part = slice(0, lengths[0]) if rank == 0 else slice(lengths[0], None)
-    found, whole = cluster(x[part], labels[part], shards), cluster(x, labels, Shards())
+    found, whole = cluster(x[part], labels[part], processes), cluster(x, labels, Processes())
     unlabelled = labels < 0
     rows_here = slice(0, int(unlabelled[part].sum())) if rank == 0 else slice(int(unlabelled[: lengths[0]].sum()), None)
     for name, value in whole.items():
@@ -161,33 +218,34 @@ def check_clusters(rank: int, shards: Shards, lengths: tuple[int, int]) -> None:
     assert whole["counts"][1, 6:].tolist() == [1, 1]  # the empty centres were filled
 
 
-def check_reading(rank: int, shards: Shards) -> None:
+def check_reading(rank: int, processes: Processes) -> None:
     """Rows are of one type and classes are numbered alike; a problem of one process is raised in both."""
     three = np.zeros((3, 2))
     names: Any = ["b", -1, 7] if rank == 0 else ["a", "b", -1]
-    _, labels, classes = read(three, names, "cpu", shards)
+    _, labels, classes = read_inputs(three, names, "cpu", processes)
     assert (labels.tolist(), classes.tolist()) == ([[2, -1, 0], [1, 2, -1]][rank], [7, "a", "b"])
-    _, labels, classes = read(three[: 3 * rank], np.array([4, -1, 2])[: 3 * rank], "cpu", shards)
+    _, labels, classes = read_inputs(three[: 3 * rank], np.array([4, -1, 2])[: 3 * rank], "cpu", processes)
     assert (labels.tolist(), classes.tolist()) == ([[], [1, -1, 0]][rank], [2, 4])
-    assert read(np.zeros((3, 2), dtype=["f4", "f8"][rank]), None, "cpu", shards)[0].dtype == torch.float64
+    assert read_inputs(np.zeros((3, 2), dtype=["f4", "f8"][rank]), None, "cpu", processes)[0].dtype == torch.float64
     with pytest.raises(InputError, match=r"the same number of features in all processes, got \[2, 3\]"):
-        read(np.zeros((3, 2 + rank)), None, "cpu", shards)
+        read_inputs(np.zeros((3, 2 + rank)), None, "cpu", processes)
     here = "" if rank else "process 1: "
     missing: Any = [0, 1, None] if rank else None
     with pytest.raises(InputError, match=f"^{here}y must mark unlabelled rows with -1, got None"):
-        read(three, missing, "cpu", shards)
+        read_inputs(three, missing, "cpu", processes)
     # Last, as a process that gives up alone leaves the other waiting.
     with pytest.raises((TypeError, ValueError), match=f"^{here}Sparse data was passed"):
-        read(csr_array(three) if rank else three, None, "cpu", shards)
+        read_inputs(csr_array(three) if rank else three, None, "cpu", processes)
 
 
 def work(rank: int, _: Path) -> None:
-    shards = Shards(dist.group.WORLD)
-    check_operations(rank, shards)
-    check_rows_are_filled_in(rank, shards)
+    processes = Processes(dist.group.WORLD)
+    check_launched(rank)
+    check_operations(rank, processes)
+    check_rows_are_filled_in(rank, processes)
     for lengths in SPLITS:
-        check_clusters(rank, shards, lengths)
-    check_reading(rank, shards)
+        check_clusters(rank, processes, lengths)
+    check_reading(rank, processes)
 
 
 def test_two_processes_agree_on_what_one_would_find(tmp_path: Path) -> None:
@@ -198,6 +256,6 @@ def test_two_processes_agree_on_what_one_would_find(tmp_path: Path) -> None:
 def test_rows_in_memory_are_filled_in_where_processes_talk_from_gpu_to_gpu(tmp_path: Path) -> None:
     dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        check_completed(numbers((3, 2)), Shards(dist.group.WORLD))
+        check_completed(numbers((3, 2)), Processes(dist.group.WORLD))
     finally:
         dist.destroy_process_group()

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from sortal import whole
 from sortal.errors import InputError
-from sortal.segments import write_atomically
-from sortal.whole import COMMIT, NEXT, finish, is_pending, replace_all
+from sortal.system import files
+from sortal.system.files import COMMIT, NEXT, finish, is_pending, replace_all, write_atomically
 
 
 def names(folder: Path) -> dict[str, bytes]:
@@ -117,11 +116,11 @@ def test_a_full_disk_is_reported_and_the_old_files_stay(
     with pytest.raises(InputError, match=r"cannot be written: (Not a directory|File exists)"):
         replace_all(tmp_path / "a", {"b": b"1"}, [])
     full = lambda path, content: refuse() if path.name == name else write_atomically(path, content)  # noqa: E731
-    monkeypatch.setattr(whole, "write_atomically", full)
+    monkeypatch.setattr(files, "write_atomically", full)
     with pytest.raises(InputError) as caught:
         replace_all(tmp_path, {"a": b"new", "b": b"new"}, [])
     assert str(caught.value) == (
-        f"The folder {str(tmp_path)!r} cannot be written: No space left on device. Choose another, or make room."
+        f"The folder {str(tmp_path)!r} cannot be written: No space left on device. Choose another, or free some space."
     )
     assert names(tmp_path) == {"a": b"old"}
     assert not (tmp_path / NEXT).exists()

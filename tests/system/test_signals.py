@@ -20,14 +20,14 @@ from stores import small_store
 from tiny_run import LEARNING, TOKENS, Job, a_convnet, a_set, left, perform, settings, timeless
 from torch import Tensor
 
-from sortal import checkpoint, tokens
-from sortal.backbone import load_backbone
-from sortal.features import extract
-from sortal.interrupt import deferred
-from sortal.selection import Validation
-from sortal.step import Step
-from sortal.train import train
-from sortal.trunk import Frozen
+from sortal.learning import checkpoint, token_cache
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.step import TrainingStep
+from sortal.learning.train import train
+from sortal.learning.validation import Validation
+from sortal.system.signals import defer_signals
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 FEATURES = "Computing features"
@@ -84,7 +84,7 @@ def inside(*acts: Callable[[], object], when: bool = True) -> list[bool]:
     told: list[bool] = []
 
     def run() -> None:
-        with deferred(when) as stopped:
+        with defer_signals(when) as stopped:
             for act in acts:
                 act()
                 told.append(stopped())
@@ -109,13 +109,13 @@ def test_a_second_signal_interrupts_at_once_as_does_the_first_where_nothing_is_k
 
 def test_without_a_signal_nothing_happens() -> None:
     assert inside(send) == [True]  # which the next time knows nothing of
-    with deferred() as stopped:
+    with defer_signals() as stopped:
         assert signal.default_int_handler not in handlers()
         assert not stopped()
 
 
 def test_another_error_is_not_hidden() -> None:
-    with pytest.raises(CrashError), deferred():
+    with pytest.raises(CrashError), defer_signals():
         crash()
 
 
@@ -138,7 +138,7 @@ def test_a_handler_that_would_not_interrupt_is_left_alone(handler: Any) -> None:
     number, other = BOTH
     signal.signal(number, handler)
     try:
-        with deferred() as stopped:
+        with defer_signals() as stopped:
             assert signal.getsignal(number) is handler
             if handler is not signal.SIG_DFL:  # by which the tests would end
                 send(number)
@@ -154,7 +154,7 @@ def test_in_another_thread_it_is_inert() -> None:
     entered, sent, told = threading.Event(), threading.Event(), []
 
     def work() -> None:
-        with deferred() as stopped:
+        with defer_signals() as stopped:
             entered.set()
             sent.wait(60)
             told.append(stopped())
@@ -235,7 +235,7 @@ def test_a_run_stops_with_a_checkpoint_of_that_step_and_goes_on(
 @pytest.mark.parametrize(
     ("place", "name", "call", "step"),
     [
-        (Step, "_gradients", 6, 6),  # halfway through a step the weights are no weights of any
+        (TrainingStep, "_gradients", 6, 6),  # halfway through a step the weights are no weights of any
         (Validation, "accuracy", 1, STEPS),
         (Validation, "accuracy", EPOCHS, EPOCHS * STEPS),
         (checkpoint, "write_atomically", 5, 5),
@@ -259,7 +259,7 @@ def test_what_a_signal_finds_is_done_first(
     assert reached(tmp_path) == step
     assert goes_on(tmp_path, whole) == list(range(step + 1, EPOCHS * STEPS + 1))
     if place is not checkpoint:
-        assert calls == EPOCHS * (STEPS if place is Step else 1)  # nothing was done twice
+        assert calls == EPOCHS * (STEPS if place is TrainingStep else 1)  # nothing was done twice
 
 
 def test_a_run_does_not_wait_after_a_second_signal_or_without_a_folder(tmp_path: Path, whole: Whole) -> None:
@@ -280,7 +280,7 @@ def together(rank: int, folder: Path) -> None:
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
     )
-    with patch("sortal.train.deferred", wraps=deferred) as asked:
+    with patch("sortal.learning.train.defer_signals", wraps=defer_signals) as asked:
         train(a_convnet(), *a_set(), settings(epochs=1), folder=folder / "run", device="cpu")
     (folder / f"{rank}.txt").write_text(str(asked.call_args_list))
 
@@ -300,7 +300,7 @@ def test_several_processes_do_not_wait(tmp_path: Path) -> None:
 def test_tokens_in_a_file_are_marked_when_a_signal_comes_and_those_in_memory_not_waited_for(
     tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, kind: str, stopped: list[int], again: list[int]
 ) -> None:
-    monkeypatch.setattr(tokens, "PIECE", 16)
+    monkeypatch.setattr(token_cache, "PIECE", 16)
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         perform(job(tmp_path, kind), at(TOKENS, 32, seen=seen))
@@ -336,14 +336,14 @@ def test_features_that_were_computed_are_kept(tmp_path: Path, done: int, by_then
 def test_a_batch_of_features_that_a_signal_finds_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    run, calls = Frozen.__call__, count(1)
+    run, calls = FrozenEncoder.__call__, count(1)
 
     def signalled(*values: Any) -> Tensor:
         if next(calls) == batch:
             send_from_a_thread()
         return run(*values)
 
-    monkeypatch.setattr(Frozen, "__call__", signalled)
+    monkeypatch.setattr(FrozenEncoder, "__call__", signalled)
     with pytest.raises(KeyboardInterrupt):
         features(tmp_path)
     assert next(calls) == batch + 1  # no more were started

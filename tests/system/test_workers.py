@@ -17,13 +17,12 @@ import numpy as np
 import pytest
 from fork_server import ForkServer, say
 from numpy.typing import NDArray
-from worker_tasks import act, act_or_hang, answer_at_length, meet
+from worker_tasks import act, act_or_hang, answer_at_length, ask_and_answer, meet
 
-from sortal import workers
 from sortal.errors import InputError, SortalError
-from sortal.images import Source
-from sortal.pixels import digest
-from sortal.workers import Job, Task, Values, count, run
+from sortal.images.decoding import digest
+from sortal.system import workers
+from sortal.system.workers import ImageSource, JsonObject, WorkFunction, WorkItem, run_workers, worker_count
 
 NAMES = [
     "plain.jpg",
@@ -49,14 +48,14 @@ def _impatient() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-def jobs(*sources: Source) -> list[Job]:
-    return [Job(row, source) for row, source in enumerate(sources)]
+def items(*sources: ImageSource) -> list[WorkItem]:
+    return [WorkItem(row, source) for row, source in enumerate(sources)]
 
 
-def all_of(task: Task, todo: list[Job], n: int = 1) -> dict[int, Values]:
+def all_of(task: WorkFunction, todo: list[WorkItem], n: int = 1) -> dict[int, JsonObject]:
     """The results by row, each of which came once; and nothing is left of what gave them."""
     before = set(threading.enumerate())
-    found = list(run(task, todo, workers=n))
+    found = list(run_workers(task, todo, workers=n))
     assert len({row for row, _ in found}) == len(found)
     assert not any(is_alive(result["pid"]) for _, result in found if "pid" in result)
     assert set(threading.enumerate()) <= before
@@ -88,9 +87,9 @@ def test_every_row_has_its_result_whatever_its_name_or_pixels(n: int) -> None:
     shapes = [(1, 1, 3), (300, 400, 3), (7, 5, 3), (1000, 900, 3)]
     arrays: list[NDArray[np.uint8]] = [generator.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
     arrays += [arrays[1][::2, ::-3], np.asfortranarray(arrays[2]), np.full((9, 10, 3), 10, np.uint8)]  # 10 ends lines
-    sent: dict[int, Source] = {7: NAMES[0], 3: arrays[0], 99: NAMES[1]}
+    sent: dict[int, ImageSource] = {7: NAMES[0], 3: arrays[0], 99: NAMES[1]}
     sent |= dict(enumerate([*arrays, *NAMES, "unreadable"], start=100))
-    found = all_of(act, [Job(row, source) for row, source in sent.items()], n)
+    found = all_of(act, [WorkItem(row, source) for row, source in sent.items()], n)
     assert [*found] == [*sent] if n == 1 else {*found} == {*sent}  # one worker gives results in order
     pids = set()
     for row, source in sent.items():
@@ -106,35 +105,58 @@ def test_every_row_has_its_result_whatever_its_name_or_pixels(n: int) -> None:
 
 
 def test_options_of_the_job_win() -> None:
-    todo = [Job(0, "a"), Job(1, "b", {"side": 8, "extra": [1, None, "ü"]})]
-    found = dict(run(act, todo, options={"side": 4, "draft": True}, workers=1))
+    todo = [WorkItem(0, "a"), WorkItem(1, "b", {"side": 8, "extra": [1, None, "ü"]})]
+    found = dict(run_workers(act, todo, options={"side": 4, "draft": True}, workers=1))
     assert found[0]["options"] == {"side": 4, "draft": True}
     assert found[1]["options"] == {"side": 8, "draft": True, "extra": [1, None, "ü"]}
 
 
 def test_several_workers_share_the_work(tmp_path: Path) -> None:
     """Nobody is ready before a second one has come, and one alone takes no more than it can hold."""
-    found = all_of(meet, jobs(*[str(tmp_path)] * (2 * workers.AHEAD)), 2)
+    found = all_of(meet, items(*[str(tmp_path)] * (2 * workers.AHEAD)), 2)
     assert len({result["pid"] for result in found.values()}) == 2
 
 
 def test_long_results_do_not_block_pixels_on_their_way() -> None:
     """Both pipes are full at once if nobody reads while writing."""
-    found = all_of(answer_at_length, jobs(*[np.zeros((400, 400, 3), np.uint8)] * 6))
+    found = all_of(answer_at_length, items(*[np.zeros((400, 400, 3), np.uint8)] * 6))
     assert [len(result["text"]) for result in found.values()] == [1_000_000] * 6
 
 
 def test_jobs_are_taken_as_they_are_needed_and_nothing_is_left_when_nobody_asks_for_the_rest(tmp_path: Path) -> None:
     """A list of the jobs is never made, which here would never end. One worker is in the middle of a task."""
     pid = tmp_path / "pid"
-    endless = (Job(row, str(pid) if row == 9 else str(row)) for row in itertools.count())
-    results = run(act_or_hang, endless, workers=2)
+    endless = (WorkItem(row, str(pid) if row == 9 else str(row)) for row in itertools.count())
+    results = run_workers(act_or_hang, endless, workers=2)
     first = list(itertools.islice(results, 30))
     wait_for(pid.exists)
     results.close()
     assert {row for row, _ in first} <= set(range(30 + 2 * workers.AHEAD))
     assert all(result["path"] == str(row) for row, result in first)
     assert not any(map(is_alive, {result["pid"] for _, result in first} | {int(pid.read_text())}))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_question_gets_its_reply_also_after_another_process_died_of_one(n: int) -> None:
+    """The replies overtake the images that are queued; the dead one is not asked again."""
+    asked: list[tuple[int, JsonObject]] = []
+
+    def answer(row: int, question: JsonObject) -> JsonObject:
+        asked.append((row, question))
+        return {"die": True} if row == 2 else {"row": row, "of": len(question)}
+
+    todo = items("a", "b", "deadly", "d", *["x"] * 6)
+    found = dict(run_workers(ask_and_answer, [*todo, WorkItem(10, "pixels")], workers=n, answer=answer))
+    assert found.pop(2) == {"reason": "crashed", "detail": "the decoder died by exit code 3"}
+    assert found == {row: {"replies": [{"row": row, "of": 1}] * 2} for row in range(11) if row != 2}
+    assert len(asked) == 2 * 10 + 1
+    assert (0, {"about": "a"}) in asked
+
+    def refuse(row: int, question: JsonObject) -> JsonObject:
+        raise InputError("There is no room.")
+
+    with pytest.raises(InputError, match="There is no room"):
+        list(run_workers(ask_and_answer, items("a", "b"), workers=n, answer=refuse))
 
 
 # Files that kill, mistakes
@@ -144,7 +166,7 @@ def test_jobs_are_taken_as_they_are_needed_and_nothing_is_left_when_nobody_asks_
 def test_what_kills_is_named_and_nothing_else_is_lost(n: int) -> None:
     """The first, the last, two in a row; what was said of others is not repeated."""
     white = np.full((300, 300, 3), 255, np.uint8)
-    sources_and_deaths: list[tuple[Source, str | None]] = [
+    sources_and_deaths: list[tuple[ImageSource, str | None]] = [
         ("exit", "exit code 3: the last words"),
         ("a", None),
         ("noisy", None),
@@ -156,7 +178,7 @@ def test_what_kills_is_named_and_nothing_else_is_lost(n: int) -> None:
         (white, None),
         ("signal 40", "signal 40"),  # one without a name
     ]
-    found = all_of(act, jobs(*(source for source, _ in sources_and_deaths)), n)
+    found = all_of(act, items(*(source for source, _ in sources_and_deaths)), n)
     for row, (source, death) in enumerate(sources_and_deaths):
         if death:
             assert found[row] == {"reason": "crashed", "detail": f"the decoder died by {death}"}
@@ -168,7 +190,7 @@ def test_what_kills_is_named_and_nothing_else_is_lost(n: int) -> None:
     ("name", "error", "words"),
     [
         ("pointless", SortalError, r"^shorter_side must be at least 1, got 0\.$"),
-        ("mistake", RuntimeError, r"(?s)failed: 'mistake'.*worker_tasks.py.*in act.*ZeroDivisionError"),
+        ("mistake", RuntimeError, r"(?s)failed on 'mistake'.*worker_tasks.py.*in act.*ZeroDivisionError"),
         ("nonsense", RuntimeError, "int64 is not JSON serializable"),
     ],
 )
@@ -178,10 +200,10 @@ def test_an_error_ends_the_run_and_the_processes(
 ) -> None:
     """Nobody waits for an image that is being read: the one behind it, or one that another process is at."""
     pid, before = tmp_path / "pid", set(threading.enumerate())
-    todo = jobs("a", name, str(pid)) if n == 1 else jobs(str(pid), *[name] * workers.AHEAD)
+    todo = items("a", name, str(pid)) if n == 1 else items(str(pid), *[name] * workers.AHEAD)
     options = {} if n == 1 else {"after": str(pid)}
     with pytest.raises(error, match=words):
-        list(run(act_or_hang, todo, options=options, workers=n))
+        list(run_workers(act_or_hang, todo, options=options, workers=n))
     assert n == 1 or not is_alive(int(pid.read_text()))
     assert set(threading.enumerate()) <= before
 
@@ -193,7 +215,7 @@ def test_an_image_that_takes_for_ever_is_given_up_and_named(tmp_path: Path, monk
         return time.monotonic() * (1000 if stuck.exists() else 1)
 
     monkeypatch.setattr(workers, "monotonic", fast_once_stuck)
-    found = all_of(act_or_hang, jobs("a", "b", str(stuck)))
+    found = all_of(act_or_hang, items("a", "b", str(stuck)))
     assert found[2] == {"reason": "timed out", "detail": "not decoded within 300 seconds"}
     assert [found[row]["path"] for row in (0, 1)] == ["a", "b"]
 
@@ -203,10 +225,10 @@ def test_an_image_that_takes_for_ever_is_given_up_and_named(tmp_path: Path, monk
 
 @pytest.mark.parametrize(("module", "words"), [("no_such_module", "No module named"), ("json", "has no attribute")])
 def test_a_worker_that_cannot_find_its_task(module: str, words: str) -> None:
-    task = cast(Task, SimpleNamespace(__module__=module, __qualname__="task"))
-    with pytest.raises(SortalError, match=f"could not start: .*{words}"):
-        list(run(task, jobs("a", "b"), workers=2))
-    assert list(run(task, [], workers=2)) == []  # nothing to do starts nothing
+    task = cast(WorkFunction, SimpleNamespace(__module__=module, __qualname__="task"))
+    with pytest.raises(SortalError, match=f"could not be started: .*{words}"):
+        list(run_workers(task, items("a", "b"), workers=2))
+    assert list(run_workers(task, [], workers=2)) == []  # nothing to do starts nothing
 
 
 def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -225,8 +247,8 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
     ):
         with monkeypatch.context() as patch:
             patch.setattr(where, name, value)
-            with pytest.raises(SortalError, match=rf"could not start: .*{words}"):
-                list(run(act, jobs("a", "exit", "b"), workers=1))
+            with pytest.raises(SortalError, match=rf"could not be started: .*{words}"):
+                list(run_workers(act, items("a", "exit", "b"), workers=1))
 
 
 def test_files_beside_the_images_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -235,19 +257,19 @@ def test_files_beside_the_images_are_not_imported(monkeypatch: pytest.MonkeyPatc
         (tmp_path / name).write_text("raise SystemExit('imported a stranger')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
-    assert all_of(act, jobs("a"))[0]["path"] == "a"
+    assert all_of(act, items("a"))[0]["path"] == "a"
 
 
 def test_count_is_as_told_or_that_of_the_cores_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (count(1), count(17)) == (1, 17)
+    assert (worker_count(1), worker_count(17)) == (1, 17)
     monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0, 2, 5}, raising=False)
-    assert count(None) == 3
+    assert worker_count(None) == 3
     monkeypatch.delattr(os, "sched_getaffinity")
     for cores, expected in ((5, 5), (None, 1)):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        assert count(None) == expected
+        assert worker_count(None) == expected
     with pytest.raises(InputError, match=r"^workers must be at least 1, got 0\.$"):
-        list(run(act, jobs("a"), workers=0))
+        list(run_workers(act, items("a"), workers=0))
 
 
 # Ending
@@ -255,7 +277,7 @@ def test_count_is_as_told_or_that_of_the_cores_there_are(monkeypatch: pytest.Mon
 
 def work_until_signalled(number: int) -> None:
     pids: set[int] = set()
-    for _, result in run(act, (Job(row, str(row)) for row in itertools.count()), workers=2):
+    for _, result in run_workers(act, (WorkItem(row, str(row)) for row in itertools.count()), workers=2):
         pids.add(result["pid"])
         if len(pids) == 2:
             say("pids", *pids)
@@ -278,11 +300,11 @@ def test_an_error_while_jobs_are_made_ends_also_a_process_that_is_just_starting(
         time.sleep(0.5)
         return real(*args, **options)
 
-    def todo() -> Iterator[Job]:
-        yield Job(0, str(tmp_path / "pid"))
+    def todo() -> Iterator[WorkItem]:
+        yield WorkItem(0, str(tmp_path / "pid"))
         started.wait()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess, "Popen", slow)
     with pytest.raises(KeyboardInterrupt):
-        next(run(act_or_hang, todo(), workers=2))
+        next(run_workers(act_or_hang, todo(), workers=2))

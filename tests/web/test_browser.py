@@ -10,9 +10,9 @@ import pytest
 from sample_run import HOSTILE, quick_map, sample_run
 from stores import small_store
 
-from sortal import report
-from sortal.pixels import Quarantined
-from sortal.run import Run
+from sortal import web
+from sortal.images.decoding import Quarantined
+from sortal.runs.run import Run
 
 sync_api = pytest.importorskip("playwright.sync_api")
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _written(run: Run, folder: Path, images: int) -> Path:
     path = folder / "report.html"
     with quick_map():
-        path.write_bytes(report.make(run, small_store(images, 16)))
+        path.write_bytes(web.make_report(run, small_store(images, 16)))
     return path
 
 

@@ -15,10 +15,15 @@ from PIL import Image
 from sample_run import HOSTILE, Noise, by_hand, quick_map, sample_run
 from stores import small_store, store_of
 
-from sortal import report
-from sortal.pixels import Quarantined
-from sortal.report import charts, layout, page, records, thumbnails, words
-from sortal.report.confusion import confusion
+from sortal import web
+from sortal.images.decoding import Quarantined
+from sortal.runs import projection
+from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
+from sortal.system import text as people
+from sortal.web import charts, thumbnails
+from sortal.web import report as page
+from sortal.web import summary as records
+from sortal.web.confusion import confusion
 
 
 @pytest.fixture(autouse=True)
@@ -58,8 +63,8 @@ def test_a_page_tells_of_all_images_categories_candidates_and_unreadable_files()
     assert sum(summary.statuses.values()) == summary.images == 75
     assert (summary.known_categories, summary.new_categories) == (4, 3)
     told: list[tuple[str, int, int]] = []
-    html = report.make(run, small_store(75, 12), on_progress=lambda *each: told.append(each))
-    assert html == report.make(run, small_store(75, 12)), "the same bytes each time"
+    html = web.make_report(run, small_store(75, 12), on_progress=lambda *each: told.append(each))
+    assert html == web.make_report(run, small_store(75, 12)), "the same bytes each time"
     assert [each for each in told if each[0] == page.MAP] == [(page.MAP, 0, 75), (page.MAP, 75, 75)]
     assert told[-1] == (page.THUMBNAILS, 75, 75)
     assert b"gone/lost.jpg" in html
@@ -68,20 +73,20 @@ def test_a_page_tells_of_all_images_categories_candidates_and_unreadable_files()
     assert sum(category["size"] for category in data["categories"]) == 75
     assert sorted(data["map"]["image"]) == [*range(75)]
     rows = [int(data["images"]["file"][at][7:12]) for at in data["map"]["image"]]
-    places = layout.placed(run.features, seed=0, folder=None)[rows]
+    places = projection.place_cached(run.features, seed=0, folder=None)[rows]
     np.testing.assert_array_equal(np.stack([data["map"]["x"], data["map"]["y"]], axis=1), places)
     files = [data["images"]["file"][at] for at in data["groups"][1]]
     assert files == [f"photos/{row:05d}.jpg" for row in (1, 21, 41, 61)]
     card = records.cards(run, typical=5, doubtful=5)[6]
-    assert (card.size, card.typical, card.doubtful, card.confidence) == (0, [], [], None)
+    assert (card.category.size, card.typical, card.doubtful, card.confidence) == (0, [], [], None)
     assert data["categories"][6]["cohesion"] is None
 
 
 def test_accuracy_is_told_only_where_the_truth_is_known() -> None:
     for truth in (True, False):
-        text = report.make(sample_run(truth=truth), small_store(72, 12)).decode()
+        text = web.make_report(sample_run(truth=truth), small_store(72, 12)).decode()
         assert ("93.1%" in text) == truth
-        assert ("are not known, so nothing can be said about accuracy" in text) != truth
+        assert ("so accuracy cannot be measured" in text) != truth
     script = text.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in text, "this script is allowed, and no other"
@@ -99,8 +104,9 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         quarantine=lost,
         candidates=1,
     )
-    about = {**run.about, "notes": HOSTILE, "command": HOSTILE[0], "images": [{"folder": HOSTILE[2], "images": 72}]}
-    html = report.make(replace(run, about=about), small_store(72, 12))
+    source = ImageSource(folder=HOSTILE[2], images=72, paths={})
+    facts = replace(run.facts, notes=HOSTILE, command=HOSTILE[0], images=(source,), edits=HOSTILE)
+    html = web.make_report(replace(run, facts=facts), small_store(72, 12))
     text = html.decode("utf-8")
     assert "<script>window" not in text
     assert "<img" not in text
@@ -109,15 +115,15 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     assert text.count("</script>") == 2
     names = [category["name"] for category in data_of(html)["categories"]]
     assert names[:4] == [*HOSTILE[:4]]
-    assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\udcff bytes", HOSTILE[7]]
-    assert len(names[4]) == words.LONGEST
+    assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\xff bytes", HOSTILE[7]]
+    assert len(names[4]) == people.LONGEST
 
 
 def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "LIMIT", 400_000)
-    monkeypatch.setattr(layout, "POINTS", 100)
+    monkeypatch.setattr(projection, "POINTS", 100)
     run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
-    html = report.make(run, Noise(600, 56))
+    html = web.make_report(run, Noise(600, 56))
     assert page.LIMIT / 2 < len(html) <= page.LIMIT
     assert "100 of 600 images" in html.decode()
     assert "sampled" in html.decode()
@@ -130,12 +136,12 @@ def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(page, "LIMIT", 250_000)
     monkeypatch.setattr(page, "MAP_ROOM", 8000)
-    html = report.make(run, Noise(600, 56))
+    html = web.make_report(run, Noise(600, 56))
     assert len(html) <= page.LIMIT
     assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
     assert len(data_of(html)["categories"][0]["typical"]) < 10
     monkeypatch.setattr(page, "CARD_ROOM", 10)
-    data = data_of(report.make(run, Noise(600, 56)))
+    data = data_of(web.make_report(run, Noise(600, 56)))
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
 
 
@@ -156,7 +162,7 @@ def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures()
     images = [np.full((3, 5, 3), value, dtype=np.uint8) for value in range(0, 250, 10)]
     store = store_of(images)
     store.heights[7] = store.widths[7] = 0
-    made = thumbnails.sheets(store, [*range(25)], room=10**6, cells=(32, 192))
+    made = thumbnails.make_sheets(store, [*range(25)], room=10**6, cells=(32, 192))
     assert made is not None
     assert made.crisp
     assert [at for at, size in enumerate(made.sizes) if size != (5, 3)] == [7]
@@ -167,12 +173,12 @@ def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures()
         assert sheet[row * made.cell + half, column * made.cell + half].tolist() == 3 * [10 * at]
 
     noise, rows = Noise(12, 100), [*range(12)]
-    large, small = (thumbnails.sheets(noise, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
+    large, small = (thumbnails.make_sheets(noise, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
     assert large is not None
     assert small is not None
     assert small.cell < large.cell == 96
     assert small.bytes <= 2 * 10**4
-    assert thumbnails.sheets(noise, rows, room=1000, cells=(32, 96)) is None
+    assert thumbnails.make_sheets(noise, rows, room=1000, cells=(32, 96)) is None
 
 
 # The map
@@ -181,31 +187,31 @@ def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures()
 def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
     category = np.repeat([0, 1, 2], [500, 300, 1])
     distance = np.linspace(1, 0, 801)
-    rows = layout.sample(category, distance, 50, seed=0)
+    rows = projection.sample(category, distance, 50, seed=0)
     assert len(set(rows.tolist())) == 50
     assert rows[:3].tolist() == [499, 799, 800]
-    assert (layout.sample(category, distance, 50, seed=1) != rows).any()
-    assert sorted(layout.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
+    assert (projection.sample(category, distance, 50, seed=1) != rows).any()
+    assert sorted(projection.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
 
 
 def test_every_matrix_can_be_placed() -> None:
     same = [np.ones(shape) for shape in ((0, 4), (1, 4), (50, 4), (3, 1))]
     for features in (*same, np.arange(40.0).reshape(40, 1), np.repeat(np.eye(5), 20, axis=0), np.eye(10)):
-        placed = layout.place(features.astype(np.float32), seed=0)
+        placed = projection.place(features.astype(np.float32), seed=0)
         assert placed.shape == (len(features), 2)
-        assert ((placed >= 0) & (placed <= layout.SPAN)).all()
+        assert ((placed >= 0) & (placed <= projection.SPAN)).all()
 
 
 def test_few_images_lie_at_their_principal_components_and_clusters_stay_together() -> None:
     """Of a cross the components are its arms; on a line there is only one."""
-    cross = layout.place(np.array([[-2, 0], [2, 0], [0, 1], [0, -1]], dtype=np.float32), seed=0)
+    cross = projection.place(np.array([[-2, 0], [2, 0], [0, 1], [0, -1]], dtype=np.float32), seed=0)
     assert cross.tolist() == [[0, 5000], [9999, 5000], [5000, 9999], [5000, 0]]
-    line = layout.place(np.array([[0, 0], [1, 1], [4, 4]], dtype=np.float32), seed=0)
+    line = projection.place(np.array([[0, 0], [1, 1], [4, 4]], dtype=np.float32), seed=0)
     assert line.tolist() == [[0, 5000], [2500, 5000], [9999, 5000]]
 
     generator = np.random.default_rng(0)
     centres = np.repeat(np.eye(3) * 5, 30, axis=0)
-    placed = layout.place((centres + generator.normal(0, 0.1, (90, 3))).astype(np.float32), seed=0)
+    placed = projection.place((centres + generator.normal(0, 0.1, (90, 3))).astype(np.float32), seed=0)
     far = np.linalg.norm(placed[:, None] - placed[None], axis=2)
     same = np.repeat([0, 1, 2], 30)[:, None] == np.repeat([0, 1, 2], 30)
     assert far[same].max() < far[~same].min()
@@ -215,15 +221,15 @@ def test_few_images_lie_at_their_principal_components_and_clusters_stay_together
 
 
 def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:
-    curve = [{"k": k, "score": 0.5, "each": [0.4, 0.6]} for k in (10, 100, 1000)]
-    chart = charts.k_curve({"k": 100, "estimated": True, "interval": [90, 120], "curve": curve})
+    curve = tuple(TriedK(k=k, score=0.5, each=(0.4, 0.6)) for k in (10, 100, 1000))
+    chart = charts.k_curve(KChoice(k=100, estimated=True, known=2, interval=(90, 120), curve=curve))
     assert chart is not None
     left, middle, right = (point.x for point in chart.points)
     assert middle - left == pytest.approx(right - middle, abs=0.11)
     assert chart.rules[0].x == middle
     assert chart.bars[0].x < middle < chart.bars[0].x + chart.bars[0].width
-    assert charts.k_curve({"k": 5, "estimated": False, "interval": None, "curve": []}) is None
-    chart = charts.k_curve({"k": 7, "interval": None, "curve": [{"k": 7, "score": 0.5, "each": []}]})
+    assert charts.k_curve(KChoice(k=5, estimated=False, known=2)) is None
+    chart = charts.k_curve(KChoice(k=7, estimated=True, known=2, curve=(TriedK(k=7, score=0.5, each=()),)))
     assert chart is not None
     assert [tick.text for tick in chart.x_ticks] == ["7"], "one point can be drawn"
     chart = charts.histogram(np.array([0.0, 0.1, 0.49, 0.5, 1.0, 1.0]), 0.5)
@@ -234,22 +240,27 @@ def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> No
 
 def test_confusion_is_a_table_and_of_many_classes_a_list() -> None:
     run = sample_run(categories=3, known=2, images=9)
-    made = confusion([("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)], run.categories)
+    counts = [("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)]
+    made = confusion([Confused(*each) for each in counts], run.categories)
     assert made is not None
     assert made.columns == ["class 0", "class 1", "new categories"]
-    assert [[cell.count for cell in line.cells] for line in made.lines] == [[6, 0, 2], [1, 3, 0]]
+    assert [[cell.count for cell in row.cells] for row in made.rows] == [[6, 0, 2], [1, 3, 0]]
     assert [(each.truth, each.category, each.count, each.share) for each in made.mistakes] == [
         ("class 0", "new 1", 2, 0.25),
         ("class 1", "class 0", 1, 0.25),
     ]
     assert confusion([], run.categories) is None
     run = sample_run(categories=40, known=35, images=80)
-    made = confusion([(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
+    made = confusion([Confused(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
     assert made is not None
-    assert made.lines == []
+    assert made.rows == []
     assert (made.mistakes[0].truth, made.mistakes[0].count) == ("class 34", 35)
 
 
-def test_times() -> None:
-    times = {0.04: "0.0 s", 9.96: "10.0 s", 59.4: "59 s", 59.6: "1 min 0 s", 3600.0: "1 h 0 min", 7265.0: "2 h 1 min"}
-    assert {value: words.seconds(value) for value in times} == times
+def test_durations_and_names_as_text() -> None:
+    times = {0.4: "0 s", 89.4: "89 s", 90: "2 min", 5399.0: "90 min", 5400.0: "1.5 h"}
+    assert {value: people.duration(value) for value in times} == times
+    assert people.readable("a\udce9\x1b[31m\u202eb\u200c é") == "a\\xe9\\x1b[31m\u202eb\u200c é", (
+        "bdi isolates directions"
+    )
+    assert [people.shorten("abcdefgh", longest) for longest in (8, 7, 4)] == ["abcdefgh", "abc…fgh", "ab…h"]

@@ -1,10 +1,12 @@
-"""What is shown to people: results as text, and a bar while they wait."""
+"""Results as text, and a progress bar."""
 
 import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import astuple
+from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -12,33 +14,32 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sortal.space import for_people
+from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from sortal.discovery.demo import DemoResult
+    from sortal.discovery.dry_run import DryRun
+    from sortal.discovery.prediction import Prediction
+    from sortal.images.check import ClassCount, Duplicates, Health
+    from sortal.images.decoding import Quarantined
+    from sortal.research.benchmark.sweep import SweepResult
+    from sortal.research.figures import FiguresResult
+    from sortal.runs.export import ExportResult
+    from sortal.runs.run import Category, Run
 
-    from sortal.benchmark.sweep import Swept
-    from sortal.check import ClassCount, Duplicates, Health
-    from sortal.demo import DemoResult
-    from sortal.export import Exported
-    from sortal.figures import Drawn
-    from sortal.pixels import Quarantined
-    from sortal.plan import Plan
-    from sortal.prediction import Prediction
-    from sortal.run import Category, Run
-
-CLASSES = 24  # as many are listed; of more, those with most and those with fewest images
-FILES = 10  # of each finding
-MEMBERS = 4  # of each group of duplicates
+CLASSES = 24  # listed at most; of more, the largest and the smallest
+FILES = 10  # per finding
+MEMBERS = 4  # per group of duplicates
 NAME = 40  # characters of a category's name
-_SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # what nobody reads of it
+_percent = partial(percent, unit="")  # in tables whose heading has the unit
+_SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
 
 
 @contextmanager
 def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
-    """Yield an `on_progress` that draws a bar with the time left, on stderr, where stderr is a terminal.
+    """Yield an `on_progress` that draws a bar with the time left on stderr, if that is a terminal.
 
-    It is told what is being done, how much is done, and of how much, 0 where nobody knows.
+    Its arguments are the activity, the amount done and the total, 0 if unknown.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None
@@ -58,7 +59,7 @@ def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
 
 
 def run(found: "Run") -> None:
-    """What was found, in short, and where to look at it."""
+    """Print a summary of a run and the path of its report."""
     _found(found)
     _line(f"\nReport: {plain(str(found.report))}")
 
@@ -67,25 +68,25 @@ def _found(found: "Run") -> None:
     counts, k = found.counts(), found.k
     _line(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
     new = sum(category.kind == "new" for category in found.categories)
-    how = f"estimated, likely {k['interval'][0]} to {k['interval'][1]}" if k["estimated"] else "given"
-    _line(f"k = {k['k']}, {how}: {len(found.categories) - new:,} known categories and {new:,} new ones.\n")
+    how = f"estimated, likely {k.interval[0]} to {k.interval[1]}" if k.interval else "given"
+    _line(f"k = {k.k}, {how}: {len(found.categories) - new:,} known categories and {new:,} new ones.\n")
     _categories(found.categories)
     if found.metrics is not None:
         m = found.metrics
-        figures = ", ".join(f"{part.capitalize()} {_percent(m['accuracy'][part])}" for part in ("all", "old", "new"))
-        _line(f"\nAccuracy, %: {figures}; on the {m['images']:,} unlabelled images whose truth is known.")
+        figures = ", ".join(f"{part.capitalize()} {_percent(share)}" for part, share in vars(m.accuracy).items())
+        _line(f"\nAccuracy, %: {figures}; on the {m.images:,} unlabelled images whose truth is known.")
     _unreadable(found.quarantine)
 
 
 def _categories(categories: "Sequence[Category]") -> None:
-    """All of them, or the largest."""
+    """Print all categories, or the largest."""
     table = _table("Category", "Kind", "Images", "Labelled", "Unsure", "Cohesion")
     ranked = sorted(categories, key=lambda category: (category.kind != "known", -category.size))
     shown = ranked if len(ranked) <= CLASSES else sorted(ranked, key=lambda each: -each.size)[: CLASSES - 1]
     for each in shown:
         cohesion = "" if each.cohesion is None else f"{each.cohesion:.2f}"
         numbers = (f"{each.size:,}", f"{each.labelled:,}", f"{each.unsure:,}", cohesion)
-        table.add_row(_short(plain(each.name)), each.kind, *numbers)
+        table.add_row(shorten(plain(each.name), NAME), each.kind, *numbers)
     rest = [each for each in categories if each not in shown]
     if rest:
         sums = (sum(getattr(each, name) for each in rest) for name in ("size", "labelled", "unsure"))
@@ -93,89 +94,82 @@ def _categories(categories: "Sequence[Category]") -> None:
     _console().print(table)
 
 
-def plan(planned: "Plan") -> None:
-    """What a run would do, what it takes, and how long."""
-    p = planned
+def dry_run(p: "DryRun") -> None:
+    """Print the plan of a run and its cost."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in (
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
-        ("held out", f"{p.held_out:,} labelled images, to calibrate confidence on"),
+        ("held out", f"{p.held_out:,} labelled images, to calibrate confidence"),
         ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
         ("backbone", f"{p.backbone}, {_SHA256.sub('…', p.weights)}"),
-        ("learning", _learning(p)),
+        ("training", _training(p)),
         ("device", p.device),
-        ("memory", f"about {for_people(p.memory)[0]}"),
-        ("disk", f"about {for_people(p.disk)[0]}; {for_people(p.free_disk)[0]} are free"),
-        ("time", f"about {_duration(sum(p.seconds.values()))}{_stages(p.seconds)}"),
+        ("memory", f"about {byte_sizes(p.memory)[0]}"),
+        ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
+        ("time", f"about {duration(sum(p.seconds.values()))}{_stages(p.seconds)}"),
     ):
         table.add_row(name, plain(value))
     _console().print(table)
     for text in p.notes:
         _line(f"\n{plain(text)}")
-    _files("Of the sample that was tried, these cannot be read", p.unreadable_sample)
+    _files("Unreadable files in the sample", p.unreadable_sample)
 
 
-def _learning(p: "Plan") -> str:
+def _training(p: "DryRun") -> str:
     if p.method == "kmeans" or not p.epochs:
         return "none"
-    kept = "new views in every epoch" if p.views is None else f"{p.views} views of an image kept"
+    views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"
     where = f"; {p.tokens}" if p.tokens is not None else ""
-    return f"{p.epochs} epochs, {kept}{where}"
+    return f"{p.epochs} epochs, {views}{where}"
 
 
 def _stages(seconds: Mapping[str, float]) -> str:
-    """Of those that take long enough to be named."""
-    named = ", ".join(f"{name} {_duration(each)}" for name, each in seconds.items() if each >= 0.5)
+    """List the stages that take half a second or more."""
+    named = ", ".join(f"{name} {duration(each)}" for name, each in seconds.items() if each >= 0.5)
     return f": {named}" if named else ""
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
-
-
 def prediction(found: "Prediction") -> list[str]:
-    """What is said beside the table."""
+    """Return the lines that summarise a prediction."""
     a = found.assignments
     counts = {status: int((a.status == status).sum()) for status in ("known", "new", "unsure")}
-    lines = [f"{len(a):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}."]
+    lines = [f"{plural(len(a), 'image')}: {', '.join(f'{count:,} {status}' for status, count in counts.items())}."]
     for bad in found.quarantine[:FILES]:
-        lines.append(f"  cannot be read, left out: {plain(bad.file)} ({bad.reason}: {plain(bad.detail)})")
+        lines.append(f"  unreadable, left out: {plain(bad.file)} ({bad.reason}: {plain(bad.detail)})")
     if len(found.quarantine) > FILES:
-        lines.append(f"  … and {len(found.quarantine) - FILES:,} more that cannot be read")
+        lines.append(f"  … and {len(found.quarantine) - FILES:,} more unreadable files")
     if found.added:
-        lines.append(f"{found.added:,} images were added to the run; report: {plain(str(found.run.report))}")
+        lines.append(f"{plural(found.added, 'image')} added to the run; report: {plain(str(found.run.report))}")
         for each in found.run.candidates[:FILES]:
             lines.append(
-                f"  candidate {each.id} for a new category: {len(each.files):,} images far from all others, "
+                f"  candidate {each.id} for a new category: {plural(len(each.files), 'image')} far from all others, "
                 f"such as {', '.join(map(plain, each.files[:3]))}"
             )
     return lines
 
 
-def exported(written: "Exported") -> list[str]:
+def exported(written: "ExportResult") -> list[str]:
     lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
-    lines += [f"  not there any more, left out: {plain(file)}" for file in written.missing[:FILES]]
+    lines += [f"  missing, left out: {plain(file)}" for file in written.missing[:FILES]]
     if len(written.missing) > FILES:
         lines.append(f"  … and {len(written.missing) - FILES:,} more")
     return lines
 
 
-def drawn(result: "Drawn") -> list[str]:
+def drawn(result: "FiguresResult") -> list[str]:
     lines = [f"{plain(str(file))}" for file in result.files]
     return [*lines, *(f"Left out: {name}. {plain(why)}" for name, why in result.left_out.items())]
 
 
-def swept(result: "Swept") -> None:
-    """A line for each run under its name, what failed, and what to do next."""
+def sweep(result: "SweepResult") -> None:
+    """Print a line for each run under its name, the failures, and the next command."""
     rows: list[tuple[str, ...]] = [("  Seed", "k", "All", "Old", "New", "Legacy", "Test", "Time")]
     for record in result.records:
         t, test, k = record.transductive, record.inductive, record.k
-        figures = [_percent(t["accuracy"][part]) for part in ("all", "old", "new")]
-        beside = [_percent(t["legacy"]["all"]), _percent(test["accuracy"]["all"]) if test else "n/a"]
-        of = f"{k['k']}" if k["k"] == k["true"] else f"{k['k']} (true {k['true']})"
-        rows.append((f"  {record.seed}", of, *figures, *beside, _duration(sum(record.timings.values()))))
+        figures = [_percent(share) for share in astuple(t.accuracy)]
+        beside = [_percent(t.legacy.all), _percent(test.accuracy.all if test else None)]
+        of = f"{k.k}" if k.k == k.true else f"{k.k} (true {k.true})"
+        rows.append((f"  {record.seed}", of, *figures, *beside, duration(sum(record.timings.values()))))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     if result.records:
@@ -189,29 +183,17 @@ def swept(result: "Swept") -> None:
     for title, why in result.failed:
         _line(f"\nFailed: {plain(title)}: {plain(why)}")
     if result.folders:
-        _line(f"\nRuns are in {plain(str(_common(result.folders)))}; sortal benchmark table makes tables of them.")
-
-
-def _common(folders: "Sequence[Path]") -> str:
-    return os.path.commonpath([str(folder) for folder in folders])
+        _line(f"\nRuns are in {plain(os.path.commonpath(result.folders))}; sortal benchmark table tabulates them.")
 
 
 def presets(rows: "Sequence[tuple[str, int | None, str, str]]") -> None:
-    """Names in one piece, whatever the width of the terminal."""
+    """Print the presets, with unbroken names at any width of the terminal."""
     longest = max(len(name) for name, *_ in rows)
     margin = longest + 3 + len("Version") + 3
     _line(f"{'Preset':{longest}}   Version   Recipe\n{'─' * 80}")
     for name, version, _, title in rows:
         first, *others = wrap(title, 80 - margin)
         _line("\n".join([f"{name:{longest}}   {version!s:>7}   {first}", *(" " * margin + line for line in others)]))
-
-
-def _percent(fraction: float | None) -> str:
-    return "n/a" if fraction is None else f"{100 * fraction:.1f}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= NAME else f"{text[: NAME - 1]}…"
 
 
 def demo(result: "DemoResult") -> None:
@@ -224,36 +206,36 @@ def demo(result: "DemoResult") -> None:
     )
     for name, row in rows:
         table.add_row(name, _percent(row.all), _percent(row.old), _percent(row.new))
-    _line(f"\nThe truth is {result.k_true} classes. For k = {result.run.k['k']}, on the unlabelled images:\n")
+    _line(f"\nThe truth is {result.k_true} classes. For k = {result.run.k.k}, on the unlabelled images:\n")
     _console().print(table)
-    _line(f"\n{result.seconds:.0f} s. Report: {plain(str(result.run.report))}")
+    _line(f"\n{duration(result.seconds)}. Report: {plain(str(result.run.report))}")
 
 
 def health(found: "Health", tiny: int) -> None:
-    """The counts, then the findings, the worst first."""
-    bad = f" {len(found.unreadable):,} cannot be read." if found.unreadable else ""
+    """Print the counts, then the findings, the worst first."""
+    bad = f" {len(found.unreadable):,} are unreadable." if found.unreadable else ""
     _line(
         f"{found.images:,} images: {found.labelled:,} labelled in {len(found.classes) - 1:,} classes, "
         f"{found.images - found.labelled:,} unlabelled.{bad}\n"
     )
     _classes(found)
     _list("Classes whose names differ only in case and spaces", [" = ".join(map(plain, g)) for g in found.alike_names])
-    _duplicates("One image under two labels (exit code 1); keep one of them", found.duplicates, "two labels")
-    _duplicates("One image labelled and unlabelled", found.duplicates, "labelled and unlabelled")
+    _duplicates("Images with two labels (exit code 1); keep one of each", found.duplicates, "two labels")
+    _duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _unreadable(found.unreadable)
-    _duplicates("The same image several times", found.duplicates, "same")
+    _duplicates("Duplicates", found.duplicates, "same")
     if found.near_duplicates is None:
-        _line("\nNear-duplicates were not searched for: there are too many images.")
+        _line("\nToo many images to search for near-duplicates.")
     for kind in ("two labels", "labelled and unlabelled", "same"):
-        title = f"Nearly the same image, {'several times' if kind == 'same' else kind}"
+        title = f"Near-duplicates{'' if kind == 'same' else f', {kind}'}"
         _duplicates(title, found.near_duplicates or (), kind, " ≈ ")
     _files(f"Tiny, shorter side below {tiny} pixels", found.tiny, found.images)
     _files("Rotated by EXIF, shown upright", found.rotated, found.images)
     _files("More than 8 bits a channel, scaled to 8", found.deep, found.images)
-    _files("Ignored, not in a format that is read", found.ignored)
+    _files("Ignored, not in a supported format", found.ignored)
     odd = (found.tiny, found.rotated, found.deep)
     if found.labelled and not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd)):
-        _line("\nNothing is wrong with them.")
+        _line("\nNo problems found.")
 
 
 def _classes(found: "Health") -> None:
@@ -286,32 +268,19 @@ def _duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str
     chosen = [group for group in groups if group.kind == kind]
     rows = []
     for group in chosen:
-        members = sorted(zip(group.files, group.labels, strict=True), key=_first_of_its_label(group.labels))
-        named = [f"{plain(file)} ({'unlabelled' if label is None else plain(label)})" for file, label in members]
+        labels = ["unlabelled" if label is None else plain(label) for label in group.labels]
+        order = sorted(range(len(labels)), key=lambda row: labels[row] in labels[:row])  # one file of each label first
+        named = [f"{plain(group.files[row])} ({labels[row]})" for row in order]
         rest = f" and {len(named) - MEMBERS:,} more" if len(named) > MEMBERS else ""
         rows.append(sign.join(named[:MEMBERS]) + rest)
     _list(title, rows)
 
 
-def _first_of_its_label(labels: Sequence[str | None]) -> Callable[[tuple[str, str | None]], bool]:
-    """A key that puts one file of each label in front, in their order, so that what disagrees is seen."""
-    left = set(labels)
-
-    def comes_later(member: tuple[str, str | None]) -> bool:
-        label = member[1]
-        if label in left:
-            left.remove(label)
-            return False
-        return True
-
-    return comes_later
-
-
 def _unreadable(files: "Sequence[Quarantined]") -> None:
-    """By reason, so that each is told once."""
+    """Print unreadable files, grouped by reason."""
     if not files:
         return
-    _line(f"\nCannot be read and left out of every run (exit code 3): {len(files):,}")
+    _line(f"\nUnreadable, left out of every run (exit code 3): {len(files):,}")
     reasons: dict[str, list[str]] = {}
     for bad in files:
         reasons.setdefault(f"{bad.reason}: {bad.detail}", []).append(plain(bad.file))
@@ -344,15 +313,6 @@ def _list(title: str, rows: Sequence[str]) -> None:
 def _more(count: int) -> None:
     if count > 0:
         _line(f"  … and {count:,} more; --json lists all")
-
-
-def plain(text: str) -> str:
-    """Text that cannot disturb a terminal: what is not printable is escaped; bytes that are no UTF-8 are shown."""
-    return "".join(c if c.isprintable() else _escaped(c) for c in text)
-
-
-def _escaped(c: str) -> str:
-    return f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode()
 
 
 def _table(first: str, *others: str) -> Table:

@@ -1,4 +1,4 @@
-"""Who belongs to each centre, as sums and counts: kept in the wide type, so that the order of rows leaves no trace."""
+"""Sums and counts of the rows at each centre, in the wide type, so that the order of rows does not matter."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sortal.points import Points
+from sortal.clustering.points import Points
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """What the labelled rows contribute to the first c centres, over all processes."""
+class LabelledSums:
+    """Sums and counts of the labelled rows at the first c centres, over all processes."""
 
-    sums: Tensor  # (c, d) of the rows as they are, in the wide type
+    sums: Tensor  # (c, d) of uncentred rows, in the wide type
     counts: Tensor  # (c,)
 
     @classmethod
-    def of(cls, x: Tensor, labels: Tensor, c: int, points: Points) -> Fixed:
-        """Of the rows of x whose labels (n,) are 0..c−1."""
+    def of(cls, x: Tensor, labels: Tensor, c: int, points: Points) -> LabelledSums:
+        """Sum up the rows of x whose labels (n,) are 0..c−1."""
         sums = torch.zeros(c, x.shape[1], dtype=points.wide, device=x.device)
         known = (labels >= 0).nonzero()[:, 0]
         for some in points.pieces(known, 3 * x.shape[1]):
             sums.index_add_(0, labels[some], x[some].to(points.wide))
         counts = torch.bincount(labels[known], minlength=c).to(points.wide)
-        return cls(points.shards.sum(sums), points.shards.sum(counts))
+        return cls(points.processes.sum(sums), points.processes.sum(counts))
 
     @property
     def means(self) -> Tensor:
@@ -33,15 +33,15 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Members:
-    """Sums and counts of the members of every centre of g restarts, labelled rows included, over all processes."""
+class ClusterSums:
+    """Sums and counts of the rows at each centre of g restarts, labelled rows included, over all processes."""
 
-    sums: Tensor  # (g, k, d) of the rows as they are
+    sums: Tensor  # (g, k, d) of uncentred rows
     counts: Tensor  # (g, k)
 
     @classmethod
-    def of(cls, points: Points, fixed: Fixed, assigned: Tensor, k: int) -> Members:
-        """Everyone at the centre it is assigned to, (g, m)."""
+    def of(cls, points: Points, fixed: LabelledSums, assigned: Tensor, k: int) -> ClusterSums:
+        """Sum up all rows at the centres they are assigned to, (g, m)."""
         g, d = len(assigned), points.x.shape[1]
         sums = torch.zeros(g, k, d, dtype=points.wide, device=assigned.device)
         counts = torch.zeros(g, k, dtype=points.wide, device=assigned.device)
@@ -51,33 +51,33 @@ class Members:
             for r in range(g):
                 sums.view(g * k, d).index_add_(0, flat[r, part], wide)
             counts.view(-1).index_add_(0, flat[:, part].flatten(), counts.new_ones(g * len(rows)))
-        sums, counts = points.shards.sum(sums), points.shards.sum(counts)
+        sums, counts = points.processes.sum(sums), points.processes.sum(counts)
         sums[:, : len(fixed.counts)] += fixed.sums
         counts[:, : len(fixed.counts)] += fixed.counts
         return cls(sums, counts)
 
-    def __getitem__(self, restarts: Tensor) -> Members:
-        return Members(self.sums[restarts], self.counts[restarts])
+    def __getitem__(self, restarts: Tensor) -> ClusterSums:
+        return ClusterSums(self.sums[restarts], self.counts[restarts])
 
     def means(self, which: tuple[Tensor, Tensor]) -> Tensor:
-        """(p, d): the mean of the members of each (restart, centre)."""
+        """Return the means of the rows at some (restart, centre) pairs, (p, d)."""
         return self.sums[which].div_(self.counts[which][:, None])
 
     def spread(self, points: Points, restart: int, centres: Tensor) -> float:
-        """Σ ‖x − c‖² − ‖x − mean‖² over all rows of a restart, from the sums alone, for its centres (k, d)."""
+        """Compute Σ ‖x − c‖² − ‖x − mean‖² over all rows of a restart with centres (k, d), from the sums alone."""
         wide, counts = centres.to(points.wide), self.counts[restart]
         inner = self.sums[restart] - counts[:, None] * points.mean
         return float((counts * wide.square().sum(1)).sum() - 2 * (wide * inner).sum())
 
     def move(self, points: Points, pairs: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        """Move the rows of `pairs` (p, 2), each a (restart, row), from the centres they had to those they have.
+        """Move rows, given as (restart, row) pairs (p, 2), from their centres `before` to those `after`.
 
-        Which centres gained or lost a row in any process, (g, k).
+        Return the mask of centres that gained or lost a row in any process, (g, k).
         """
-        shards, (g, k, d) = points.shards, self.sums.shape
+        shards, (g, k, d) = points.processes, self.sums.shape
         touched = torch.zeros(g * k, dtype=torch.int32, device=self.sums.device)
         sums, counts = self.sums, self.counts
-        if shards.size > 1:  # only the difference is added up over processes
+        if shards.size > 1:  # sum only the differences over processes
             sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
         for some in points.pieces(pairs, 3 * d):
             run, row = some[:, 0], some[:, 1]
@@ -93,11 +93,11 @@ class Members:
         return shards.sum(touched).view(g, k) > 0
 
     def refill(self, points: Points, restart: int, centres: Tensor, assigned: Tensor) -> Tensor:
-        """Assign to each empty centre of a restart the row farthest from its own, unless it is the last one there.
+        """Assign to each empty centre of a restart the row farthest from its own centre, unless that would empty it.
 
-        Changes `assigned` (m,) and returns the rows of this process that moved; the sums follow when they are `move`d.
+        Update `assigned` (m,) and return the rows of this process that moved; the caller must `move` them.
         """
-        shards, counts = points.shards, self.counts[restart]
+        shards, counts = points.processes, self.counts[restart]
         empty = (counts == 0).nonzero()[:, 0].tolist()
         place = centres + points.mean.to(centres.dtype)
         distance = points.norms.new_empty(points.count)
@@ -106,7 +106,9 @@ class Members:
         distance[distance <= points.copies] = 0
         far = distance.topk(min(points.count, len(empty) + len(counts))).indices
         mine = zip(distance[far].tolist(), far.tolist(), assigned[far].tolist(), strict=True)
-        offers = [offer for part in shards.objects([(value, shards.rank, *o) for value, *o in mine]) for offer in part]
+        offers = [
+            offer for part in shards.gather_objects([(value, shards.rank, *o) for value, *o in mine]) for offer in part
+        ]
         left, moved = counts.tolist(), []
         for value, rank, row, donor in sorted(offers, key=lambda offer: -offer[0]):
             if not empty or value == 0:

@@ -1,8 +1,7 @@
-"""What users pass to the clustering: rows, labels and a device, checked and turned into tensors."""
+"""Validation of the inputs of clustering: rows, labels and device."""
 
 from __future__ import annotations
 
-import re
 import warnings
 from numbers import Integral, Real
 from typing import Any
@@ -10,48 +9,48 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
 from torch import Tensor
 
 from sortal.errors import InputError
-from sortal.shards import Shards
+from sortal.system.device import choose_device
+from sortal.system.distributed import Processes
 
 UNLABELLED = -1
 
 
 def check_number(name: str, value: object, kind: type, least: int, also: str = "") -> None:
-    """A parameter must be a number of some kind, and not too small."""
+    """Raise InputError unless a parameter is a number of this kind and at least `least`."""
     if not isinstance(value, kind) or isinstance(value, bool) or not value >= least:  # type: ignore[operator]
         what = "a whole number" if kind is Integral else "a number"
         raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
 
 
-def read(
-    x: ArrayLike | Tensor, y: ArrayLike | Tensor | None, device: str, shards: Shards
+def read_inputs(
+    x: ArrayLike | Tensor, y: ArrayLike | Tensor | None, device: str, processes: Processes
 ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
-    """Rows (n, d), their class numbers (n,), and the classes, numbered alike in all processes.
+    """Return rows (n, d), their class numbers (n,), and the classes, numbered alike in all processes.
 
-    A problem in one process is raised in all, so that none waits for ever.
+    An error in one process is raised in all, so that none waits forever.
     """
     problem: Exception | None = None
     try:
-        rows = read_rows(x, choose_device(device, x), at_least=1 if shards.size == 1 else 0)
+        rows = read_rows(x, choose_device(device, x), at_least=1 if processes.size == 1 else 0)
         labels, classes = read_labels(y, len(rows))
     except (TypeError, ValueError) as error:
         problem = error
-    told = shards.objects(None if problem is None else str(problem))
+    problems = processes.gather_objects(None if problem is None else str(problem))
     if problem is not None:
         raise problem
-    if any(told):
-        raise InputError(next(f"process {rank}: {text}" for rank, text in enumerate(told) if text))
-    return (rows, labels, classes) if shards.size == 1 else _alike(rows, labels, classes, shards)
+    if any(problems):
+        raise InputError(next(f"process {rank}: {text}" for rank, text in enumerate(problems) if text))
+    return (rows, labels, classes) if processes.size == 1 else _unify(rows, labels, classes, processes)
 
 
-def _alike(
-    rows: Tensor, labels: NDArray[np.int64], classes: NDArray[Any], shards: Shards
+def _unify(
+    rows: Tensor, labels: NDArray[np.int64], classes: NDArray[Any], processes: Processes
 ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
-    """Rows of one type and width, and classes of one numbering, in all processes."""
-    parts = shards.objects((tuple(rows.shape), rows.dtype, classes.tolist()))
+    """Convert rows to one type and number the classes alike in all processes."""
+    parts = processes.gather_objects((tuple(rows.shape), rows.dtype, classes.tolist()))
     widths = [shape[1] for shape, _, _ in parts]
     if len(set(widths)) > 1:
         raise InputError(f"X must have the same number of features in all processes, got {widths}.")
@@ -64,54 +63,37 @@ def _alike(
     return rows, number[labels], everyone
 
 
-def choose_device(device: str, x: object) -> torch.device:
-    """The device asked for; "auto" is where a tensor already is, else the GPU when there is one, else the CPU."""
-    if device == "auto":
-        if isinstance(x, Tensor):
-            return x.device
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    name = re.fullmatch(r"(cpu|cuda|mps)(?::(0|[1-9][0-9]*))?", str(device))
-    if name is None:
-        raise InputError(f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', got {device!r}.")
-    have = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[name[1]]
-    if int(name[2] or 0) >= have:
-        raise InputError(
-            f"device must be on this machine, got {device!r}, of which there are {have}. Use device='auto'."
-        )
-    return torch.device(device)
-
-
 def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1) -> Tensor:
-    """(n, d) float32 or float64 on `device`; an array of those types, even a memory-mapped one, is not copied."""
+    """Convert rows to (n, d) float32 or float64 on `device`, without copying arrays of these types."""
     if isinstance(x, Tensor):
-        rows = _checked(x.detach(), at_least)
+        rows = _check_tensor(x.detach(), at_least)
     else:
-        kept = [np.float32] if getattr(x, "dtype", None) == np.float16 else [np.float64, np.float32]
+        from sklearn.utils import check_array
+
+        types = [np.float32] if getattr(x, "dtype", None) == np.float16 else [np.float64, np.float32]
         try:
-            array = check_array(x, dtype=kept, input_name="X", ensure_min_samples=at_least)
+            array = check_array(x, dtype=types, input_name="X", ensure_min_samples=at_least)
         except ValueError as error:
             raise InputError(str(error)) from None
         if any(stride < 0 or stride % array.itemsize for stride in array.strides):
-            array = np.ascontiguousarray(array)  # strides that torch does not have
+            array = np.ascontiguousarray(array)  # strides that torch does not support
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*not writable.*")  # nothing here writes
+            warnings.filterwarnings("ignore", message=".*not writable.*")  # rows are never written to
             rows = torch.from_numpy(array)
     if device.type == "mps":
-        rows = rows.float()  # it has no float64
+        rows = rows.float()  # MPS lacks float64
     if rows.numel():
-        largest, most = (
-            max(-float(rows.min()), float(rows.max())),
-            (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5,
-        )
+        largest = max(-float(rows.min()), float(rows.max()))
+        most = (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5
         if largest > most:
             raise InputError(
-                f"X must not exceed {most:.0e}, or its squares overflow, got {largest:.0e}. Scale it down."
+                f"X must not exceed {most:.0e}, as its squares would overflow, got {largest:.0e}. Scale it down."
             )
     return rows.to(device)
 
 
-def _checked(rows: Tensor, at_least: int) -> Tensor:
-    """The rules scikit-learn holds arrays to, for tensors that it cannot read."""
+def _check_tensor(rows: Tensor, at_least: int) -> Tensor:
+    """Apply scikit-learn's rules for arrays to a tensor."""
     if rows.layout != torch.strided:
         raise InputError(f"X must be a dense tensor, got a sparse one ({rows.layout}). Pass X.to_dense().")
     if rows.ndim != 2:
@@ -119,22 +101,20 @@ def _checked(rows: Tensor, at_least: int) -> Tensor:
     if rows.shape[0] < at_least or rows.shape[1] < 1:
         raise InputError(f"X must have at least {at_least} row(s) and 1 feature, got shape {tuple(rows.shape)}.")
     if rows.is_complex():
-        raise InputError(f"X must hold real numbers, got {rows.dtype}.")
+        raise InputError(f"X must be real, got {rows.dtype}.")
     if rows.dtype not in (torch.float32, torch.float64):
         rows = rows.float() if rows.is_floating_point() or rows.device.type == "mps" else rows.double()
     bad = (~rows.isfinite()).any(1)
     if bad.any():
         first = int(bad.int().argmax())
-        raise InputError(
-            f"X must hold finite numbers, got NaN or infinity in {int(bad.sum())} rows, first in row {first}."
-        )
+        raise InputError(f"X must be finite, got NaN or infinity in {int(bad.sum())} rows, first in row {first}.")
     return rows
 
 
 def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Labels as (n,) class numbers, −1 for unlabelled rows, and the classes in order.
+    """Return class numbers (n,), −1 for unlabelled rows, and the classes in order.
 
-    Unlabelled is −1, also as the text "-1", which is what numpy makes of it among strings.
+    The text "-1" also means unlabelled, as NumPy converts −1 to it among strings.
     """
     if y is None:
         return np.full(n, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -148,18 +128,18 @@ def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64]
     if values.ndim != 1 or len(values) != n:
         raise InputError(f"y must have one label for each of the {n} rows of X, got shape {values.shape}.")
     if values.dtype.kind in "fc":
-        values = _whole(values)
+        values = _round(values)
     if values.dtype.kind in "biu":
         known = values != UNLABELLED
         classes, numbers = np.unique(values[known], return_inverse=True)
         labels = np.full(n, UNLABELLED, dtype=np.int64)
         labels[known] = numbers
         return labels, classes
-    return _names(values.tolist())
+    return _number_objects(values.tolist())
 
 
 def _column(y: ArrayLike, n: int) -> NDArray[Any]:
-    """`y` as an array, without turning the numbers of a mixed list into text."""
+    """Convert y to an array, without turning the numbers of a mixed list into text."""
     try:
         array = np.asarray(y)
     except ValueError as error:  # lists of different lengths
@@ -167,32 +147,32 @@ def _column(y: ArrayLike, n: int) -> NDArray[Any]:
     return np.asarray(y, dtype=object) if array.dtype.kind in "US" and not isinstance(y, np.ndarray) else array
 
 
-def _whole(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Classes that came as floats, as integers."""
+def _round(values: NDArray[Any]) -> NDArray[np.int64]:
+    """Convert classes given as floats to integers."""
     if not np.isfinite(values).all():
         raise InputError(f"y must mark unlabelled rows with -1, got {values[~np.isfinite(values)][0]}.")
     odd = (values != np.round(values.real)) | (np.abs(values) >= 2**63)
     if odd.any():
-        raise InputError(f"y must hold classes, not measurements, got {values[odd][0]}.")
+        raise InputError(f"y must contain classes, not measurements, got {values[odd][0]}.")
     return values.real.astype(np.int64)
 
 
-def _names(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Labels that are not all numbers."""
+def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Number classes that are not all numeric."""
     for row, value in enumerate(values):
-        if _missing(value):
+        if _is_missing(value):
             raise InputError(f"y must mark unlabelled rows with -1, got {value!r} in row {row}.")
-    known = [value not in (UNLABELLED, "-1", b"-1") for value in values]
+    labelled = [value not in (UNLABELLED, "-1", b"-1") for value in values]
     try:
-        found = {value for value, keep in zip(values, known, strict=True) if keep}
+        found = {value for value, keep in zip(values, labelled, strict=True) if keep}
     except TypeError as error:
-        raise InputError(f"y must hold hashable classes: {error}.") from None
+        raise InputError(f"y must contain hashable classes: {error}.") from None
     try:
-        ordered = sorted(found, key=_place)
-    except TypeError:  # classes without an order
+        ordered = sorted(found, key=_sort_key)
+    except TypeError:  # unordered classes
         ordered = sorted(found, key=repr)
     number = {value: j for j, value in enumerate(ordered)}
-    labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, known, strict=True)]
+    labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, labelled, strict=True)]
     if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
         return np.array(labels, dtype=np.int64), np.array(ordered)
     classes = np.empty(len(ordered), dtype=object)
@@ -200,16 +180,16 @@ def _names(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return np.array(labels, dtype=np.int64), classes
 
 
-def _missing(value: object) -> bool:
-    """None, NaN, and what other libraries have for them."""
+def _is_missing(value: object) -> bool:
+    """Recognise None, NaN and their equivalents in other libraries."""
     try:
         return value is None or bool(value != value)
     except TypeError:
         return True
 
 
-def _place(value: Any) -> tuple[int, str, Any]:
-    """Numbers first, texts last; classes of different types have no order of their own."""
+def _sort_key(value: Any) -> tuple[int, str, Any]:
+    """Order numbers first, then other types by name, and strings last."""
     if isinstance(value, Real):
         return 0, "", value
     return (2 if isinstance(value, str) else 1), type(value).__name__, value

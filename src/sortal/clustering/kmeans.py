@@ -16,41 +16,46 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from sortal.clustering.cluster_sums import LabelledSums
+from sortal.clustering.estimate_k import KEstimate, estimate_k
+from sortal.clustering.inputs import UNLABELLED, check_number, read_inputs, read_rows
+from sortal.clustering.lloyd import LloydState, RestartResult, restarts
+from sortal.clustering.points import Points, full_precision, slices
 from sortal.errors import InputError
-from sortal.estimate import KEstimate, estimate_k
-from sortal.inputs import UNLABELLED, check_number, choose_device, read, read_rows
-from sortal.lloyd import Ended, State, restarts
-from sortal.members import Fixed
-from sortal.points import Points, full_precision, slices
-from sortal.shards import Shards
+from sortal.system.device import choose_device
+from sortal.system.distributed import Processes
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
 
 class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """k-means in which labelled rows stay in the cluster of their class, and cluster j is the j-th labelled class.
+    """k-means in which labelled rows stay in the cluster of their class; cluster j is the j-th labelled class.
 
-    Without labels it is plain k-means. Features are best L2-normalised before.
+    Without labels it is plain k-means. L2-normalise the features first.
+
+    >>> x, y = [[0.0], [1.0], [9.0], [10.0]], ["a", -1, -1, -1]
+    >>> SemiSupervisedKMeans(2, random_state=0).fit(x, y).labels_.tolist()
+    [0, 0, 1, 1]
 
     Parameters
     ----------
-    n_clusters : clusters in all, those of the labelled classes included; "auto" estimates it (`sortal.estimate_k`
+    n_clusters : clusters in total, including those of the labelled classes; "auto" estimates it (`sortal.estimate_k`
         with its defaults).
-    n_init : restarts; the one of lowest inertia counts.
-    n_candidates : rows of which the best becomes the next starting centre; None is 2 + log(n_clusters), as scikit-learn
-        does, and 1 is k-means++ as the paper has it.
-    max_iter : iterations of each restart.
-    tol : a restart also ends when its centres move, squared and summed, by no more than this share of the mean variance
-        of the features; 0 goes on until no row changes its cluster.
+    n_init : restarts; the one with the lowest inertia wins.
+    n_candidates : rows from which the best becomes the next starting centre; None means 2 + log(n_clusters), as in
+        scikit-learn, and 1 is the paper's k-means++.
+    max_iter : iterations of each restart, at most.
+    tol : a restart also ends when its centres move, squared and summed, by at most this fraction of the mean variance
+        of the features; with 0, it ends when no row changes its cluster.
     random_state : int, RandomState or None.
     device : "auto", "cpu", "cuda", "cuda:N" or "mps".
 
     Attributes
     ----------
-    labels_ : (n,) cluster of each row. cluster_centers_ : (n_clusters, d). inertia_ : squared distances of all rows to
-    their centres, summed. n_iter_ : iterations of the best restart. classes_ : the labelled classes, in cluster order.
-    n_clusters_ : clusters in all. k_estimate_ : how "auto" found them, else None.
+    labels_ : (n,) cluster of each row. cluster_centers_ : (n_clusters, d). inertia_ : sum of squared distances of all
+    rows to their centres. n_iter_ : iterations of the best restart. classes_ : the labelled classes, in cluster order.
+    n_clusters_ : clusters in total. k_estimate_ : the estimate if "auto", else None.
     """
 
     def __init__(
@@ -75,16 +80,16 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def fit(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, *, group: ProcessGroup | None = None
     ) -> Self:
-        """Cluster the rows of X; y holds their labels, −1 for unlabelled.
+        """Cluster the rows of X with labels y, −1 for unlabelled.
 
-        With a process `group`, each process passes its own rows and gets their `labels_`; all else is the same in each.
+        With a process `group`, each process passes its own rows and gets their `labels_`; all other results are equal.
         """
         self._check_parameters()
-        shards = Shards(group)
-        x, labels, classes = read(X, y, self.device, shards)
+        processes = Processes(group)
+        x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)
-        unlabelled = self._check_count(labels, len(classes), shards)
-        seed = shards.objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
+        unlabelled = self._check_count(labels, len(classes), processes)
+        seed = processes.gather_objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
         self.classes_ = classes
         self.k_estimate_: KEstimate | None = None
         if self.n_clusters == "auto":
@@ -92,16 +97,16 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
             self.k_estimate_ = estimate_k(x, labels, k_max=most, random_state=seed, group=group)
         self.n_clusters_ = self.k_estimate_.k if self.k_estimate_ else int(self.n_clusters)
         with full_precision(x.device):
-            self._cluster(x, torch.from_numpy(labels).to(x.device), seed, shards)
+            self._cluster(x, torch.from_numpy(labels).to(x.device), seed, processes)
         return self
 
-    def _cluster(self, x: Tensor, labels: Tensor, seed: int, shards: Shards) -> None:
-        """Run the restarts and keep the best; fills `labels` in."""
+    def _cluster(self, x: Tensor, labels: Tensor, seed: int, processes: Processes) -> None:
+        """Run the restarts, select the best, and fill in `labels`."""
         free = None if len(self.classes_) == 0 else (labels == UNLABELLED).nonzero()[:, 0]
-        points = Points(x, free, shards=shards)
+        points = Points(x, free, processes=processes)
         ended = restarts(
             points,
-            Fixed.of(x, labels, len(self.classes_), points),
+            LabelledSums.of(x, labels, len(self.classes_), points),
             self.n_clusters_,
             self.n_init,
             seed,
@@ -109,18 +114,19 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
             max_iter=self.max_iter,
             tol=self.tol,
         )
-        # Restarts that end in the same clusters differ in their last digits: of those the first counts.
-        digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * sum(shards.objects(len(x)))
+        # Restarts that end in the same clusters differ in their last digits: the first of them wins.
+        n = sum(processes.gather_objects(len(x)))
+        digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * n
 
-        def rank(one: Ended) -> tuple[int, int]:
+        def rank(one: RestartResult) -> tuple[int, int]:
             return round(one.spread / digit), one.restart
 
         best = min(ended, key=rank)
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
         labels[slice(None) if free is None else free] = _nearest(x, centres, free)
-        self._warn_of_empty(shards.sum(torch.bincount(labels, minlength=self.n_clusters_)))
+        self._warn_about_empty(processes.sum(torch.bincount(labels, minlength=self.n_clusters_)))
         self.labels_: NDArray[np.int64] = labels.cpu().numpy()
-        self.inertia_ = float(shards.sum(_inertia(x, centres, labels)))
+        self.inertia_ = float(processes.sum(_inertia(x, centres, labels)))
         self.cluster_centers_: NDArray[Any] = centres.cpu().numpy()
         self.n_iter_ = best.n_iter
         self._n_features_out = self.n_clusters_
@@ -128,17 +134,17 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def fit_predict(
         self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, **fit_params: Any
     ) -> NDArray[np.int64]:
-        """The clusters of the rows that are clustered: `fit(X, y).labels_`."""
+        """Return `fit(X, y).labels_`."""
         return self.fit(X, y, **fit_params).labels_
 
     def predict(self, X: ArrayLike | Tensor) -> NDArray[np.int64]:
-        """The nearest cluster of each row, seen before or not."""
+        """Return the nearest cluster of each row."""
         x, centres = self._fitted(X)
         with full_precision(x.device):
             return _nearest(x, centres).cpu().numpy()
 
     def transform(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """(n, n_clusters): the distance of each row to each centre."""
+        """Return the distance of each row to each centre, (n, n_clusters)."""
         x, centres = self._fitted(X)
         out = np.empty((len(x), len(centres)), dtype=self.cluster_centers_.dtype)
         for part in slices(len(x), len(centres), x.device):
@@ -146,7 +152,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         return out
 
     def score(self, X: ArrayLike | Tensor, y: object = None) -> float:
-        """Minus the squared distances of the rows to their nearest centres, summed."""
+        """Return minus the sum of squared distances of the rows to their nearest centres."""
         x, centres = self._fitted(X)
         with full_precision(x.device):
             return -float(_inertia(x, centres, _nearest(x, centres)))
@@ -160,11 +166,11 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         dtype = torch.promote_types(x.dtype, centres.dtype)
         return x.to(dtype), centres.to(dtype)
 
-    def _warn_of_empty(self, sizes: Tensor) -> None:
+    def _warn_about_empty(self, sizes: Tensor) -> None:
         empty = int((sizes == 0).sum())
         if empty:
             warnings.warn(
-                f"{empty} of {self.n_clusters_} clusters are empty, as where rows are alike. Lower n_clusters.",
+                f"{empty} of {self.n_clusters_} clusters are empty, as many rows are equal. Lower n_clusters.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -178,14 +184,14 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         check_number("max_iter", self.max_iter, Integral, 1)
         check_number("tol", self.tol, Real, 0)
 
-    def _check_count(self, labels: NDArray[np.int64], classes: int, shards: Shards) -> int:
-        """How many rows are unlabelled, over all processes."""
-        parts = shards.objects((len(labels), int((labels == UNLABELLED).sum())))
+    def _check_count(self, labels: NDArray[np.int64], classes: int, processes: Processes) -> int:
+        """Check n_clusters against the rows of all processes; return how many of them are unlabelled."""
+        parts = processes.gather_objects((len(labels), int((labels == UNLABELLED).sum())))
         rows, unlabelled = (int(sum(counts)) for counts in zip(*parts, strict=True))
         if unlabelled == 0:
             raise InputError(
-                f"y must leave rows unlabelled (-1) for clustering to place, got {rows} rows, all labelled. "
-                "Pass y=None to cluster them without their labels."
+                f"y must leave some rows unlabelled (-1), got {rows} rows, all labelled. "
+                "Pass y=None to cluster them without labels."
             )
         if self.n_clusters == "auto":
             return unlabelled
@@ -196,17 +202,17 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
             raise InputError(f"n_clusters must be at most n_samples={rows} (the rows of X), got {k}.")
         if k > classes + unlabelled:
             raise InputError(
-                f"n_clusters must be at most {classes + unlabelled} ({classes} labelled classes and {unlabelled} "
-                f"unlabelled rows to make new ones of), got {k}."
+                f"n_clusters must be at most {classes + unlabelled} (the {classes} labelled classes and {unlabelled} "
+                f"unlabelled rows), got {k}."
             )
         return unlabelled
 
 
 def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:
-    """The nearest of the centres (k, d), as they are, for each row."""
+    """Find the nearest of uncentred centres (k, d) for each row."""
     points = Points(x, free, mean=centres.to(torch.float64 if x.device.type != "mps" else x.dtype).mean(0))
     relative = (centres.to(points.wide) - points.mean).to(x.dtype)
-    return State.at(points, relative[None]).assigned[0]
+    return LloydState.at(points, relative[None]).assigned[0]
 
 
 def _inertia(x: Tensor, centres: Tensor, assigned: Tensor) -> Tensor:

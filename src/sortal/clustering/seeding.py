@@ -1,9 +1,9 @@
-"""Where k-means starts: k-means++ for many restarts at once, the same whatever the order or the place of the rows.
+"""k-means++ seeding for many restarts at once, independent of the order of rows and of their process.
 
-Each row carries an exponential clock per restart, drawn from a hash of the row's *content*, that runs at the speed of
-its D²: the squared distance to the nearest centre so far. The first clock to ring names the next centre. As
-exponential clocks have no memory, each ring is a fresh draw proportional to D², so one random number a row serves all
-draws of a restart, nothing depends on row order, and processes need to agree only on who rang first.
+Each row has an exponential clock per restart, drawn from a hash of the row's *content*, whose rate is D²: the squared
+distance to the nearest centre so far. The first clock to ring determines the next centre. As exponential clocks have no
+memory, each ring is a fresh draw proportional to D², so one random number per row serves all draws of a restart, and
+processes need to agree only on the first ring.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sortal.points import Points, best_two, scores
+from sortal.clustering.points import Points, best_two, scores
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
 _MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 _SOON = 1e-30  # the least time on a clock
-_STILL = 1e-37  # a speed slower than any real one
+_STILL = 1e-37  # a rate below all others
 
 
-def mix(z: Tensor) -> Tensor:
-    """SplitMix64: int64 -> int64, every input bit flips about half of the output bits."""
+def splitmix64(z: Tensor) -> Tensor:
+    """Hash int64 to int64 by SplitMix64."""
     z = z + _GOLDEN
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX1
     z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _MIX2
@@ -29,48 +29,48 @@ def mix(z: Tensor) -> Tensor:
 
 
 def row_keys(points: Points) -> Tensor:
-    """(m,) int64: a hash of each row's content; the copies of a row are numbered, so that all keys differ."""
+    """Hash the content of each row, (m,) int64; copies of a row are numbered, so that all keys differ."""
     device, d = points.x.device, points.x.shape[1]
-    odd = mix(torch.arange(2 * d, device=device)).view(2, d) | 1
+    odd = splitmix64(torch.arange(2 * d, device=device)).view(2, d) | 1
     keys = torch.empty(points.count, dtype=torch.int64, device=device)
     for part, rows in points.chunks(6 * d):
         single = rows.float() + 0.0  # no negative zero
-        keys[part] = _folded(single.view(torch.int32) * odd[0]).sum(1)
-        if rows.dtype == torch.float64:  # what float32 does not hold; nothing is added where it holds everything
+        keys[part] = _fold(single.view(torch.int32) * odd[0]).sum(1)
+        if rows.dtype == torch.float64:  # the rest beyond float32, which adds 0 if there is none
             rest = torch.where(single.isfinite(), rows - single, rows) + 0.0
-            keys[part] += _folded(rest.view(torch.int64) * odd[1]).sum(1)
-    everyone, start = points.shards.concat(keys)
+            keys[part] += _fold(rest.view(torch.int64) * odd[1]).sum(1)
+    everyone, start = points.processes.concat(keys)
     ordered, order = everyone.sort(stable=True)
     place = torch.arange(len(ordered), device=device)
     first = torch.ones_like(ordered, dtype=torch.bool)
     first[1:] = ordered[1:] != ordered[:-1]
     copy = torch.empty_like(ordered)
     copy[order] = place - torch.where(first, place, 0).cummax(0).values
-    return mix(keys + mix(copy[start : start + points.count]))
+    return splitmix64(keys + splitmix64(copy[start : start + points.count]))
 
 
-def _folded(z: Tensor) -> Tensor:
-    """The upper half of each int64 also in its lower half: round floats end in zero bits, and so do their products."""
+def _fold(z: Tensor) -> Tensor:
+    """Fold the upper half of each int64 into its lower half, as products of round floats end in zero bits."""
     return z ^ ((z >> 32) & 0xFFFFFFFF)
 
 
 def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype, draw: int = 0) -> Tensor:
-    """(g, ...) draws from Exp(1), a function of (seed of the restart, number of the draw, key of the row) alone.
+    """Draw (g, ...) from Exp(1), as a function of (seed of the restart, number of the draw, key of the row).
 
     `keys` is (m,), shared by all restarts, or (g, m).
     """
     device = keys.device
     keys = keys.cpu() if device.type == "mps" else keys
-    salt = mix(mix(torch.tensor(seeds, dtype=torch.int64, device=keys.device)) + draw)[:, None]
-    uniform = (((mix(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
+    salt = splitmix64(splitmix64(torch.tensor(seeds, dtype=torch.int64, device=keys.device)) + draw)[:, None]
+    uniform = (((splitmix64(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
     return uniform.log_().neg_().clamp_min_(_SOON).to(dtype).to(device)
 
 
 class Seeds:
-    """Starting centres of one restart per seed; `grow` draws on, and the first k are the start for any smaller k.
+    """Starting centres of one restart per seed; `grow` draws more, and the first k are those of any smaller k.
 
-    Of the first few rows whose clocks ring, the `candidates`, the one that lowers the sum of D² most becomes the centre
-    (greedy k-means++). One candidate is k-means++ as first published.
+    Of the first `candidates` rows whose clocks ring, the one that lowers the sum of D² most becomes the centre (greedy
+    k-means++). One candidate is k-means++ as published.
     """
 
     def __init__(self, points: Points, keys: Tensor, seeds: list[int], fixed: Tensor, candidates: int = 1) -> None:
@@ -81,9 +81,9 @@ class Seeds:
         self.seeds = seeds
         self.candidates = candidates
         self.clocks = exponentials(keys, seeds, points.x.dtype)
-        self.noise = points.shards.sum(points.copies.sum(dtype=points.wide))  # what rounding may do to a sum of D²
-        largest = max(points.shards.objects(float(points.norms.max()) if m else 0.0))
-        self.per = 1 / largest if largest > 0 else 1.0  # speeds are D² in units of the largest, whatever the scale
+        self.noise = points.processes.sum(points.copies.sum(dtype=points.wide))  # rounding error of a sum of D²
+        largest = max(points.processes.gather_objects(float(points.norms.max()) if m else 0.0))
+        self.per = 1 / largest if largest > 0 else 1.0  # rates are D² in units of the largest
         self.copies = points.copies * self.per
         self.centres = fixed.expand(g, c, -1)  # (g, k, d)
         nearest = torch.zeros(m, dtype=torch.int64, device=fixed.device)
@@ -94,11 +94,11 @@ class Seeds:
                 nearest[part], best[part], second[part] = best_two(scores(bias, fixed, rows))
         self.nearest = nearest.repeat(g, 1)  # (g, m) index of the nearest centre
         self.best = best.repeat(g, 1)  # (g, m) its score
-        self.second = second.repeat(g, 1)  # (g, m) the runner-up's
+        self.second = second.repeat(g, 1)  # (g, m) the second best score
 
     @property
     def drawn(self) -> int:
-        """How many centres each restart has."""
+        """The number of centres of each restart."""
         return self.centres.shape[1]
 
     def grow(self, k: int) -> Seeds:
@@ -114,9 +114,9 @@ class Seeds:
         return self
 
     def _draw(self, j: int) -> Tensor:
-        """(g, d): the next centre of each restart."""
+        """Draw the next centre of each restart, (g, d)."""
         wanted = self.candidates if j else 1
-        speed = self._speed(j)
+        speed = self._rates(j)
         time, index, mine = self._first(self.clocks / speed, wanted)
         rows = self._rows(index, mine)
         taken = self._most_useful(rows, time)
@@ -127,20 +127,20 @@ class Seeds:
         return rows.gather(1, taken[:, :, None].expand(-1, -1, rows.shape[2]))[:, 0]
 
     def _reset(self, j: int, time: Tensor, index: Tensor, mine: Tensor, taken: Tensor) -> None:
-        """The clocks of the candidates start anew; that of the new centre never rings again: its D² is zero."""
+        """Restart the clocks of the candidates, except for the new centre, which never rings again: its D² is 0."""
         new = torch.empty_like(time)
         if new.shape[1] > 1:
             new = exponentials(self.keys[index], self.seeds, time.dtype, draw=j).masked_fill_(time.isinf(), torch.inf)
         new.scatter_(1, taken, torch.inf)
-        if self.points.shards.size == 1:
+        if self.points.processes.size == 1:
             self.clocks.scatter_(1, index, new)
         else:
             run, place = mine.nonzero(as_tuple=True)
             self.clocks[run, index[run, place]] = new[run, place]
 
     def _first(self, times: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The first clocks to ring, over all processes: when, (g, w), in which row, and whether it is a row of ours."""
-        shards, here = self.points.shards, min(wanted, times.shape[1])
+        """Find the first clocks to ring over all processes: time, row, and whether the row is ours, all (g, w)."""
+        shards, here = self.points.processes, min(wanted, times.shape[1])
         time, index = times.min(1, keepdim=True) if here == 1 else times.topk(here, largest=False)
         if shards.size == 1:
             return time, index, torch.ones_like(index, dtype=torch.bool)
@@ -152,21 +152,20 @@ class Seeds:
         return time, index.gather(1, place % wanted), place // wanted == shards.rank
 
     def _rows(self, index: Tensor, mine: Tensor) -> Tensor:
-        """(g, w, d): rows of this or another process, relative to the mean."""
+        """Return rows of this or another process, relative to the mean, (g, w, d)."""
         points = self.points
         if points.count:
             rows = points.take(index).to(points.wide).sub_(points.mean)
         else:
             rows = points.mean.new_zeros(*index.shape, len(points.mean))
-        if points.shards.size > 1:
-            rows = points.shards.sum(rows.masked_fill_(~mine[:, :, None], 0))
+        if points.processes.size > 1:
+            rows = points.processes.sum(rows.masked_fill_(~mine[:, :, None], 0))
         return rows.to(points.x.dtype)
 
     def _most_useful(self, rows: Tensor, time: Tensor) -> Tensor:
-        """(g, 1): which candidate, (g, w, d), that rings at all, (g, w), would leave the least sum of D².
+        """Choose the candidate of (g, w, d) with a finite time (g, w) that leaves the least sum of D²: (g, 1).
 
-        Of equally good ones it is the first: two far-off neighbours are exactly as good as each other, and rounding
-        must not choose between them.
+        Ties go to the first, as rounding must not decide between two neighbours far from everything else.
         """
         g, w, d = rows.shape
         if w == 1:
@@ -176,20 +175,20 @@ class Seeds:
         for part, some in self.points.chunks(g * w):
             score = scores(bias, flat, some).view(g, w, -1)
             left += torch.minimum(score, self.best[:, None, part], out=score).sum(2, dtype=left.dtype)
-        left = self.points.shards.sum(left).masked_fill_(time.isinf(), torch.inf)
+        left = self.points.processes.sum(left).masked_fill_(time.isinf(), torch.inf)
         return (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1, keepdim=True)
 
-    def _speed(self, j: int) -> Tensor:
-        """(g, m): D², or the same for all rows where there is no centre yet."""
+    def _rates(self, j: int) -> Tensor:
+        """Compute the rates of all clocks, (g, m): D², or 1 before the first centre."""
         if j == 0:
             return torch.ones_like(self.best)
         speed: Tensor = (self.best + self.points.norms).mul_(self.per)
-        # A copy of a centre, but for rounding, all but stands still: its turn comes when every row lies on a centre.
+        # Copies of a centre come last, after all other rows have been drawn.
         return speed.masked_fill_(speed <= self.copies, _STILL)
 
     def _join(self, j: int) -> None:
-        """Let centre j compete for every row."""
-        new = self.centres[:, j].contiguous()  # else its last bits depend on how far seeds were drawn
+        """Update the nearest centre of each row by centre j."""
+        new = self.centres[:, j].contiguous()  # or its last bits depend on the number of seeds
         bias = self.points.bias(new)
         for part, rows in self.points.chunks(new.shape[0]):
             score = scores(bias, new, rows)

@@ -1,4 +1,4 @@
-"""What suits the images and the machine: defaults that are said aloud, and suggestions that are never acted upon."""
+"""Defaults that suit the images and the machine, and the notes that report them or suggest others."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ from sortal.config import (
     BACKBONE,
     CLASSIFIERS,
     CONVNET,
+    LIVE,
     LOSSES,
     TINY,
     TINY_CONTRAST,
@@ -18,39 +19,37 @@ from sortal.config import (
     Training,
 )
 
-EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and what is taken where they would be too many
+EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 FEW = 2000  # images
 SMALLER = "vit_small_patch16_224.dino"
 TINY_LOSSES: dict[str, Losses] = {"gcd": TINY_CONTRAST, "simgcd": TINY_DISTILLATION}
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
-    """How to learn and sort, with every "auto" but that of views decided."""
-    method, training = settings.method, _training(settings, n_images, on_gpu)
-    if method in CLASSIFIERS:
-        return Recipe(method=method, training=training, losses=_losses(settings), clustering="head", estimate_on="raw")
-    learns = method != "kmeans"
+    """Resolve settings to a recipe, with every "auto" decided except that of views."""
+    method = settings.method
     return Recipe(
         method=method,
-        training=training,
-        losses=_losses(settings) if learns else None,
-        clustering="semi-supervised",
-        estimate_on="learned" if learns else "raw",
+        training=_training(settings, n_images, on_gpu),
+        losses=_losses(settings) if method in LOSSES else None,
+        clustering="head" if method in CLASSIFIERS else "semi-supervised",
+        estimate_on="learned" if method == "gcd" else "raw",
     )
 
 
 def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
-    start = TRAININGS[settings.method]
+    usual = TRAININGS[settings.method]
     if settings.backbone == CONVNET:
-        start = replace(start, **TINY)
-    epochs = settings.epochs
-    if isinstance(epochs, str):
-        if settings.backbone == CONVNET:
-            epochs = start.epochs
-        else:
-            epochs = EPOCHS if on_gpu and n_images >= FEW else FEWER_EPOCHS
-    lr = start.lr if isinstance(settings.lr, str) else settings.lr
-    return replace(start, epochs=epochs, lr=lr, views=settings.views, seed=settings.seed)
+        usual = replace(usual, **TINY)
+    else:
+        usual = replace(usual, epochs=EPOCHS if on_gpu and n_images >= FEW else FEWER_EPOCHS)
+    return replace(
+        usual,
+        epochs=usual.epochs if settings.epochs == AUTO else settings.epochs,
+        lr=usual.lr if settings.lr == AUTO else settings.lr,
+        views=None if settings.views == LIVE else settings.views,
+        seed=settings.seed,
+    )
 
 
 def _losses(settings: Discovery) -> Losses:
@@ -59,18 +58,18 @@ def _losses(settings: Discovery) -> Losses:
 
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:
-    """Sentences for people: what was chosen for them, and what they could choose."""
-    said, learns = [], settings.method != "kmeans"
-    if learns and settings.epochs == AUTO and settings.backbone != CONVNET:
+    """Report the defaults that were chosen, and suggest settings that may suit better."""
+    found, trains = [], settings.method != "kmeans"
+    if trains and settings.epochs == AUTO and settings.backbone != CONVNET:
         why = "as in the paper"
         if recipe.training.epochs != EPOCHS:
-            why = "no GPU is in use" if not on_gpu else f"there are fewer than {FEW:,} images"
-            why += f"; --epochs {EPOCHS} is the paper's"
-        said.append(f"Learning for {recipe.training.epochs} epochs: {why}.")
-    if mostly_tiny and settings.backbone != CONVNET and learns:  # it knows nothing until it learns
-        said.append(f"Most images are tiny: --backbone {CONVNET} learns from them alone, which may be better.")
+            why = "without a GPU" if not on_gpu else f"for fewer than {FEW:,} images"
+            why += f" (the paper: {EPOCHS})"
+        found.append(f"Training for {recipe.training.epochs} epochs, {why}.")
+    if mostly_tiny and settings.backbone != CONVNET and trains:  # untrained, it is useless
+        found.append(f"Most images are tiny; the backbone {CONVNET}, trained on them alone, may sort them better.")
     elif not on_gpu and settings.backbone == BACKBONE:
-        said.append(f"No GPU is in use: --backbone {SMALLER} is about four times as fast.")
-    if learns and not labelled:
-        said.append("No image is labelled: learning and clusters go by looks alone.")
-    return said
+        found.append(f"No GPU is in use; the backbone {SMALLER} is about four times as fast.")
+    if trains and not labelled:
+        found.append("No image is labelled, so categories follow appearance alone.")
+    return found

@@ -1,4 +1,4 @@
-"""The main job on handwritten digits, half of 0–4 labelled, 5–9 unknown, the same way as on a user's own folder."""
+"""A demonstration on handwritten digits: half of 0–4 labelled, 5–9 unlabelled, sorted like any folder."""
 
 import os
 from collections.abc import Callable
@@ -10,31 +10,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CONVNET, Auto
-from sortal.datasets import digits
+from sortal.discovery.job import ANOTHER_FOLDER, check_output_folder
+from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
-from sortal.images import ImageSet
-from sortal.job import check_place
-from sortal.kmeans import SemiSupervisedKMeans
+from sortal.images.datasets import digits
+from sortal.images.image_set import ImageSet
+from sortal.images.reading import read_images
+from sortal.images.store.packing import Settings, pack
 from sortal.metrics import Accuracy, accuracy
-from sortal.packing import Settings, pack
-from sortal.pipeline import discover
-from sortal.reading import read_images
-from sortal.run import Run
-from sortal.workers import Progress
+from sortal.runs.run import Run
+from sortal.system.progress import Progress
 
 SIDE = 8  # of the images, in pixels
-K_MAX = 100  # where the search for k ends
-IMAGES = "images"  # the folder of the digits, in that of the run
+K_MAX = 100
+IMAGES = "images"  # folder of the digits within the run's
 OUT = "digits-run"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DemoResult:
-    """What was found, and what k-means makes of the same images' pixels, for as many classes.
-
-    Accuracies are over the unlabelled images only.
-    """
+    """The run, and its accuracy beside that of k-means on the pixels with the same k, on the unlabelled images."""
 
     run: Run
     plain: Accuracy  # k-means on pixels
@@ -64,10 +61,10 @@ def run(
     on_progress: Progress = lambda *_: None,
     on_note: Callable[[str], None] = lambda _: None,
 ) -> DemoResult:
-    """Write the digits as files into the folder of the run, sort them, and cluster their pixels beside."""
+    """Write the digits as files into the folder of the run, sort them, and cluster their pixels for comparison."""
     start = perf_counter()
     folder = Path(out) / IMAGES
-    check_place(Path(out), os.path.abspath(folder), of_folder=True, force=False)  # before anything is written there
+    check_output_folder(Path(out), os.path.abspath(folder), is_folder=True, force=False)  # before writing into it
     on_progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
     found = discover(
@@ -96,14 +93,14 @@ def run(
         run=found,
         plain=cluster(None),
         semi_supervised=cluster(np.asarray(images.labels)),
-        discovered=Accuracy(**found.metrics["accuracy"]),
+        discovered=found.metrics.accuracy,
         k_true=len(images.classes) + len(images.new_classes),
         seconds=perf_counter() - start,
     )
 
 
 def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
-    """The images as L2-normalised grey pixels, (n, 64); `folder` is where they are stored on the way."""
+    """Return the images as L2-normalised grey pixels, (n, 64), packed into `folder`."""
     store = pack(images, folder, settings=Settings(shorter_side=SIDE))
     rows = np.arange(len(store))
     x = store.crops(rows, 0 * rows, 0 * rows, SIDE)[..., 0].reshape(len(store), -1).astype(np.float32)
@@ -112,14 +109,14 @@ def grey_pixels(images: ImageSet, folder: Path) -> NDArray[np.float32]:
 
 
 def _images(folder: Path, labelled: float, seed: int) -> ImageSet:
-    """The digits, written now or by an earlier call with the same labels."""
+    """Write the digits, or read those of an earlier call with the same labels."""
     table = folder / digits.TABLE
     if not table.exists():
         return digits.write(folder, labelled=labelled, seed=seed)
     images, names = read_images(folder, labels=table), digits.labels(labelled, seed)
     if [images.classes[i] if i >= 0 else "" for i in images.labels] != names:
         raise InputError(
-            f"The digits in {str(folder)!r} must have the labels that are asked for (labelled {labelled}, "
-            f"seed {seed}), and have others. Choose another folder (--out)."
+            f"The digits in {str(folder)!r} have other labels than those of labelled {labelled} and seed {seed}.",
+            ANOTHER_FOLDER,
         )
     return images

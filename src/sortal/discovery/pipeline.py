@@ -1,7 +1,7 @@
-"""From a folder of images to sorted categories: discover() checks them, sorts them and draws the report.
+"""From a folder of images to sorted categories: discover() stores pixels, checks, sorts and draws the report.
 
-Each stage keeps what it made in the run's cache, under a name made of all it depends on: the content of the images, the
-settings it looks at, and the version of the code. Another k redoes only what follows; a killed run goes on.
+Each stage caches its result in the run folder under a key made of everything it depends on: the content of the images,
+the settings it uses and the version of the code. Another k repeats only the stages after it; a killed run resumes.
 """
 
 from __future__ import annotations
@@ -9,22 +9,25 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from textwrap import indent
 from typing import Any
 
-from sortal import advice, kept, report
-from sortal.backbone import load_backbone
-from sortal.check import Health, check
-from sortal.confidence import ENOUGH
-from sortal.config import AUTO, BACKBONE, Auto, Discovery, MethodName, Recipe
+from sortal import web
+from sortal.config import AUTO, Discovery, Reading, Recipe, describe, from_keywords
+from sortal.discovery import defaults
+from sortal.discovery.job import Job, Source, prepare
+from sortal.discovery.stages import Stages, order_of, sort, store_pixels
 from sortal.errors import listing
-from sortal.job import Job, Source, prepare
-from sortal.lock import alone
-from sortal.reading import UNLABELLED, Folders, Unlisted
-from sortal.run import REPORT, Run
-from sortal.seen import stamp_of
-from sortal.sorting import Stages, order_of, sort
-from sortal.tables import ExtraColumns
-from sortal.workers import Progress
+from sortal.images.check import Health, check_stored
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.backbones.loading import load_backbone
+from sortal.runs import cache
+from sortal.runs.confidence import ENOUGH
+from sortal.runs.run import REPORT, Run
+from sortal.system.lock import lock_folder
+from sortal.system.progress import Progress
+from sortal.system.text import plural
 
 logger = logging.getLogger(__name__)
 
@@ -34,118 +37,96 @@ def discover(
     *,
     labels: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
-    k: int | Auto = AUTO,
-    method: MethodName = "gcd",
-    backbone: str = BACKBONE,
-    weights: str | os.PathLike[str] | None = None,
-    epochs: int | Auto = AUTO,
-    lr: float | Auto = AUTO,
-    views: int | Auto | None = AUTO,
-    seed: int = 0,
-    k_max: int = Discovery.k_max,
-    n_init: int = Discovery.n_init,
-    held_out: float = Discovery.held_out,
-    unsure_below: float = Discovery.unsure_below,
-    folders: Folders = "classes",
-    unlabelled: str = UNLABELLED,
-    unlisted: Unlisted = "error",
-    extra_columns: ExtraColumns = "error",
+    force: bool = False,
     device: str = AUTO,
     workers: int | None = None,
-    force: bool = False,
     on_progress: Progress = lambda *_: None,
     on_note: Callable[[str], None] = logger.info,
+    **settings: Any,
 ) -> Run:
-    """Sort images: every one into a known or a newly found category, with a confidence, and a report to look at.
+    """Sort images into known and newly discovered categories, each with a confidence, and write a report.
 
-    `images` is what `read_images` reads, with its options, or an ImageSet. The run goes to the folder `out`, by default
-    one beside the current work named after the images. Called again it goes on, or redoes what other settings ask for.
-    `force` allows to write over a run of other images or one that images were added to.
+    `images` is a folder, a list of paths or an ImageSet; `labels` a table of labels for a folder. The run is written
+    to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes an interrupted run, or
+    recomputes whatever other settings change. `force` overwrites a run of other images, or one that has been updated.
+
+        run = sortal.discover("photos", labels="labels.csv", k=40)
+
+    Settings, with their defaults:
     """
-    settings = Discovery(
-        k=k,
-        method=method,
-        backbone=backbone,
-        weights=None if weights is None else os.fspath(weights),
-        epochs=epochs,
-        lr=lr,
-        views=views,
-        seed=seed,
-        k_max=k_max,
-        n_init=n_init,
-        held_out=held_out,
-        unsure_below=unsure_below,
-    )
-    reading = {"folders": folders, "unlabelled": unlabelled, "unlisted": unlisted, "extra_columns": extra_columns}
-    job = prepare(images, labels, out, settings, reading, device=device, workers=workers, force=force)
+    how, reading = from_keywords(settings, Discovery, Reading)
+    job = prepare(images, labels, out, how, reading, device=device, workers=workers, force=force)
     return carry_out(job, on_progress=on_progress, on_note=on_note)
+
+
+discover.__doc__ = f"{discover.__doc__}\n{indent(describe(Discovery, Reading), ' ' * 8)}\n"
 
 
 def carry_out(
     job: Job, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
 ) -> Run:
-    """All stages of a job, in a folder that no other process is at work in."""
-    settings = job.settings
+    """Run all stages of a job in its folder, which is locked meanwhile, and save the run."""
+    settings, recipe = job.settings, job.recipe
     backbone = load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
-    recipe = job.recipe or advice.recipe_for(settings, len(job.images), on_gpu=job.on_gpu)
-    with alone(job.place):
+    with lock_folder(job.place):
         stages = Stages(stages_of(settings, recipe), on_progress, on_note)
+        pixels = store_pixels(job, backbone, stages)
         with stages.stage("check", "Checking images") as tell:
-            tiny = _checked(job, stages, tell)
+            mostly_tiny = _check(job, pixels, stages, tell)
         labelled = int(job.images.labelled.sum())
-        for text in advice.notes(settings, recipe, mostly_tiny=tiny, labelled=labelled, on_gpu=job.on_gpu):
+        for text in defaults.notes(settings, recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
             stages.note(text)
-        found = sort(job, recipe, backbone, stages)
+        found = sort(job, recipe, backbone, stages, pixels)
         with stages.stage("report", "Drawing the report") as tell:
-            if not found.run.confidence["calibrated"]:
+            if not found.run.confidence.calibrated:
                 stages.note(
-                    "Confidence is not calibrated: "
-                    + ("none" if not settings.held_out else f"fewer than {ENOUGH}")
-                    + " of the labelled images were to be held out for that (--held-out)."
+                    "Confidence is not calibrated, which requires holding out "
+                    f"at least {ENOUGH} labelled images (held_out is {settings.held_out:g})."
                 )
-            page = report.make(found.run, found.store, seed=settings.seed, folder=job.cache / "map", on_progress=tell)
-        found.run.about.update(notes=stages.notes, timings=stages.timings)
-        found.run.save({REPORT: page, **found.files})
-    return found.run
+            run = replace(found.run, facts=replace(found.run.facts, notes=tuple(stages.notes)))
+            page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", on_progress=tell)
+        run = replace(run, facts=replace(run.facts, timings=stages.timings))
+        run.save({REPORT: page, **found.files})
+    return run
 
 
 def stages_of(settings: Discovery, recipe: Recipe) -> tuple[str, ...]:
-    """The stages of a run in their order."""
-    return ("check", *order_of(settings, recipe), "report")
+    """Return the stages of a run in their order."""
+    pixels, *others = order_of(settings, recipe)
+    return (pixels, "check", *others, "report")
 
 
-def _checked(job: Job, stages: Stages, tell: Progress) -> bool:
-    """Say what is odd about the images; whether most of them are tiny."""
-    if job.images.pixels is not None:
-        stamps: Any = kept.hashed(job.images.pixels)
-    else:
-        stamps = [stamp_of(path) for path in job.images.paths]
-    key = kept.key("check", job.images.files, job.images.labels.tolist(), job.images.classes, stamps)
+def _check(job: Job, pixels: PixelStore, stages: Stages, tell: Progress) -> bool:
+    """Note what is unusual about the images; return whether most of them are tiny. No file is opened."""
+    images = job.images
+    key = cache.key("check", images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests))
     path = job.cache / "check" / f"{key}.json"
-    found = kept.load(path)
+    found = cache.load(path)
     if found is None:
-        health = check(job.images, workers=job.workers, on_progress=tell)
-        found = {"findings": _findings(health), "tiny": 2 * len(health.tiny) > len(job.images)}
-        kept.save(path, found)
+        health = check_stored(images, pixels, on_progress=tell)
+        found = {"findings": _findings(health), "mostly_tiny": 2 * len(health.tiny) > len(images)}
+        cache.save(path, found)
     for text in found["findings"]:
         stages.note(text)
-    return bool(found["tiny"])
+    return bool(found["mostly_tiny"])
 
 
 def _findings(health: Health) -> list[str]:
-    said = []
+    notes = []
     for kind, words in (
-        ("two labels", "lie under two labels, which teaches contradictions"),
-        ("labelled and unlabelled", "are there labelled and unlabelled"),
+        ("two labels", "under two labels, which contradict each other"),
+        ("labelled and unlabelled", "both labelled and unlabelled"),
     ):
         groups = [group for group in health.duplicates if group.kind == kind]
         if groups:
-            said.append(f"Of {len(groups):,} images copies {words}: {listing([' = '.join(g.files) for g in groups])}.")
+            appear = "appears" if len(groups) == 1 else "appear"
+            named = listing([f"{group.files[0]} (also {', '.join(group.files[1:])})" for group in groups])
+            notes.append(f"{plural(len(groups), 'image')} {appear} {words}: {named}.")
     if health.alike_names:
-        said.append(f"Names of classes differ only in case or spaces: {listing(health.alike_names[0])}.")
-    again = sum(len(group.files) - 1 for group in health.duplicates)
+        notes.append(f"Some class names differ only in case or spaces: {listing(health.alike_names[0])}.")
+    copies = sum(len(group.files) - 1 for group in health.duplicates)
     near = sum(len(group.files) - 1 for group in health.near_duplicates or ())
-    for count, words in ((again, "Copies of other images"), (near, "Images nearly the same as others")):
+    for count, words in ((copies, "exact"), (near, "near")):
         if count:
-            said.append(f"{words}: {count:,}; sortal check lists them.")
-    return said
+            notes.append(f"{plural(count, f'{words} duplicate')} found; sortal check lists them.")
+    return notes

@@ -1,4 +1,4 @@
-"""Images never seen before: their categories from the saved model and centres, and how a run takes them in."""
+"""Prediction: categories of new images from a saved run, which can be updated with them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import categories, cells, outcome, report, run
-from sortal.backbone import load_backbone
-from sortal.candidates import gather
-from sortal.cells import Column
+from sortal import web
 from sortal.config import AUTO
-from sortal.evaluation import evaluate
-from sortal.features import extract
-from sortal.images import ImageSet
-from sortal.lock import alone
-from sortal.packing import Settings, pack, pack_readable
-from sortal.pixels import Quarantined
-from sortal.reading import read_images
-from sortal.run import INITIAL, LOG, MODEL, REPORT, UNSURE, Assignments, Run
-from sortal.store import PixelStore
-from sortal.workers import Progress
+from sortal.discovery import results
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.images.reading import read_images
+from sortal.images.store.packing import Settings, pack, pack_readable
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.runs import cache, tables
+from sortal.runs.building import Features, assess, build_run, hash_images, unassigned
+from sortal.runs.categories import rows_of
+from sortal.runs.facts import ImageSource, Update
+from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
+from sortal.runs.storage import load_run
+from sortal.runs.tables import Column
+from sortal.system.lock import lock_folder
+from sortal.system.progress import Progress
 
 COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
 logger = logging.getLogger(__name__)
@@ -35,19 +38,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prediction:
-    """The categories of new images, one row each, and the run, which has them in it if it was updated."""
+    """The categories of new images, one row each, and the run, which includes them if it was updated."""
 
     run: Run
     assignments: Assignments
     quarantine: tuple[Quarantined, ...]
-    added: int  # images that the run has now and had not before
+    added: int  # images that were added to the run
 
     def columns(self) -> list[tuple[str, Column]]:
-        """What is told of each image, by name."""
-        return [column for column in run.columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
+        """Return what the table says of each image, by name."""
+        return [column for column in columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
 
     def to_csv(self) -> bytes:
-        return cells.table(self.columns())
+        return tables.table(self.columns())
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]
@@ -70,125 +73,122 @@ def predict(
     on_progress: Progress = lambda *_: None,
     on_note: Callable[[str], None] = logger.info,
 ) -> Prediction:
-    """Give images the categories of the run in a folder, without training.
+    """Sort new images into the categories of the run in a folder, without training.
 
-    With `update` the run takes them in: categories keep their ids, their centres move, and images far from every
-    centre are gathered as candidates for categories of their own. Images whose content it has already stay as they are.
+    With `update` they are added to the run: categories keep their ids, their centres move, and images far from every
+    centre are grouped as candidates for new categories. Images that the run already contains are not added again.
+
+    >>> found = sortal.predict("photos-run", "more-photos")  # doctest: +SKIP
+    >>> found.run.names[found.assignments.category[0]]  # doctest: +SKIP
+    'oak'
     """
-    found = run.load(folder)
+    found = load_run(folder)
     read = read_images(images, folders="ignore", need_labels=False)
-    with alone(found.folder if update else None):
+    with lock_folder(found.folder if update else None):
         if update:
-            found = run.load(folder)  # another process may have added images before this one had the folder
-            found.paths()  # which tells where there are none: the report shows all images
+            found = load_run(folder)  # another process may have changed it before this one had the lock
+            found.paths()  # raises where the images have no files, which the report needs
         read, store, quarantine = pack_readable(
             read, found.cache / "pixels", settings=_settings(found), workers=workers, on_progress=on_progress
         )
         x = _features(found, store, device, on_progress)
-        confidence = outcome.confidence_of(found)
-        folder_number = len(found.about["images"])
-        new = outcome.assign(read, store.digests, x, found.centres, _n_known(found), confidence, folder=folder_number)
+        blank = unassigned(read, store.digests, folder=len(found.facts.images))
+        new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         fresh = _fresh(found, new)
         if not fresh.any():
-            on_note("All of these images are in the run already: it stays as it is.")
+            on_note("The run already contains all of these images, so it is unchanged.")
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         if not fresh.all():
-            on_note(f"{int((~fresh).sum()):,} images are in the run already and are not added again.")
+            on_note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
         source = _source(images, read.select(fresh))
-        updated = take_in(found, new.select(fresh), x[fresh], source, quarantine, workers, on_progress)
+        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, workers, on_progress)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
-def take_in(
+def add_images(
     found: Run,
     new: Assignments,
-    x: NDArray[np.float32],
-    source: dict[str, Any],
+    x: Features,
+    source: ImageSource,
     quarantine: tuple[Quarantined, ...],
     workers: int | None,
     on_progress: Progress,
 ) -> Run:
-    """The run with further images in it, saved."""
-    n_known = _n_known(found)
-    confidence = outcome.confidence_of(found)
-    centres, sizes = moved(found, new, x)
+    """Add images to a run and save it."""
+    centres, weights = move_centres(found, new, x)
     features = np.concatenate([np.asarray(found.features), x])
-    assignments = outcome.placed(found.assignments.joined(new), features, centres, n_known, confidence)
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    update = {"folder": source["folder"], "images": len(new), "finished": now}
-    updated = replace(
-        found,
-        about={
-            **found.about,
-            "command": f"{found.about['command']}\n{_command(found, source['folder'])}",
-            "images": [*found.about["images"], source],
-            "updates": [*found.about["updates"], update],
-            "centre_sizes": sizes.tolist(),
-            "hashes": {**found.about["hashes"], **outcome.hashes(assignments, features)},
-        },
+    assignments, facts = found.assignments.joined(new), found.facts
+    folder = source.folder or ""
+    command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update"])
+    hashes = replace(facts.hashes, images=hash_images(assignments), features=cache.hashed(features))
+    updated = build_run(
+        folder=found.folder,
+        facts=replace(
+            facts,
+            command=f"{facts.command}\n{command}",
+            images=(*facts.images, source),
+            updates=(*facts.updates, Update(folder=folder, images=len(new), finished=results.now())),
+            hashes=hashes,
+        ),
         assignments=assignments,
-        categories=categories.describe(assignments, found.names, n_known, features, centres),
-        metrics=evaluate(assignments, found.names, n_known),
+        categories=[replace(each, weight=w) for each, w in zip(found.categories, weights.tolist(), strict=True)],
+        k=found.k,
+        confidence=found.confidence,
         features=features,
         centres=centres,
+        head=found.head,
         quarantine=(*found.quarantine, *(bad for bad in quarantine if bad not in found.quarantine)),
-        candidates=gather(assignments, features, centres, confidence),
     )
+    updated.save({REPORT: draw_report(updated, workers=workers, on_progress=on_progress)})
+    return updated
+
+
+def draw_report(found: Run, *, workers: int | None = None, on_progress: Progress = lambda *_: None) -> bytes:
+    """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
     store = pack(
-        updated.images(),
-        updated.cache / "pixels",
+        found.images(),
+        found.cache / "pixels",
         settings=_settings(found),
         workers=workers,
         on_progress=on_progress,
     )
-    seed, folder = found.about["settings"]["seed"], updated.cache / "map"
-    page = report.make(updated, store, seed=seed, folder=folder, on_progress=on_progress)
-    updated.save({REPORT: page}, keep={LOG, INITIAL})
-    return updated
+    seed = found.facts.settings.seed
+    return web.make_report(found, store, seed=seed, folder=found.cache / "map", on_progress=on_progress)
 
 
-def moved(found: Run, new: Assignments, x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The centres as means over the images that made them and the new ones that are sure, (k, d); how many, (k,)."""
-    before = np.array(found.about["centre_sizes"], dtype=np.int64)
+def move_centres(found: Run, new: Assignments, x: Features) -> tuple[Features, NDArray[np.int64]]:
+    """Return the centres (k, d) as means over the images that made them and the sure new ones, and how many (k,)."""
+    before = np.array([category.weight for category in found.categories], dtype=np.int64)
     sums = before[:, None] * found.centres.astype(np.float64)
     sure = new.status != UNSURE
-    np.add.at(sums, new.category[sure], x[sure].astype(np.float64))
-    sizes = before + np.bincount(new.category[sure], minlength=len(before))
-    centres: NDArray[np.float32] = np.where(
-        sizes[:, None] > 0, sums / np.maximum(sizes[:, None], 1), found.centres
-    ).astype(np.float32)
-    return centres, sizes
-
-
-def _command(found: Run, folder: str) -> str:
-    return shlex.join(["sortal", "predict", str(found.folder), folder, "--update"])
-
-
-def _n_known(found: Run) -> int:
-    return sum(category.kind == "known" for category in found.categories)
+    rows = rows_of(found.categories, new.category[sure])
+    np.add.at(sums, rows, x[sure].astype(np.float64))
+    weights = before + np.bincount(rows, minlength=len(before))
+    means = sums / np.maximum(weights[:, None], 1)
+    centres: Features = np.where(weights[:, None] > 0, means, found.centres).astype(np.float32)
+    return centres, weights
 
 
 def _settings(found: Run) -> Settings:
-    return Settings(shorter_side=found.about["backbone"]["shorter_side"])
+    return Settings(shorter_side=found.facts.backbone.shorter_side)
 
 
-def _features(found: Run, store: PixelStore, device: str, on_progress: Progress) -> NDArray[np.float32]:
-    backbone = load_backbone(str(found.folder / f"{MODEL}.json"))
+def _features(found: Run, store: PixelStore, device: str, on_progress: Progress) -> Features:
     return extract(
-        backbone,
+        load_backbone(str(found.folder / f"{MODEL}.json")),
         store,
         normalise=True,
         folder=found.cache,
         device=device,
-        precision=found.about["precision"],
+        precision=found.facts.precision,
         on_progress=on_progress,
     )
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
-    """(n,) images whose content the run does not have, and that are not here twice."""
+    """Return the mask (n,) of images whose content is not in the run, each content once."""
     have = set(found.assignments.contents)
     fresh = np.zeros(len(new), dtype=bool)
     for row, content in enumerate(new.contents):
@@ -197,6 +197,6 @@ def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
     return fresh
 
 
-def _source(images: Any, read: ImageSet) -> dict[str, Any]:
+def _source(images: Any, read: ImageSet) -> ImageSource:
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else os.getcwd()
-    return {"folder": folder, "images": len(read), "paths": outcome.elsewhere(read, folder)}
+    return ImageSource(folder=folder, images=len(read), paths=results.elsewhere(read, folder))

@@ -1,4 +1,4 @@
-"""Sorting: pixels, learning, features, the number of classes, categories. One function a stage, called in order."""
+"""Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
 from __future__ import annotations
 
@@ -10,42 +10,47 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import estimate, kept, metrics, outcome, tokens
-from sortal.confidence import ENOUGH, place
+from sortal import metrics
+from sortal.clustering.estimate_k import Evaluation, Method, estimate_k
+from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, Discovery, Recipe, Training
+from sortal.discovery import results
+from sortal.discovery.job import Job, check_sortable
+from sortal.discovery.results import Clusters
 from sortal.errors import SortalError, listing
-from sortal.estimate import Evaluation, estimate_k
-from sortal.features import extract
-from sortal.identity import by_content, key_of
-from sortal.images import ImageSet
-from sortal.inputs import choose_device
-from sortal.job import Job, check_sortable
-from sortal.kmeans import SemiSupervisedKMeans
-from sortal.methods import make
-from sortal.network import Backbone
-from sortal.packing import Settings, pack_readable
-from sortal.pixels import Quarantined
-from sortal.run import INITIAL, LOG, MODEL, Run
-from sortal.segments import write_atomically
-from sortal.store import PixelStore
-from sortal.tokens import Budget
-from sortal.train import VIEWS, Trained, train
-from sortal.workers import Progress
+from sortal.images.image_set import ImageSet
+from sortal.images.store.packing import Settings, pack, select_readable
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import token_cache
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.features import extract
+from sortal.learning.fingerprint import content_order, run_key
+from sortal.learning.methods import make
+from sortal.learning.token_cache import Budget
+from sortal.learning.train import VIEWS, TrainingResult, train
+from sortal.runs import cache
+from sortal.runs.confidence import ENOUGH, place
+from sortal.runs.facts import KChoice, TriedK
+from sortal.runs.run import INITIAL, LOG, MODEL, Run
+from sortal.system.device import choose_device
+from sortal.system.files import write_atomically
+from sortal.system.json_records import read_record
+from sortal.system.progress import Progress
+from sortal.system.text import plural
 
-HELD_OUT = 1000  # labelled images are enough to calibrate on
-DISK = 0.5  # of what is free, that tokens may take while they are needed
+HELD_OUT = 1000  # labelled images at most to calibrate on
+DISK = 0.5  # share of the free disk space that tokens may take
 
 Features = NDArray[np.float32]
 
 
 @dataclass(eq=False)
 class Stages:
-    """How long stages took; what they do is told with their number in the order."""
+    """The stages of a run in their order: their progress, times and notes."""
 
     order: tuple[str, ...]
     on_progress: Progress
@@ -67,39 +72,46 @@ class Stages:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sorted:
-    """What came of sorting: a run that is not saved yet, its pixels, and further files that belong to it."""
+class SortingResult:
+    """A run that is not saved yet, its pixels, and further files of its folder; None removes a file."""
 
     run: Run
     store: PixelStore
-    files: dict[str, bytes | Path]
+    files: dict[str, bytes | Path | None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Learned:
-    """What came of learning; all of it is None where nothing was learned."""
+class LearningResult:
+    """The outcome of training; all of it is None for a method that trains nothing."""
 
-    trained: Trained | None = None
+    trained: TrainingResult | None = None
     folder: Path | None = None  # where the backbone is saved
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
 
 
 def order_of(settings: Discovery, recipe: Recipe) -> tuple[str, ...]:
-    """The stages of sorting in their order: k comes first where a method must know it to learn."""
+    """Return the stages of sorting in their order: k is estimated first where training needs it."""
     before = settings.k == AUTO and recipe.learns and recipe.estimate_on == "raw"
     return (
         ("pixels", "k", "learn", "features", "clusters") if before else ("pixels", "learn", "features", "k", "clusters")
     )
 
 
-def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages) -> Sorted:
-    """Every image in a category, with a confidence and, where the truth is known, how good that is."""
-    with stages.stage("pixels", "Storing pixels") as tell:
-        everything, pixels, quarantine = _pixels(job, backbone, stages, tell)
-        to_sort = ~everything.validation
-        images, store = everything.select(to_sort), pixels.select(to_sort)
-        held = held_out(images, by_content(images, store), job.settings)
-    shown = replace(images, labels=np.where(held, -1, images.labels))  # what learning and clustering may know
+def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
+    """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
+    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    with stages.stage("pixels", "Reading images") as tell:
+        return pack(job.images, job.cache / "pixels", settings=settings, workers=job.workers, on_progress=tell)
+
+
+def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult:
+    """Sort every image into a category, with a confidence."""
+    quarantine = pixels.quarantine
+    everything, pixels = _readable(job, pixels, stages)
+    to_sort = ~everything.validation
+    images, store = everything.select(to_sort), pixels.select(to_sort)
+    held = held_out(images, content_order(images, store), job.settings)
+    shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
 
     def features(tell: Progress) -> Features:
         x = extract(
@@ -111,15 +123,15 @@ def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages) -> Sorted
             precision=recipe.training.precision,
             on_progress=tell,
         )
-        if not np.isfinite(x).all():  # weights may blow up in the last step, whose loss was still a number
-            raise SortalError("Features must be numbers, got some that are none. Use a lower lr, or other weights.")
+        if not np.isfinite(x).all():  # weights may diverge in the last step, whose loss was still finite
+            raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x
 
-    k: dict[str, Any] | None = None
+    k: KChoice | None = None
     if order_of(job.settings, recipe)[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as tell:
-            k = _how_many(job, recipe, features(tell), shown, tell)
-    with stages.stage("learn", "Learning") as tell:
+            k = _choose_k(job, recipe, features(tell), shown, tell)
+    with stages.stage("learn", "Training") as tell:
         to_learn = everything if recipe.select else images
         hidden = np.zeros(len(to_learn), dtype=bool)
         hidden[to_sort if recipe.select else slice(None)] = held
@@ -129,44 +141,47 @@ def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages) -> Sorted
         x = features(tell)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as tell:
-            k = _how_many(job, recipe, x, shown, tell)
+            k = _choose_k(job, recipe, x, shown, tell)
     with stages.stage("clusters", "Clustering"):
-        clusters, centres = _clusters(job, recipe, x, shown, k["k"], learned.head)
-        run = outcome.gather(job, images, held, x, clusters, centres, k, store, quarantine, learned.head)
-    about = outcome.about(job, backbone, learned.trained, images, run.assignments, x, recipe)
-    run.about.update(about, notes=stages.notes, timings=stages.timings)
-    return Sorted(run=run, store=store, files=_files(job, backbone, learned.folder))
+        of, centres = _clusters(job, recipe, x, shown, k.k, learned.head)
+    run = results.gather(
+        job,
+        recipe,
+        backbone,
+        learned.trained,
+        images,
+        store.digests,
+        held,
+        x,
+        Clusters(of=of, centres=centres, k=k, head=learned.head),
+        quarantine,
+        notes=stages.notes,
+        timings=stages.timings,
+    )
+    return SortingResult(run=run, store=store, files=_files(job, backbone, learned.folder))
 
 
 # The stages
 
 
-def _pixels(
-    job: Job, backbone: Backbone, stages: Stages, tell: Progress
-) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
-    """The images that can be read, their pixels, and those that cannot."""
-    images, store, quarantine = pack_readable(
-        job.images,
-        job.cache / "pixels",
-        settings=Settings(shorter_side=backbone.spec.shorter_side),
-        workers=job.workers,
-        on_progress=tell,
-    )
-    if quarantine:
-        stages.note(f"{len(quarantine):,} files cannot be read and are left out.")
+def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, PixelStore]:
+    """Return the readable images and their pixels, which must still be sortable."""
+    images, store = select_readable(job.images, pixels)
+    if pixels.quarantine:
+        stages.note(f"{plural(len(pixels.quarantine), 'file')} could not be read and will be left out.")
         to_sort = images.select(~images.validation)
         check_sortable(to_sort, job.settings)
         lost = set(range(len(images.classes))) - set(to_sort.labels.tolist())
         if lost:
             names = listing([images.classes[i] for i in sorted(lost)])
             stages.note(f"No labelled image is left of the known classes {names}.")
-    return images, store, quarantine
+    return images, store
 
 
 def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) -> NDArray[np.bool_]:
-    """(n,) labelled images whose labels are kept for calibration: a share of each class, rounded down.
+    """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class, rounded down.
 
-    They are drawn from the rows in this order (n,), one that does not depend on what files are called.
+    They are drawn from the rows in this order (n,), which must not depend on file names.
     """
     generator = np.random.default_rng(settings.seed)
     drawn = [np.zeros(0, dtype=np.int64)]
@@ -175,7 +190,7 @@ def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) ->
         drawn.append(generator.choice(rows, size=int(settings.held_out * len(rows)), replace=False))
     held = np.zeros(len(images), dtype=bool)
     rows = generator.permutation(np.concatenate(drawn))[:HELD_OUT]
-    held[rows if len(rows) >= ENOUGH else []] = True  # fewer are better learned from
+    held[rows if len(rows) >= ENOUGH else []] = True  # fewer serve training better
     return held
 
 
@@ -185,19 +200,19 @@ def _learn(
     backbone: Backbone,
     images: ImageSet,
     store: PixelStore,
-    k: dict[str, Any] | None,
+    k: KChoice | None,
     stages: Stages,
     tell: Progress,
-) -> Learned:
-    """Train the backbone, in place."""
+) -> LearningResult:
+    """Train the backbone in place."""
     if not recipe.learns:
-        return Learned()
+        return LearningResult()
     known = np.unique(images.labels[images.labelled]).tolist()
     given = job.settings.k
-    n_categories = k["k"] if k is not None else 0 if isinstance(given, str) else given
+    n_categories = k.k if k is not None else 0 if isinstance(given, str) else given
     method = make(recipe, backbone, k=n_categories, known=known)
-    folder = job.cache / "learn" / kept.key("learn", key_of(method, images, store, recipe.training))
-    _keep_initial(backbone, folder)
+    folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, recipe.training))
+    _save_initial(backbone, folder)
     trained = train(
         method,
         images,
@@ -210,11 +225,11 @@ def _learn(
         on_note=stages.on_note,
     )
     head = method.classifier()
-    return Learned(trained=trained, folder=folder, head=None if head is None else head.float().cpu().numpy())
+    return LearningResult(trained=trained, folder=folder, head=None if head is None else head.float().cpu().numpy())
 
 
-def _keep_initial(backbone: Backbone, folder: Path) -> None:
-    """Write down what is to be trained as it is now, so that before and after can be compared."""
+def _save_initial(backbone: Backbone, folder: Path) -> None:
+    """Save the weights that will be trained, so that before and after can be compared."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -223,40 +238,40 @@ def _keep_initial(backbone: Backbone, folder: Path) -> None:
         write_atomically(folder / INITIAL, save(trained))
 
 
-def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, tokens.Plan | None]:
-    """Where tokens of n images may be kept, and where they will be; None without tokens.
+def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, token_cache.TokenPlan | None]:
+    """Return where tokens of n images may be cached and where they will be; None without tokens.
 
-    Without a GPU they take minutes to hours, so they go to a file where there is room, which a kill leaves.
+    Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill.
     """
     if not training.epochs or training.views is None or not backbone.has_trunk:
         return Budget(), None
     views = VIEWS if isinstance(training.views, str) else training.views
-    needed = n * views * 2 * math.prod(tokens.token_shape(backbone))
+    needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
     there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
     room = int(DISK * shutil.disk_usage(there).free)
     budget = Budget(disk=room, memory=0 if needed <= room and not job.on_gpu else None)
-    return budget, tokens.plan(needed, budget, choose_device(job.device, None), there)
+    return budget, token_cache.plan_tokens(needed, budget, choose_device(job.device, None), there)
 
 
-def estimator(recipe: Recipe) -> estimate.Method:
-    """How k is estimated: features that were trained with the labels need another rule than the paper's."""
+def estimator(recipe: Recipe) -> Method:
+    """Return the rule that estimates k: features trained with the labels need another than the paper's."""
     return "plateau" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
-def _how_many(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Progress) -> dict[str, Any]:
-    """What goes into k.json. Every k that is tried is written down at once."""
+def _choose_k(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Progress) -> KChoice:
+    """Return the given number of categories, or estimate it; every k that is tried is cached at once."""
     settings = job.settings
     known = len(np.unique(images.labels[images.labelled]))
-    if settings.k != AUTO:
-        return {"k": settings.k, "estimated": False, "known": known, "interval": None, "method": None, "curve": []}
+    if not isinstance(settings.k, str):
+        return KChoice(k=settings.k, estimated=False, known=known)
     method = estimator(recipe)
-    key = kept.key("k", method, kept.hashed(x, images.labels), settings.k_max, settings.seed)
+    key = cache.key("k", method, cache.hashed(x, images.labels), settings.k_max, settings.seed)
     path = job.cache / "k" / f"{key}.json"
-    tried = [Evaluation(k=e["k"], score=e["score"], each=tuple(e["each"])) for e in kept.load(path) or []]
+    tried = [read_record(Evaluation, each) for each in cache.load(path) or []]
 
     def on_k(at: Evaluation) -> None:
         tried.append(at)
-        kept.save(path, [asdict(each) for each in tried])
+        cache.save(path, [asdict(each) for each in tried])
         tell(f"Estimating the number of classes: {at.k} scores {at.score:.3f}", 0, 0)
 
     most = min(settings.k_max, known + int(images.unlabelled.sum()))
@@ -270,20 +285,21 @@ def _how_many(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Pro
         callback=on_k,
         known=tuple(tried),
     )
-    return {"estimated": True, "known": known, **asdict(found)}
+    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
+    return KChoice(k=found.k, estimated=True, known=known, interval=found.interval, method=found.method, curve=curve)
 
 
 def _clusters(
     job: Job, recipe: Recipe, x: Features, images: ImageSet, k: int, head: Features | None
 ) -> tuple[NDArray[np.int64], Features]:
-    """The cluster of each image, and the centres; the first are the known classes."""
+    """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
     if head is not None:
-        return _by_head(x, images, head)
+        return _cluster_by_head(x, images, head)
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
     settings, labels = job.settings, images.labels
-    key = kept.key("clusters", recipe.clustering, kept.hashed(x, labels), k, settings.n_init, settings.seed)
+    key = cache.key("clusters", recipe.clustering, cache.hashed(x, labels), k, settings.n_init, settings.seed)
     path = job.cache / "clusters" / f"{key}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
@@ -292,18 +308,18 @@ def _clusters(
     model.fit(x, labels if recipe.clustering == "semi-supervised" else None)
     clusters, centres = model.labels_, model.cluster_centers_
     if recipe.clustering == "kmeans":
-        order = named(clusters, labels, k)
+        order = match_known(clusters, labels, k)
         clusters, centres = np.argsort(order)[clusters], centres[order]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, save({"clusters": clusters, "centres": np.ascontiguousarray(centres)}))
     return clusters, centres
 
 
-def named(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """(k,) clusters in an order in which the first are the known classes, as far as labelled images tell.
+def match_known(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return the clusters (k,) in an order in which the first are the known classes.
 
-    Plain k-means knows no classes: each gets the cluster that one match of labelled images gives it, and those without
-    one the clusters that are left.
+    Plain k-means ignores labels: each class gets the cluster that one match of the labelled images gives it, and a
+    class without a match one of the remaining clusters.
     """
     rows = labels >= 0
     known = np.unique(labels[rows])
@@ -313,31 +329,32 @@ def named(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDA
     return np.array([*first, *left], dtype=np.int64)
 
 
-def _by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDArray[np.int64], Features]:
-    """Categories by a classifier's scores; centres are means, or the direction of what no image has gone to."""
+def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDArray[np.int64], Features]:
+    """Cluster by a classifier's scores; centres are means or, for a cluster without images, the head's direction."""
     weights = head[:, :-1] / np.maximum(np.linalg.norm(head[:, :-1], axis=1, keepdims=True), 1e-12)
-    told = place(x, weights, 1.0, head=head.astype(np.float64)).category
+    chosen = place(x, weights, 1.0, head=head).row
     known = np.unique(images.labels[images.labelled])
-    clusters = np.where(images.labelled, np.searchsorted(known, images.labels), told)
+    clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
     sums, sizes = np.zeros(weights.shape), np.bincount(clusters, minlength=len(head))
     np.add.at(sums, clusters, x.astype(np.float64))
     means = np.where(sizes[:, None] > 0, sums / np.maximum(sizes[:, None], 1), weights)
     return clusters, means.astype(np.float32)
 
 
-def _files(job: Job, backbone: Backbone, learned_in: Path | None) -> dict[str, bytes | Path]:
-    """The files of the model, and, where something was learned, of what it was before and of the log."""
+def _files(job: Job, backbone: Backbone, learned_in: Path | None) -> dict[str, bytes | Path | None]:
+    """Return the files of the model and, after training, its initial weights and the log."""
     folder = _untrained(job, backbone) if learned_in is None else learned_in
-    files: dict[str, bytes | Path] = {f"{MODEL}{end}": folder / f"{MODEL}{end}" for end in (".safetensors", ".json")}
-    if learned_in is not None:
-        files[INITIAL] = folder / INITIAL
-    if (folder / LOG).exists():
-        files[LOG] = (folder / LOG).read_bytes()  # not a link: a log is written to in its place
-    return files
+    log = folder / LOG
+    return {
+        f"{MODEL}.safetensors": folder / f"{MODEL}.safetensors",
+        f"{MODEL}.json": folder / f"{MODEL}.json",
+        INITIAL: None if learned_in is None else folder / INITIAL,
+        LOG: log.read_bytes() if log.exists() else None,  # not a link: a log is appended to in place
+    }
 
 
 def _untrained(job: Job, backbone: Backbone) -> Path:
-    """The folder of the backbone as it came; others may be about to make the same one."""
+    """Return the folder of the untrained backbone; another process may be saving the same one."""
     folder = job.cache / "untrained" / backbone.fingerprint()[:16]
     if not folder.exists():
         made = folder.with_name(f"{folder.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""A health check of images: what cannot be read, what is there twice, and what will look odd to a model."""
+"""The health check: which images are unreadable, duplicated or unusual. It comes out of packing, or runs alone."""
 
 import base64
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import near, pixels
 from sortal.errors import InputError
-from sortal.images import ImageSet, Source
-from sortal.pixels import Quarantined
-from sortal.workers import Job, Progress, Values, run
+from sortal.images import decoding
+from sortal.images import near_duplicates as near
+from sortal.images.decoding import FACTS, Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.images.store.pixel_store import PixelStore
+from sortal.system.progress import Progress
+from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
 
-TINY = 32  # a shorter side below this is tiny
+TINY = 32  # an image with a shorter side below this is tiny
 
 Kind = Literal["two labels", "labelled and unlabelled", "same"]
 KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # the worst first
@@ -23,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # t
 
 @dataclass(frozen=True, kw_only=True)
 class ClassCount:
-    """How many images a class has, and how many of them cannot be read; the name is None for those without a label."""
+    """The number of images of a class, and of unreadable ones among them; the name of the unlabelled is None."""
 
     name: str | None
     images: int
@@ -32,7 +35,7 @@ class ClassCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Duplicates:
-    """Images that are one, or nearly: their files, the label of each, and what that means."""
+    """A group of images that are equal, or nearly: their files and labels, and whether the labels agree."""
 
     kind: Kind
     files: tuple[str, ...]
@@ -41,7 +44,7 @@ class Duplicates:
 
 @dataclass(frozen=True, kw_only=True)
 class Health:
-    """What `check` found. The counts of `classes` add up to `images`."""
+    """The findings of a check. The counts of `classes` add up to `images`."""
 
     images: int
     labelled: int
@@ -49,15 +52,15 @@ class Health:
     alike_names: tuple[tuple[str, ...], ...]  # classes whose names differ only in case and spaces
     unreadable: tuple[Quarantined, ...]
     duplicates: tuple[Duplicates, ...]  # by content, the worst first
-    near_duplicates: tuple[Duplicates, ...] | None  # by looks, the worst first; None where there are too many images
+    near_duplicates: tuple[Duplicates, ...] | None  # by looks, the worst first; None for too many images
     tiny: tuple[str, ...]
     rotated: tuple[str, ...]
-    deep: tuple[str, ...]  # more than 8 bits a channel
-    ignored: tuple[str, ...]  # files beside the images that are none by their extension
+    deep: tuple[str, ...]  # more than 8 bits per channel
+    ignored: tuple[str, ...]  # files whose extension is not that of an image
 
     @property
     def contradictions(self) -> int:
-        """How many images lie under two labels."""
+        """The number of images found under two labels."""
         return sum(group.kind == "two labels" for group in self.duplicates)
 
 
@@ -65,64 +68,86 @@ def check(
     images: ImageSet,
     *,
     tiny: int = TINY,
-    max_pixels: int = pixels.MAX_PIXELS,
+    max_pixels: int = decoding.MAX_PIXELS,
     workers: int | None = None,
     on_progress: Progress = lambda *_: None,
 ) -> Health:
-    """Read every image once and report; nothing is written."""
+    """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
     n = len(images)
-    unreadable: dict[int, Quarantined] = {}
-    contents: dict[str, list[int]] = {}
-    sizes, bits, rotated = np.zeros((n, 2), np.int64), np.zeros(n, np.int64), np.zeros(n, bool)
+    contents, facts, unreadable = [""] * n, np.zeros(n, FACTS), dict[int, Quarantined]()
     thumbnails = np.zeros((n if n <= near.MOST else 0, near.LENGTH), np.uint8)
-    jobs = (Job(row, images.source(row)) for row in range(n))
-    with closing(run(examine, jobs, options={"max_pixels": max_pixels}, workers=workers)) as results:
+    items = (WorkItem(row, images.source(row)) for row in range(n))
+    with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=workers)) as results:
         for done, (row, found) in enumerate(results, start=1):
             if "reason" in found:
                 unreadable[row] = Quarantined(images.files[row], found["reason"], found["detail"])
             else:
-                contents.setdefault(found["digest"], []).append(row)
-                sizes[row], bits[row], rotated[row] = found["size"], found["bits"], found["rotated"]
+                contents[row], facts[row] = found["digest"], tuple(found["facts"])
                 if len(thumbnails):
                     thumbnails[row] = np.frombuffer(base64.b64decode(found["thumbnail"]), np.uint8)
             on_progress("Checking images", done, n)
-    shorter = sizes.min(axis=1)
-    same = sorted(sorted(rows) for rows in contents.values())
+    quarantine = tuple(unreadable[row] for row in sorted(unreadable))
+    return _health(images, contents, facts, thumbnails, quarantine, tiny, on_progress)
+
+
+def check_stored(images: ImageSet, store: PixelStore, *, on_progress: Progress = lambda *_: None) -> Health:
+    """Check images by what packing them found out; no file is opened."""
+    thumbnails = store.thumbnails() if len(images) <= near.MOST else np.zeros((0, near.LENGTH), np.uint8)
+    contents = [digest.decode() for digest in store.digests.tolist()]
+    return _health(images, contents, store.facts, thumbnails, store.quarantine, TINY, on_progress)
+
+
+def examine(source: ImageSource, options: JsonObject) -> JsonObject:
+    """Decode an image at reduced size and return the facts about it: what a worker does."""
+    data = decoding.read(source) if isinstance(source, str) else source
+    picture = decoding.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])
+    # Images that cannot be stored at full size would be left out of every run.
+    decoding.check_resized(picture.width, picture.height, decoding.SHORTER_SIDE, options["max_pixels"])
+    return {
+        "digest": decoding.digest(data),
+        "facts": picture.facts,
+        "thumbnail": base64.b64encode(near.thumbnail(picture.rgb)).decode(),
+    }
+
+
+def _health(
+    images: ImageSet,
+    contents: Sequence[str],
+    facts: NDArray[np.void],
+    thumbnails: NDArray[np.uint8],
+    unreadable: tuple[Quarantined, ...],
+    tiny: int,
+    on_progress: Progress,
+) -> Health:
+    """Derive the findings from what is known of each row; unreadable ones have the content ""."""
+    rows_of: dict[str, list[int]] = {}
+    for row, content in enumerate(contents):
+        rows_of.setdefault(content, []).append(row)
+    lost = rows_of.pop("", [])
+    same = list(rows_of.values())
+    shorter = np.minimum(facts["width"], facts["height"])
 
     def files(rows: NDArray[np.bool_]) -> tuple[str, ...]:
         return tuple(images.files[row] for row in np.flatnonzero(rows))
 
     return Health(
-        images=n,
+        images=len(images),
         labelled=int((images.labels >= 0).sum()),
-        classes=_counts(images, sorted(unreadable)),
+        classes=_counts(images, lost),
         alike_names=_alike_names(images.classes),
-        unreadable=tuple(unreadable[row] for row in sorted(unreadable)),
+        unreadable=unreadable,
         duplicates=_groups(images, same),
-        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress)) if n <= near.MOST else None,
+        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress))
+        if len(images) <= near.MOST
+        else None,
         tiny=files((shorter < tiny) & (shorter > 0)),
-        rotated=files(rotated),
-        deep=files(bits > 8),
+        rotated=files(facts["rotated"]),
+        deep=files(facts["bits"] > 8),
         ignored=images.ignored,
     )
-
-
-def examine(source: Source, options: Values) -> Values:
-    """A worker's task: decode an image at small size and say what it is like."""
-    data = pixels.read(source) if isinstance(source, str) else source
-    picture = pixels.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])
-    # What could not be stored at full size would be left out of every run.
-    pixels.check_resized(picture.width, picture.height, pixels.SHORTER_SIDE, options["max_pixels"])
-    return {
-        "digest": pixels.digest(data),
-        "size": [picture.width, picture.height],
-        "bits": picture.bits,
-        "rotated": picture.rotated,
-        "thumbnail": base64.b64encode(near.thumbnail(picture.rgb)).decode(),
-    }
 
 
 def _counts(images: ImageSet, unreadable: Sequence[int]) -> tuple[ClassCount, ...]:
@@ -131,7 +156,7 @@ def _counts(images: ImageSet, unreadable: Sequence[int]) -> tuple[ClassCount, ..
         return [*known, unlabelled]
 
     columns = zip((*images.classes, None), count(images.labels), count(images.labels[list(unreadable)]), strict=True)
-    return tuple(ClassCount(name=name, images=there, unreadable=bad) for name, there, bad in columns)
+    return tuple(ClassCount(name=name, images=n, unreadable=bad) for name, n, bad in columns)
 
 
 def _alike_names(classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -142,7 +167,7 @@ def _alike_names(classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicates, ...]:
-    """Groups of two rows and more, the worst kind first, then in row order."""
+    """Describe the groups of two and more rows, the worst kind first, then in row order."""
 
     def describe(rows: Sequence[int]) -> Duplicates:
         labels = tuple(images.classes[label] if label >= 0 else None for label in images.labels[list(rows)])
@@ -157,9 +182,9 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
 
 
 def _near(
-    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int64], on_progress: Progress
+    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int32], on_progress: Progress
 ) -> Iterable[list[int]]:
-    """Rows in groups of contents that look alike. An image smaller than its thumbnail is like no other."""
+    """Return groups of rows that look alike but differ in content. Images smaller than a thumbnail are left out."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
     members: dict[int, list[Sequence[int]]] = {}
     leaders = near.leaders(

@@ -1,4 +1,4 @@
-"""Colours: whatever a file stores, as RGB of 8 bits."""
+"""Colour modes: conversion of every mode a file may have to RGB of 8 bits."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ WHITE_IS_ZERO, UNSIGNED = 0, 1  # their values
 
 
 def bits_of(image: Image.Image, data: bytes) -> int:
-    """Bits per channel in the file, which Pillow's mode does not tell for colour."""
+    """Return the bits per channel in the file, which Pillow's mode does not give for colour images."""
     if isinstance(image, TiffImageFile):
         return int(max(image.tag_v2.get(BITS_PER_SAMPLE, (1,))))
     if image.format == "PNG":
@@ -18,15 +18,15 @@ def bits_of(image: Image.Image, data: bytes) -> int:
     return 1 if image.mode == "1" else 8
 
 
-def rgb(image: Image.Image, bits: int) -> Image.Image:
-    """Any mode as RGB of 8 bits: transparency on white, deep grey scaled into range."""
+def to_rgb(image: Image.Image, bits: int) -> Image.Image:
+    """Convert any mode to RGB of 8 bits: transparency becomes white, deep grey is scaled."""
     image.load()
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         return Image.fromarray(_grey(image, bits)).convert("RGB")
     if image.mode == "LAB":
         raise ValueError("unsupported colours: CIELAB; save it as RGB")
     if image.format == "PNG" and bits != 8 and image.mode in ("L", "RGB") and "transparency" in image.info:
-        key = image.info["transparency"]  # as stored, where the pixels have been scaled to 8 bits
+        key = image.info["transparency"]  # as stored, while the pixels have been scaled to 8 bits
         image.info["transparency"] = tuple(v >> 8 for v in key) if bits == 16 else key * 255 // (2**bits - 1)
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -35,12 +35,12 @@ def rgb(image: Image.Image, bits: int) -> Image.Image:
 
 
 def _grey(image: Image.Image, bits: int) -> NDArray[np.uint8]:
-    """Grey of more than 8 bits a pixel, in 0..255."""
+    """Scale grey of more than 8 bits per pixel to 0..255."""
     values = np.asarray(image)
     tags = image.tag_v2 if isinstance(image, TiffImageFile) else {}
     if bits == 32 and values.dtype.kind == "i" and tags.get(SAMPLE_FORMAT, (UNSIGNED,))[0] == UNSIGNED:
         values = values.view(np.uint32)
-    grey = eight_bits(values, bits)
+    grey = to_eight_bits(values, bits)
     if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
         grey = 255 - grey
     if "transparency" in image.info:
@@ -48,11 +48,11 @@ def _grey(image: Image.Image, bits: int) -> NDArray[np.uint8]:
     return grey
 
 
-def eight_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
-    """Whole numbers of up to 16 bits are scaled by the range of the file's type.
+def to_eight_bits(values: NDArray[np.generic], bits: int) -> NDArray[np.uint8]:
+    """Scale values to 0..255.
 
-    Floats from 0 to 1, or to 255, are taken at their word. What else there is has no range of its own, and is stretched
-    from its least to its greatest value. NaN is black.
+    Integers of up to 16 bits are scaled by the range of their type, floats within 0..1 or 0..255 by that range. Other
+    values have no range of their own and are stretched from their minimum to their maximum. NaN becomes black.
     """
     if values.dtype.kind in "iu" and bits <= 16 and values.min() >= 0:
         table = np.rint(np.arange(2**16) * (255 / (2**bits - 1))).clip(0, 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""What lies in a folder of images: every file whose name says it is one, in one order on every machine."""
+"""Listing a folder of images: every file with an image extension, in the same order on every machine."""
 
 import os
 from collections.abc import Iterator
@@ -7,19 +7,19 @@ from unicodedata import normalize
 
 from sortal.errors import InputError
 
-# The extensions of the formats that pixels.py reads. Names only choose candidates; the content decides.
+# Of the formats that decoding.py reads. Names only select candidates; the content decides.
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"})
 
 
 def find(folder: Path) -> tuple[list[str], list[str]]:
-    """Images below a folder, and other files, as paths relative to it with "/" between the parts, each sorted.
+    """Return the images below a folder and the other files, both sorted, as relative paths with "/".
 
-    Hidden files and folders (those whose names start with a dot) are left out of both. Symbolic links are followed,
-    but never into a folder that contains them; a link to nothing is listed, so that it can be reported as unreadable.
+    Hidden files and folders (names starting with a dot) are skipped. Symbolic links are followed, but never into a
+    folder that contains them; broken links are listed, so that they can be reported as unreadable.
     """
-    if not os.path.isdir(folder):  # unlike Path.is_dir, which fails on a name that is too long
+    if not os.path.isdir(folder):  # Path.is_dir would fail on a name that is too long
         what = "is a file, not a folder" if os.path.exists(folder) else "does not exist"
-        raise InputError(f"The image folder {str(folder)!r} {what}. Name a folder that holds images.")
+        raise InputError(f"The image folder {str(folder)!r} {what}. Give a folder of images.")
     images: list[str] = []
     others: list[str] = []
     for name in _walk(folder, "", ()):
@@ -28,7 +28,7 @@ def find(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _order(name: str) -> tuple[str, str]:
-    """By code point, however accents are stored: the order outlives a copy through a system that decomposes them."""
+    """Return a sort key by code point that does not depend on how accents are stored."""
     return normalize("NFC", name), name
 
 
@@ -39,12 +39,12 @@ def _extension(name: str) -> str:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link in a circle, or into a folder that is closed to us
+    except OSError:  # a circular link, or one into a folder without access
         return False
 
 
 def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Files below `folder`; `inside` are the folders it lies in, by device and inode, where links must not lead."""
+    """Yield the files below `folder`; `inside` lists its parents by device and inode, which links must not enter."""
     try:
         at = os.stat(folder)
         entries = list(os.scandir(folder))

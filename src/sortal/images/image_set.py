@@ -1,39 +1,39 @@
-"""ImageSet: which images there are, which of them are labelled, and how."""
+"""ImageSet: images, their labels, and their split into labelled, unlabelled and validation."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
+from sortal.system.text import plural
+from sortal.system.workers import ImageSource
 
 if TYPE_CHECKING:
     import pandas
 
-Source: TypeAlias = "str | NDArray[np.uint8]"  # a path, or the pixels themselves, (height, width, 3)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ImageSet:
-    """Images in a fixed order, one row each, and what is known of them. Nothing in it can be changed.
+    """Images in a fixed order, one row each, with their labels. It is immutable.
 
     Every image is in exactly one of three splits, given as masks: `labelled` (D_L of the paper), `unlabelled` (D_U)
-    and `validation` (D_V: labelled, of known classes, kept out of learning).
+    and `validation` (D_V: labelled, of known classes, not trained on).
     """
 
     files: tuple[str, ...]  # names as the user wrote them; below a folder, relative to it with "/"
-    paths: tuple[str, ...]  # where each file opens; empty where the images are rows of an archive
-    pixels: NDArray[np.uint8] | None = None  # (n, height, width, 3), where the images are rows of an archive
+    paths: tuple[str, ...]  # paths to open; empty if the images are rows of an archive
+    pixels: NDArray[np.uint8] | None = None  # (n, height, width, 3), if the images are rows of an archive
     labels: NDArray[np.int64]  # (n,) numbers of `classes`; −1 is unlabelled
     classes: tuple[str, ...]  # the known classes: those with a label
-    truth: NDArray[np.int64]  # (n,) numbers of `classes + new_classes`, −1 where not known; for evaluation only
-    new_classes: tuple[str, ...] = ()  # classes that only the truth knows; for evaluation only
+    truth: NDArray[np.int64]  # (n,) numbers of `classes + new_classes`, −1 if unknown; for evaluation only
+    new_classes: tuple[str, ...] = ()  # classes that occur only in the truth; for evaluation only
     validation: NDArray[np.bool_]  # (n,)
-    ignored: tuple[str, ...] = ()  # files beside the images that are none by their extension
+    ignored: tuple[str, ...] = ()  # files in the folder without the extension of an image
 
     def __post_init__(self) -> None:
         for name in ("labels", "truth", "validation"):
@@ -42,7 +42,7 @@ class ImageSet:
             object.__setattr__(self, name, array)
             assert array.shape == (len(self),), name
         if self.pixels is not None:
-            pixels = self.pixels.view()  # an archive may be large, so not a copy
+            pixels = self.pixels.view()  # not a copy: an archive may be large
             pixels.flags.writeable = False
             object.__setattr__(self, "pixels", pixels)
         assert len(self.paths) == len(self) if self.pixels is None else len(self.pixels) == len(self)
@@ -59,12 +59,12 @@ class ImageSet:
     def unlabelled(self) -> NDArray[np.bool_]:
         return self.labels < 0
 
-    def source(self, row: int) -> Source:
-        """What the decoder reads for a row."""
+    def source(self, row: int) -> ImageSource:
+        """Return what the decoder reads for a row."""
         return self.paths[row] if self.pixels is None else self.pixels[row]
 
     def select(self, rows: NDArray[np.bool_]) -> "ImageSet":
-        """The images of a mask, in the same order. Classes stay and keep their numbers, also without an image left."""
+        """Return the images of a mask, in the same order. Classes keep their numbers, even without images."""
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
             raise InputError(
@@ -83,11 +83,11 @@ class ImageSet:
         )
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
-        """A benchmark's split of a set whose truth is known: a fraction of the old classes' images keep a label.
+        """Turn a set whose truth is known into a benchmark: a fraction of the old classes' images keep a label.
 
-        `old` names the old classes, or says how many of the first are. The draw is the paper's: uniform over the images
-        of all old classes together in their order, by NumPy's legacy generator. The validation images stay
-        those of old classes; validation images of new classes are left out.
+        `old` names the old classes, or gives the number of classes, from the first, that are old. The draw is the
+        paper's: uniform over the images of all old classes in their order, by NumPy's legacy generator. Validation
+        images of new classes are dropped.
         """
         chosen = self._old(old)
         if not 0 < fraction <= 1:
@@ -107,7 +107,7 @@ class ImageSet:
         return self.select(stay)._relabelled(labels[stay])
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":
-        """Move a fraction of the labelled images of each class to validation, rounded down, so that each keeps some."""
+        """Move a fraction of the labelled images of each class, rounded down, to validation."""
         if not 0 < fraction < 1:
             raise InputError(f"fraction must be above 0 and below 1, got {fraction}.")
         generator = _generator(seed)
@@ -122,11 +122,11 @@ class ImageSet:
         return replace(self, validation=validation)
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """One row per image: file_name, label, truth and split; missing where not known."""
+        """Return a data frame with the columns file_name, label, truth and split, one row per image."""
         import pandas
 
         names = (*self._names, None)
-        # Not the type for text that pandas would choose: it refuses file names that are not UTF-8.
+        # Not the string type of pandas, which refuses file names that are not UTF-8.
         columns = {
             "file_name": list(self.files),
             "label": [names[i] for i in self.labels],
@@ -145,32 +145,32 @@ class ImageSet:
         counts = np.bincount(self.labels[self.labels >= 0], minlength=len(self.classes))
         rows = [(f"<i>{escape(repr(self)[1:-1])}</i>", ""), *zip(map(escape, self.classes), counts, strict=True)]
         html = f"<table>{''.join(f'<tr><td>{name}</td><td>{count}</td></tr>' for name, count in rows)}</table>"
-        return html.encode("utf-8", "backslashreplace").decode("utf-8")  # folder names may be no UTF-8
+        return html.encode("utf-8", "backslashreplace").decode("utf-8")  # folder names need not be UTF-8
 
     @property
     def _names(self) -> tuple[str, ...]:
         return self.classes + self.new_classes
 
     def _old(self, old: int | Collection[str]) -> list[int]:
-        """The numbers of old classes among all classes."""
+        """Return the numbers of the old classes."""
         there = np.unique(self.truth[~self.validation & (self.truth >= 0)]).tolist()
         if isinstance(old, int | np.integer):
             if not 0 < old <= len(there):
-                raise InputError(f"old must be from 1 to {len(there)} (the classes there are), got {old}.")
+                raise InputError(f"old must be from 1 to {len(there)} (the number of classes with images), got {old}.")
             return [int(i) for i in there[: int(old)]]
         if isinstance(old, str) or len(old) == 0:
-            raise InputError(f"old must name at least one class, in a list, or be a number of classes, got {old!r}.")
+            raise InputError(f"old must be a number of classes or a non-empty list of class names, got {old!r}.")
         number = {name: i for i, name in enumerate(self._names)}
         if unknown := [name for name in old if name not in number]:
             raise InputError(
-                f"old must name classes of the set; {listing(unknown)} is none. It has: {listing(self._names)}."
+                f"old must name classes of the set, which are {listing(self._names)}; got {listing(unknown)}."
             )
         if bare := [name for name in old if number[name] not in there]:
-            raise InputError(f"old must name classes that have images; {listing(bare)} has none.")
+            raise InputError(f"old must name classes with images; these have none: {listing(bare)}.")
         return sorted({number[name] for name in old})
 
     def _relabelled(self, labels: NDArray[np.int64]) -> "ImageSet":
-        """The same images under other labels (numbers of `_names`), with the classes these labels make known."""
+        """Return the same images under other labels (numbers of `_names`), whose classes become the known ones."""
         names = (*self._names, None)
         return image_set(
             self.files,
@@ -195,20 +195,20 @@ def image_set(
     order: Sequence[str] | None = None,
     ignored: Sequence[str] = (),
 ) -> ImageSet:
-    """An ImageSet from names of classes; `order` is that of the classes where it is not the one of `in_order`.
+    """Create an ImageSet from class names; `order` overrides the order of classes given by `in_order`.
 
-    Where no truth is given for a labelled image, its label is the truth.
+    The truth of a labelled image defaults to its label.
     """
     known = {name for name in labels if name is not None}
-    told = labels if truth is None else [t if t is not None else y for t, y in zip(truth, labels, strict=True)]
-    wrong = [file for file, t, y in zip(files, told, labels, strict=True) if y is not None and t != y]
+    known_truth = labels if truth is None else [t if t is not None else y for t, y in zip(truth, labels, strict=True)]
+    wrong = [file for file, t, y in zip(files, known_truth, labels, strict=True) if y is not None and t != y]
     if wrong:
         raise InputError(
-            f"A labelled image must have its label as truth; {len(wrong):,} have another: {listing(wrong)}. "
-            "Correct them, or leave their truth empty."
+            f"The truth of a labelled image must be its label, unlike in {plural(len(wrong), 'image')}: "
+            f"{listing(wrong)}. Correct it, or leave it empty."
         )
-    everything = known | {name for name in told if name is not None}
-    # Each in its own order, so that what only the truth knows does not renumber the known classes.
+    everything = known | {name for name in known_truth if name is not None}
+    # Ordered separately, so that classes that occur only in the truth do not renumber the known ones.
     rank = in_order if order is None else lambda names: [name for name in order if name in names]
     classes, new_classes = tuple(rank(known)), tuple(rank(everything - known))
     number: dict[str | None, int] = {name: i for i, name in enumerate(classes + new_classes)}
@@ -219,7 +219,7 @@ def image_set(
         pixels=pixels,
         labels=np.array([number[name] for name in labels], dtype=np.int64),
         classes=classes,
-        truth=np.array([number[name] for name in told], dtype=np.int64),
+        truth=np.array([number[name] for name in known_truth], dtype=np.int64),
         new_classes=new_classes,
         validation=np.zeros(len(files), dtype=bool) if validation is None else validation,
         ignored=tuple(ignored),
@@ -227,13 +227,13 @@ def image_set(
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of classes in their order: by code point, or by value where every one is a whole number in digits."""
+    """Sort class names by code point, or by value if all of them are whole numbers."""
     names = list(names)
     return sorted(names, key=_by_value) if all(map(_is_number, names)) else sorted(names)
 
 
 def _by_value(digits: str) -> tuple[int, str, str]:
-    """Not int(), which refuses more than 4,300 digits."""
+    """Return a sort key for digits; int() refuses more than 4,300 of them."""
     value = digits.lstrip("0")
     return len(value), value, digits
 

@@ -1,4 +1,4 @@
-"""Tables of labels: CSV, TSV, JSON lines and Parquet, one row per image, columns `file_name`, `label` and `truth`."""
+"""Label tables: CSV, TSV, JSON lines or Parquet with the columns `file_name`, `label` and `truth`, a row per image."""
 
 import csv
 import io
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 from unicodedata import normalize
 
-from sortal.errors import InputError, listing, quoted
+from sortal.config import ExtraColumns
+from sortal.errors import InputError, Remedy, listing, quoted
 
 COLUMNS = ("file_name", "label", "truth")
-DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # the choice, by extension; the header decides
+DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # candidates by extension; the header decides
 EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
-MISSING = ("nan", "NaN", "<NA>", "NaT", "--")  # "empty" in data frames and masked arrays, where it is no text
-ExtraColumns = Literal["error", "ignore"]
+MISSING = ("nan", "NaN", "<NA>", "NaT", "--")  # empty cells of data frames and masked arrays, if not text
 KINDS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl) and Parquet (.parquet)"
 
 
 @dataclass(frozen=True)
-class Table:
-    """Columns of equal length as they were written; `None` where a cell is empty or says −1."""
+class LabelTable:
+    """The columns of a table, of equal length; `None` for a cell that is empty or −1."""
 
     path: Path
     file_name: Sequence[str]
@@ -33,10 +33,8 @@ class Table:
     truth: Sequence[str | None] | None
 
 
-def read(path: Path, *, extra_columns: ExtraColumns = "error") -> Table:
-    """The labels in a file, whose kind its extension tells."""
-    if extra_columns not in get_args(ExtraColumns):
-        raise InputError(f"extra_columns must be 'error' or 'ignore', got {extra_columns!r}.")
+def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
+    """Read a label table; its extension gives the format."""
     if not os.path.isfile(path):
         what = "is not a file" if os.path.exists(path) else "does not exist"
         raise InputError(f"The table {str(path)!r} {what}.")
@@ -56,9 +54,11 @@ def read(path: Path, *, extra_columns: ExtraColumns = "error") -> Table:
     for number, row in enumerate(rows, start=1):
         name = row.get("file_name")
         if not isinstance(name, str) or not name:
-            raise InputError(f"The table {str(path)!r} needs a file_name in every row, got {name!r} in row {number:,}.")
+            raise InputError(
+                f"The table {str(path)!r} must have a file_name in each row, got {name!r} in row {number:,}."
+            )
         names.append(name)
-    return Table(
+    return LabelTable(
         path=path,
         file_name=names,
         label=_names(path, rows, "label"),
@@ -70,26 +70,26 @@ def _names(path: Path, rows: Sequence[Mapping[str, object]], column: str) -> lis
     try:
         return [as_name(row.get(column)) for row in rows]
     except InputError as error:
-        raise InputError(f"The table {str(path)!r} has a {column} that is none. {error}") from None
+        raise InputError(f"The table {str(path)!r} has an invalid {column}. {error}") from None
 
 
 def write(path: Path, table: Mapping[str, Sequence[str]]) -> None:
-    """Write columns as CSV. Names are data: they are quoted where they must be, and nothing else is done to them."""
+    """Write columns as CSV, every cell quoted and otherwise unchanged."""
     with path.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)  # the minimum would leave "\r" bare
+        writer = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)  # QUOTE_MINIMAL leaves "\r" unquoted
         writer.writerow(table)
         writer.writerows(zip(*table.values(), strict=True))
 
 
 def as_name(label: object) -> str | None:
-    """A label as the name of a class, composed and without spaces around it; `None` where it is empty or −1."""
+    """Return a label as a class name, stripped and in NFC; `None` if it is empty or −1."""
     if not isinstance(label, str):
         if label is None or str(label) in MISSING:
             return None
         if isinstance(label, bool) or not isinstance(label, Real | Decimal):
             raise InputError(f"A label must be text or a number, got {type(label).__name__} {quoted(label, 100)}.")
         if not isinstance(label, Integral | Decimal) and float(label).is_integer():
-            label = int(float(label))  # a column of whole numbers with gaps becomes one of floats in a data frame
+            label = int(float(label))  # data frames turn integers with gaps into floats
     name = normalize("NFC", str(label).strip())
     try:
         name.encode("utf-8", "surrogateescape")
@@ -100,24 +100,26 @@ def as_name(label: object) -> str | None:
 
 def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> None:
     if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise InputError(f"The table {str(path)!r} names the column {listing(twice)} twice. Give each its own name.")
+        raise InputError(f"The table {str(path)!r} has the column {listing(twice)} twice. Rename one of them.")
     missing = [name for name in ("file_name", "label") if name not in header]
     if missing:
         raise InputError(
-            f"The table {str(path)!r} must have the columns file_name and label; not there: {listing(missing)}. "
+            f"The table {str(path)!r} must have the columns file_name and label; {listing(missing)} is missing. "
             f"Its columns are: {listing(header, show=8) or 'none'}."
         )
     extra = [name for name in header if name not in COLUMNS]
     if extra and extra_columns == "error":
         raise InputError(
-            f"The table {str(path)!r} has unknown columns, {len(extra):,}: {listing(extra)}. Known are "
-            f"{', '.join(COLUMNS)}. Rename or remove the others, or have them ignored (extra_columns='ignore')."
+            f"The table {str(path)!r} must only have the columns {', '.join(COLUMNS)}, got {len(extra):,} more: "
+            f"{listing(extra)}.",
+            Remedy("rename or remove them"),
+            Remedy("ignore them", extra_columns="ignore"),
         )
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")  # and no new line changed: cells may hold any
+        return path.read_bytes().decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(
@@ -136,7 +138,7 @@ def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str
         header = [name.strip() for name in next(reader, [])]
         for cells in reader:
             if not any(cells):
-                continue  # an empty line, or what spreadsheets leave of one
+                continue  # an empty line, or the delimiters of one
             if len(cells) != len(header):
                 raise InputError(
                     f"The table {str(path)!r} must have {len(header)} cells in every row, "
@@ -149,7 +151,7 @@ def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str
 
 
 def _delimiter(text: str, delimiters: str) -> str:
-    """That which parts the header into most known columns; spreadsheets of some countries write semicolons."""
+    """Return the delimiter that yields most known columns; spreadsheets of some countries write semicolons."""
     first = re.split(r"[\r\n]", text, maxsplit=1)[0]
 
     def fit(delimiter: str) -> tuple[int, int]:
@@ -164,14 +166,14 @@ def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
     header: dict[str, None] = {}
     for number, line in _lines(_text(path)):
         try:
-            row = json.loads(line, object_pairs_hook=_once)
+            row = json.loads(line, object_pairs_hook=_without_repeats)
         except KeyError as twice:
-            raise InputError(f"The table {str(path)!r} names {twice} twice in line {number:,}.") from None
+            raise InputError(f"The table {str(path)!r} has the key {twice} twice in line {number:,}.") from None
         except (ValueError, RecursionError) as error:
-            raise InputError(f"The table {str(path)!r} has no JSON in line {number:,}: {error}.") from None
+            raise InputError(f"The table {str(path)!r} has invalid JSON in line {number:,}: {error}.") from None
         if not isinstance(row, dict):
             raise InputError(
-                f"The table {str(path)!r} must have one JSON object a line, got {line[:40]!r} in line {number:,}."
+                f"The table {str(path)!r} must have one JSON object per line, got {line[:40]!r} in line {number:,}."
             )
         for column in COLUMNS:
             if isinstance(row.get(column), dict | list | bool):
@@ -184,8 +186,8 @@ def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
     return list(header), rows
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, whose keys may not repeat: readers would take the last value without a word."""
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a JSON object; raise KeyError for a repeated key, which json would silently override."""
     row: dict[str, Any] = {}
     for key, value in pairs:
         if key in row:
@@ -195,7 +197,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, numbered from 1. Only "\\n" ends one: JSON strings may hold other separators."""
+    """Yield non-blank lines, numbered from 1. Only "\\n" ends a line: JSON strings may contain other separators."""
     return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
 
 

@@ -1,4 +1,4 @@
-"""Near-duplicates: which images look the same but for their size, encoding, brightness or contrast."""
+"""Near-duplicates: images that differ only in size, encoding, brightness or contrast."""
 
 from collections.abc import Callable
 
@@ -6,27 +6,27 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-SIDE = 16  # of thumbnails, in pixels
+SIDE = 16  # of a thumbnail, in pixels
 LENGTH = SIDE * SIDE * 3
-ALIKE = 0.98  # the least correlation of two thumbnails
-REST = 8.0  # and the most that may be left of one, in levels of 255, once the other is fitted to it
-MOST = 100_000  # images; the work grows with the square of their number
+ALIKE = 0.98  # minimum correlation of two thumbnails
+REST = 8.0  # maximum residual, in levels of 255, after a linear fit of one to the other
+MOST = 100_000  # images compared; the work grows with the square of their number
 BLOCK = 1024  # rows compared at a time
-TILE = 2**14  # with as many leaders
+TILE = 2**14  # leaders they are compared with at a time
 
 
 def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
-    """What is compared of an image, whatever its shape: LENGTH bytes."""
+    """Shrink an image of any shape to the LENGTH bytes that are compared."""
     return Image.fromarray(rgb).resize((SIDE, SIDE), Image.Resampling.BOX).tobytes()
 
 
 def leaders(
     thumbnails: NDArray[np.uint8], on_progress: Callable[[int, int], None] = lambda *_: None
 ) -> NDArray[np.int64]:
-    """For each row of (n, LENGTH) the first row that it looks like and that looks like none before it; or itself.
+    """Return for each row of (n, LENGTH) the leader of its group: the first leader it looks like, or itself.
 
-    So that a group never grows by steps from like to like: all of it look like its leader. An image of one colour
-    looks like no other.
+    Every member of a group looks like its leader, so that groups do not grow by small steps. An image of a single
+    colour looks like no other.
     """
     n = len(thumbnails)
     x = thumbnails.astype(np.float32)
@@ -35,7 +35,7 @@ def leaders(
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
 
     def alike(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(some, others): whether they look alike."""
+        """Return the mask (some, others) of pairs that look alike."""
         correlation = x[some] @ x[others].T
         pairs: NDArray[np.bool_] = correlation > ALIKE
         one, other = np.nonzero(pairs)

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 from unicodedata import normalize
 
 from numpy.typing import NDArray
 
-from sortal import tables
-from sortal.errors import InputError, listing
-from sortal.folders import EXTENSIONS, find
-from sortal.images import ImageSet, image_set
+from sortal.config import UNLABELLED, Reading, from_keywords
+from sortal.errors import InputError, Remedy, listing
+from sortal.images import label_tables
+from sortal.images.folders import EXTENSIONS, find
+from sortal.images.image_set import ImageSet, image_set
 
-UNLABELLED = "unlabelled"
-Unlisted = Literal["error", "unlabelled", "ignore"]
-Folders = Literal["classes", "ignore"]
 Column: TypeAlias = Sequence[Any] | NDArray[Any]
 
 
@@ -27,59 +25,54 @@ def read_images(
     *,
     labels: str | os.PathLike[str] | Column | None = None,
     truth: Column | None = None,
-    folders: Folders = "classes",
-    unlabelled: str = UNLABELLED,
-    unlisted: Unlisted = "error",
-    extra_columns: tables.ExtraColumns = "error",
     need_labels: bool = True,
+    **reading: Any,
 ) -> ImageSet:
-    """Images and their labels, from a folder, from a folder and a table, or from a list.
+    """Read images and their labels from a folder, from a folder and a table, or from a list of paths.
 
-    A folder alone: each folder in it is a class; images in the folder `unlabelled`, and loose ones, have no label. With
-    `folders="ignore"` none has.
-    A folder and a table (`labels` is its path): the table names each image of the folder, however nested, and its
-    label, empty where there is none; `unlisted` says what becomes of images it does not name, `extra_columns` of
-    columns other than file_name, label and truth. A list of paths: `labels` and `truth` are lists beside it.
+    A folder alone: each subfolder is a class; images in the subfolder `unlabelled` and in the folder itself have no
+    label, and with `folders="ignore"` no image has one. A folder and a table (`labels` is its path): the table lists
+    the images by relative path with their labels; `unlisted` decides about images it does not list, `extra_columns`
+    about columns other than file_name, label and truth. A list: `labels` and `truth` are lists of the same length.
 
-    Rows are in the order of the table or list; without one they are sorted by path. `need_labels=False` allows a set
-    without any labelled image.
+    Rows are in the order of the table or list, else sorted by path. `need_labels=False` allows a set without labels.
+    `reading` is the settings of `sortal.config.Reading`.
+
+        images = read_images("photos", labels="labels.csv")
     """
-    if unlisted not in get_args(Unlisted):
-        raise InputError(f"unlisted must be 'error', 'unlabelled' or 'ignore', got {unlisted!r}.")
-    if folders not in get_args(Folders):
-        raise InputError(f"folders must be 'classes' or 'ignore', got {folders!r}.")
+    (how,) = from_keywords(reading, Reading)
     if isinstance(source, str | os.PathLike):
         if not os.fspath(source):
-            raise InputError("The image folder must be named, got ''. The current folder is '.'.")
+            raise InputError("The image folder must not be empty, got ''. Use '.' for the current folder.")
         if truth is not None:
-            raise InputError(
-                "truth can be given only with a list of images; beside a folder it is a column of the table."
-            )
+            raise InputError("truth requires a list of images; for a folder it is a column of the table.")
         folder = Path(source)
         if labels is None:
-            images = _from_folder(folder, folders == "classes", unlabelled)
+            images = _from_folder(folder, how.folders == "classes", how.unlabelled)
         elif isinstance(labels, str | os.PathLike):
-            images = _from_table(folder, tables.read(Path(labels), extra_columns=extra_columns), unlisted)
+            images = _from_table(folder, label_tables.read(Path(labels), extra_columns=how.extra_columns), how.unlisted)
         else:
             raise InputError(
-                f"labels must be the path of a table when images are a folder, got {type(labels).__name__}."
+                f"labels must be the path of a table if the images are a folder, got {type(labels).__name__}."
             )
         if not images.files:
             raise InputError(
-                f"The folder {str(folder)!r} must hold at least one image ({', '.join(sorted(EXTENSIONS))}), "
-                f"got none{f', but {listing(images.ignored)}' if images.ignored else ''}."
+                f"The folder {str(folder)!r} must contain at least one image ({', '.join(sorted(EXTENSIONS))}), "
+                f"got none{f', only {listing(images.ignored)}' if images.ignored else ''}."
             )
     else:
         images = _from_list(source, labels, truth)
     if need_labels and not images.classes:
-        raise InputError(f"At least one class must be labelled; none of {len(images):,} images is. {_advice(images)}")
+        raise InputError(f"At least one image must be labelled; none of {len(images):,} is. {_advice(images)}")
     return images
 
 
 def _advice(images: ImageSet) -> str:
-    at_hand = [name for name in images.ignored if "/" not in name and Path(name).suffix.lower() in tables.EXTENSIONS]
-    if at_hand:
-        return f"Pass a table of labels: {listing(at_hand)} lies beside the images."
+    tables = [
+        name for name in images.ignored if "/" not in name and Path(name).suffix.lower() in label_tables.EXTENSIONS
+    ]
+    if tables:
+        return f"Pass a table of labels; the folder contains {listing(tables)}."
     return "Put the images of a class into a folder named after it, or pass a table of labels."
 
 
@@ -93,8 +86,8 @@ def _from_folder(folder: Path, are_classes: bool, unlabelled: str) -> ImageSet:
         there = {normalize("NFC", name) for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))}
         if not nameless & there:
             raise InputError(
-                f"The folder of unlabelled images, {unlabelled!r}, must lie in {str(folder)!r}; "
-                f"there are: {listing(sorted({name for name in within if name is not None})) or 'no folders'}."
+                f"The folder of unlabelled images, {unlabelled!r}, must be in {str(folder)!r}; "
+                f"found: {listing(sorted({name for name in within if name is not None})) or 'no folders'}."
             )
     return image_set(
         names,
@@ -104,12 +97,12 @@ def _from_folder(folder: Path, are_classes: bool, unlabelled: str) -> ImageSet:
     )
 
 
-def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
+def _from_table(folder: Path, table: label_tables.LabelTable, unlisted: str) -> ImageSet:
     images, others = find(folder)
     found = _locate(table.file_name, folder, [*images, *others])
     if missing := [name for name, at in zip(table.file_name, found, strict=True) if at is None]:
         raise InputError(
-            f"Every row of {str(table.path)!r} must name a file of {str(folder)!r}, by its path within that folder; "
+            f"Every row of {str(table.path)!r} must name a file in {str(folder)!r} by its relative path; "
             f"{len(missing):,} of {len(found):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
         )
     at = [name for name in found if name is not None]
@@ -123,8 +116,10 @@ def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
         if unlisted == "error":
             raise InputError(
                 f"Every image of {str(folder)!r} must have a row in {str(table.path)!r}; {len(rest):,} have none: "
-                f"{listing(rest)}. Add rows with an empty label, or say that images without a row are "
-                "unlabelled (unlisted='unlabelled') or left out (unlisted='ignore')."
+                f"{listing(rest)}.",
+                Remedy("add rows with an empty label"),
+                Remedy("treat images without a row as unlabelled", unlisted="unlabelled"),
+                Remedy("leave them out", unlisted="ignore"),
             )
         if unlisted == "unlabelled":
             at, files = at + rest, files + rest
@@ -140,15 +135,15 @@ def _from_table(folder: Path, table: tables.Table, unlisted: str) -> ImageSet:
 
 
 def _locate(wanted: Sequence[str], folder: Path, there: Collection[str]) -> list[str | None]:
-    """Which file each name means: that very name, or else the only one that is the same path written otherwise.
+    """Return the file that each name means: an exact match, or the only file with an equivalent path.
 
-    Otherwise: composed or decomposed accents, "./" and "..", backslashes, or an absolute path into the folder.
+    Equivalent are composed and decomposed accents, "./" and "..", backslashes, and absolute paths into the folder.
     """
     exact = set(there)
 
     @cache
     def above(parent: str) -> str | None:
-        """What leads from the folder to an absolute path within it, whatever links and dots either is written with."""
+        """Return the path from the folder to an absolute path within it, whatever links and dots both contain."""
         rest = ""
         while not _same(parent, folder):
             parent, name = posixpath.split(parent)
@@ -176,10 +171,10 @@ def _locate(wanted: Sequence[str], folder: Path, there: Collection[str]) -> list
 
 
 def _guess(name: str, there: Sequence[str]) -> str:
-    """What may have been meant by the name of a file that is not there."""
+    """Suggest files for a name that does not exist."""
     stem = posixpath.splitext(posixpath.basename(name.replace("\\", "/")))[0].casefold()
     alike = [other for other in there if posixpath.splitext(posixpath.basename(other))[0].casefold() == stem]
-    return f"There is {listing(alike)}." if alike else "Correct the table or the folder."
+    return f"Did you mean {listing(alike)}?" if alike else "Correct the table or the folder."
 
 
 def _same(one: str | Path, other: Path) -> bool:
@@ -190,20 +185,22 @@ def _same(one: str | Path, other: Path) -> bool:
 
 
 def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
-    """Every file once: two rows that disagree are worse than two that say the same, and come first."""
+    """Check that every file is listed once; report contradicting rows before repeated ones."""
     repeated = {file for file, count in Counter(files).items() if count > 1}
     if not repeated:
         return
-    said: dict[str, set[str | None]] = {}
+    labels_of: dict[str, set[str | None]] = {}
     for file, label in zip(files, labels, strict=True):
         if file in repeated:
-            said.setdefault(file, set()).add(label)
-    if torn := [file for file, different in said.items() if len(different) > 1]:
+            labels_of.setdefault(file, set()).add(label)
+    if torn := [file for file, different in labels_of.items() if len(different) > 1]:
         raise InputError(
             f"{what} must give an image one label; {len(torn):,} have several: {listing(torn)}. "
-            f"The first is under {listing(sorted(str(label or '') for label in said[torn[0]]))}."
+            f"The labels of the first are {listing(sorted(str(label or '') for label in labels_of[torn[0]]))}."
         )
-    raise InputError(f"{what} must name an image once; {len(said):,} are named more often: {listing(list(said))}.")
+    raise InputError(
+        f"{what} must list an image once; {len(labels_of):,} are listed more than once: {listing(list(labels_of))}."
+    )
 
 
 def _from_list(
@@ -213,31 +210,31 @@ def _from_list(
 ) -> ImageSet:
     files = [_path(path, row) for row, path in enumerate(source, start=1)]
     if not files:
-        raise InputError("The list of images must hold at least one path, got none.")
+        raise InputError("The list of images must contain at least one path, got none.")
     if isinstance(labels, str | os.PathLike):
-        raise InputError("labels must be a list beside a list of images, got a path. Pass the folder with its table.")
+        raise InputError("labels must be a list if the images are a list, got a path. Pass a folder with its table.")
     names = [None] * len(files) if labels is None else _column("labels", labels, len(files))
-    told = None if truth is None else _column("truth", truth, len(files))
+    truths = None if truth is None else _column("truth", truth, len(files))
     if missing := [file for file in files if not os.path.lexists(file) or os.path.isdir(file)]:
         raise InputError(
-            f"Every path of the list must be a file; {len(missing):,} of {len(files):,} are not: {listing(missing)}."
+            f"Every path in the list must be a file; {len(missing):,} of {len(files):,} are not: {listing(missing)}."
         )
     _check_once("The list of images", [os.path.abspath(file) for file in files], names)
-    return image_set(files, paths=files, labels=names, truth=told)
+    return image_set(files, paths=files, labels=names, truth=truths)
 
 
 def _path(path: object, row: int) -> str:
     if not isinstance(path, str | os.PathLike):
-        raise InputError(f"The list of images must hold paths, got {path!r} as number {row:,}.")
-    return str(os.fspath(path))  # NumPy's text made text
+        raise InputError(f"The list of images must contain paths, got {path!r} as number {row:,}.")
+    return str(os.fspath(path))  # turns NumPy's str_ into str
 
 
 def _column(name: str, values: Column, n: int) -> list[str | None]:
     if isinstance(values, Mapping | Set) or getattr(values, "ndim", 1) != 1:
-        raise InputError(f"{name} must be a list, one for each image in their order, got {type(values).__name__}.")
+        raise InputError(f"{name} must be a list with one entry per image, in order, got {type(values).__name__}.")
     if len(values) != n:
         raise InputError(f"{name} must be as long as the list of images, {n:,}, got {len(values):,}.")
     try:
-        return [tables.as_name(value) for value in values]
+        return [label_tables.as_name(value) for value in values]
     except InputError as error:
-        raise InputError(f"{name} must name classes. {error}") from None
+        raise InputError(f"{name} must be class names. {error}") from None

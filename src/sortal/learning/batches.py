@@ -1,4 +1,4 @@
-"""Batches: which images each step of an epoch sees, and what a method is given of them."""
+"""Batches: the images of each step of an epoch, and the input of a method's losses."""
 
 from dataclasses import dataclass
 
@@ -6,20 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-SALT = 0x5A4D  # keeps these draws apart from other uses of the same seed
+SALT = 0x5A4D  # separates these draws from other uses of the same seed
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a method's losses are made of: one row for each view of the whole batch, over all processes.
+    """Input of a method's losses: one row per view of the whole batch, over all processes.
 
-    The first views of all images come first, then the second ones in the same order.
+    The first views of all images come first, then the second views in the same order.
     """
 
-    outputs: Tensor  # (views, ...), what the method's forward gave
-    images: Tensor  # (views,), which image each is a view of
-    labels: Tensor  # (views,), class numbers; −1 is unlabelled
-    progress: Tensor  # (), the share of all epochs that is done; a tensor, so that a recorded step reads it anew
+    outputs: Tensor  # (views, ...), of the method's forward
+    images: Tensor  # (views,), number of the image
+    labels: Tensor  # (views,), class number; −1 is unlabelled
+    progress: Tensor  # (), fraction of all epochs that is done; a tensor, which CUDA graphs can read
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Draws:
     """The images of an epoch, (steps, batch_size) each."""
 
     rows: NDArray[np.int64]
-    times: NDArray[np.int64]  # how often the row was drawn before in this epoch
+    times: NDArray[np.int64]  # how often the row was drawn earlier in this epoch
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -36,23 +36,23 @@ class Draws:
 def draw(
     rows: NDArray[np.int64], labelled: NDArray[np.bool_], *, batch_size: int, balanced: bool, seed: int, epoch: int
 ) -> Draws:
-    """Rows with replacement, len(rows) // batch_size batches of them and at least one.
+    """Draw len(rows) // batch_size batches, and at least one, with replacement.
 
-    Balanced, a labelled image has weight 1 and an unlabelled one |D_L| / |D_U|: half of a batch is labelled in
-    expectation.
+    If balanced, a labelled image has weight 1 and an unlabelled one |D_L| / |D_U|, so that half of a batch is expected
+    to be labelled.
     """
     steps = max(len(rows) // batch_size, 1)
     n_labelled = int(labelled.sum())
     weights = np.ones(len(rows))
     if balanced and 0 < n_labelled < len(rows):
         weights[~labelled] = n_labelled / (len(rows) - n_labelled)
-    generator = np.random.default_rng([SALT, epoch, seed])  # a seed may be longer than a word, so it comes last
+    generator = np.random.default_rng([SALT, epoch, seed])  # the seed is last, as it may exceed 32 bits
     drawn = rows[generator.choice(len(rows), size=steps * batch_size, p=weights / weights.sum())]
-    return Draws(drawn.reshape(steps, -1), _times(drawn).reshape(steps, -1))
+    return Draws(drawn.reshape(steps, -1), _count_earlier(drawn).reshape(steps, -1))
 
 
-def _times(drawn: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each entry was there before."""
+def _count_earlier(drawn: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Count the earlier occurrences of each entry."""
     order = np.argsort(drawn, kind="stable")
     ordered = drawn[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, in one file that is whole or not there."""
+"""Checkpoints: the state that a run resumes from, in one file that is written atomically."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sortal.network import digest
-from sortal.segments import write_atomically
+from sortal.learning.backbones.backbone import digest
+from sortal.system.files import write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -21,32 +21,32 @@ DAMAGED = "checkpoint.damaged.safetensors"
 
 
 @dataclass
-class Progress:
-    """How far a run is."""
+class TrainingProgress:
+    """The position of a run in its training."""
 
-    epoch: int = 0  # the one that is being trained
-    step: int = 0  # of this epoch, done
-    sums: dict[str, float] = field(default_factory=dict)  # of the losses of this epoch's steps
+    epoch: int = 0  # the current one
+    step: int = 0  # steps done of this epoch
+    sums: dict[str, float] = field(default_factory=dict)  # losses, summed over this epoch's steps
     best: float | None = None  # accuracy on the validation images
     best_epoch: int | None = None
     chunks: int = 1
-    last: dict[str, float] = field(default_factory=dict)  # mean losses of the last whole epoch
-    log_size: int = 0  # bytes of the log that belong to this state
-    seconds: float = 0.0  # of training, so far
-    views: int | None = None  # cached views of an image; None for new ones in every epoch
+    last: dict[str, float] = field(default_factory=dict)  # mean losses of the last complete epoch
+    log_size: int = 0  # bytes of the log up to this state
+    seconds: float = 0.0  # of training
+    views: int | None = None  # cached views per image; None if every epoch has new views
 
 
 @dataclass
 class Checkpoint:
-    """What a run was started with, which must stay the same, its progress and its tensors by name."""
+    """The key of a run (see `fingerprint`), its progress, and its tensors by name."""
 
     key: dict[str, str]
-    progress: Progress
+    progress: TrainingProgress
     tensors: dict[str, Tensor]
 
 
 def save(checkpoint: Checkpoint, folder: Path) -> None:
-    """Write a checkpoint; the one before stays, until the next."""
+    """Write a checkpoint; the previous one is deleted by the next save."""
     from safetensors.torch import save as to_bytes
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
@@ -59,22 +59,22 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def load(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; None where there is none."""
+    """Load the newest intact checkpoint, or return None."""
     for name in (NAME, PREVIOUS):
         path = folder / name
         if path.is_file():
             try:
                 return parse(path.read_bytes())
             except (ValueError, KeyError, TypeError, OSError) as error:
-                logger.warning("The checkpoint %s is damaged and left aside: %s", path, error)
-                os.replace(path, folder / DAMAGED)  # else the next save would put it in the place of the good one
+                logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
+                os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it
                 if name == PREVIOUS or not (folder / PREVIOUS).is_file():
-                    logger.warning("No checkpoint is whole: the run starts afresh.")
+                    logger.warning("No checkpoint is intact; training starts over.")
     return None
 
 
 def parse(content: bytes) -> Checkpoint:
-    """A checkpoint from the bytes of its file, verified."""
+    """Parse and verify the bytes of a checkpoint file."""
     from safetensors import SafetensorError
     from safetensors.torch import load as from_bytes
 
@@ -85,6 +85,6 @@ def parse(content: bytes) -> Checkpoint:
         raise ValueError(str(error)) from error
     text = header["__metadata__"]["sortal"]
     if header["__metadata__"]["digest"] != digest(tensors, text):
-        raise ValueError("it does not hold what was written")
+        raise ValueError("its content does not match its digest")
     state: dict[str, Any] = json.loads(text)
-    return Checkpoint(state.pop("key"), Progress(**state), tensors)
+    return Checkpoint(state.pop("key"), TrainingProgress(**state), tensors)

@@ -1,4 +1,4 @@
-"""Features: one row for every image, from the middle of it, by a backbone as it is."""
+"""Features: one row per image, computed by a backbone from the centre crop."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from time import monotonic
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal import compute, views
-from sortal.compute import VIEWS_THAT_PAY
 from sortal.config import AUTO, Auto, Precision
 from sortal.errors import InputError
-from sortal.images import ImageSet
-from sortal.interrupt import deferred
-from sortal.network import Backbone
-from sortal.packing import Settings, pack
-from sortal.processes import launch, shards
-from sortal.segments import write_atomically
-from sortal.store import PixelStore
-from sortal.trunk import ON_CPU, Frozen
-from sortal.workers import Progress
+from sortal.images.image_set import ImageSet
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import views
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.frozen import ON_CPU, FrozenEncoder
+from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
+from sortal.system.distributed import Processes, launch
+from sortal.system.files import write_atomically
+from sortal.system.progress import Progress
+from sortal.system.signals import defer_signals
 
 logger = logging.getLogger(__name__)
 
-COMMIT = 10.0  # seconds between the files of a cache: what a kill can cost
+COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
 
 
 def extract(
@@ -46,84 +45,87 @@ def extract(
     device: str = AUTO,
     precision: Precision = AUTO,
     compile: bool | Auto = AUTO,
-    fabric: Fabric | None = None,
+    processes: Processes | None = None,
     on_progress: Progress = lambda *_: None,
 ) -> NDArray[np.float32]:
-    """The features of images, (n, d) float32: row i is image i; with `normalise`, rows have length 1.
+    """Compute the features of images, (n, d) float32: row i is image i; with `normalise`, rows have unit length.
 
-    In `folder` they are kept by the content of the images, the weights and the settings, so that nothing is computed
-    twice and a killed call goes on; after Ctrl-C nothing at all is lost. Images that are not packed yet are packed
-    there too, else into a temporary folder. Started by torchrun, processes share the work and all get all rows.
+    `folder` caches features by image content, weights and settings, so that an interrupted call resumes (after Ctrl-C
+    without loss). An `ImageSet` is packed there too, or into a temporary folder. Processes that torchrun started share
+    the work, and each returns all rows.
     """
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+    if batch_size < 1:
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
-    if not isinstance(images, ImageSet | PixelStore):
-        raise InputError(f"images must be an ImageSet or a PixelStore, got {type(images).__name__}.")
-    place = None if folder is None else Path(folder)
-    fabric = fabric or launch(device)
+    cache_folder = None if folder is None else Path(folder)
+    processes = processes or launch(device)
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         store = images
         if isinstance(store, ImageSet):
-            store = _packed(store, (place or Path(temporary)) / "pixels", backbone, fabric, on_progress)
+            store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, on_progress)
         views.check_present(store, np.arange(len(store)))
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
-        chosen = compute.choose(fabric.device, precision=precision, compiled=compile, pays=len(store) >= VIEWS_THAT_PAY)
-        whole = Frozen(backbone.to(fabric.device), chosen, whole=True)
-        cache = None if place is None else _Cache(place / "features", backbone, chosen.bf16, store.made)
-        x = _rows(whole, store, cache, batch_size, fabric, on_progress)
+        chosen = choose_compute(
+            processes.device, precision=precision, compiled=compile, worthwhile=len(store) >= MIN_VIEWS_TO_COMPILE
+        )
+        encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=True)
+        cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
+        x = _compute(encoder, store, cache, batch_size, processes, on_progress)
     if normalise:
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return x
 
 
-def _packed(images: ImageSet, folder: Path, backbone: Backbone, fabric: Fabric, on_progress: Progress) -> PixelStore:
-    """The pixels as the backbone wants them; the first process does the work, and the others find it done."""
+def _pack(
+    images: ImageSet, folder: Path, backbone: Backbone, processes: Processes, on_progress: Progress
+) -> PixelStore:
+    """Pack images at the size the backbone needs; the first process does the work, then the others open the result."""
     settings = Settings(shorter_side=backbone.spec.shorter_side)
-    for turn in (True, False):
-        if (fabric.global_rank == 0) == turn:
+    for first in (True, False):
+        if processes.is_first == first:
             store = pack(images, folder, settings=settings, on_progress=on_progress)
-        fabric.barrier()
+        processes.barrier()
     return store
 
 
-def _rows(
-    whole: Frozen, store: PixelStore, cache: _Cache | None, batch_size: int, fabric: Fabric, on_progress: Progress
+def _compute(
+    encoder: FrozenEncoder,
+    store: PixelStore,
+    cache: _Cache | None,
+    batch_size: int,
+    processes: Processes,
+    on_progress: Progress,
 ) -> NDArray[np.float32]:
-    """Features of all rows of a store; those that are in the cache, or there twice, are not computed."""
+    """Compute the features of all rows of a store, each content once, unless the cache has it."""
     contents, first, inverse = np.unique(store.digests, return_index=True, return_inverse=True)
-    x = np.zeros((len(contents), whole.backbone.spec.width), dtype=np.float32)
+    x = np.zeros((len(contents), encoder.backbone.spec.width), dtype=np.float32)
     have = np.zeros(len(contents), dtype=bool)
-    if cache is not None and fabric.global_rank == 0:
+    if cache is not None and processes.is_first:
         have = cache.fill(contents, x)
-    missing = np.flatnonzero(~fabric.broadcast(have))
-    group = shards(fabric)
-    start, end = group.part(len(missing))
+    missing = np.flatnonzero(~processes.broadcast(have))
+    start, end = processes.share_of(len(missing))
     computed = torch.zeros((len(missing), x.shape[1]))
     done, saved, committed = start, start, monotonic()
-    size = whole.backbone.spec.image_size
-    if whole.backbone.device.type == "cpu":
+    size = encoder.backbone.spec.image_size
+    if encoder.backbone.device.type == "cpu":
         batch_size = min(batch_size, ON_CPU)
-    crops = views.middles(store, first[missing[start:end]], size=size, batch_size=batch_size)
-    with deferred(cache is not None) as stopped:
-        for rows in _lagging(whole.stream(store, crops), stopped):
+    crops = views.centre_crop_batches(store, first[missing[start:end]], size=size, batch_size=batch_size)
+    with defer_signals(cache is not None) as stopped:
+        for rows in _one_behind(encoder.stream(store, crops), stopped):
             computed[done : done + len(rows)] = rows
             done += len(rows)
             if cache is not None and (monotonic() - committed > COMMIT or done == end or stopped()):
                 cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
                 saved, committed = done, monotonic()
             on_progress("Computing features", done - start, end - start)
-    group.complete(computed)
+    processes.exchange_rows(computed)
     x[missing] = computed.numpy()
-    if fabric.broadcast(bool(have.any())) and fabric.world_size > 1:
-        x = fabric.broadcast(x)
+    if processes.broadcast(bool(have.any())) and processes.size > 1:
+        x = processes.broadcast(x)
     return np.ascontiguousarray(x[inverse])
 
 
-def _lagging(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:
-    """Batches in memory, each asked for after the next one was started, so that a device never waits.
-
-    Once stopped, none is started, and the last one is that which was.
-    """
+def _one_behind(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:
+    """Copy batches to memory, each after the next was started, so that the device never idles; end once stopped."""
     waiting: Tensor | None = None
     for rows in batches:
         if waiting is not None:
@@ -136,17 +138,14 @@ def _lagging(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator
 
 
 class _Cache:
-    """A folder of features by content; any number of files, each whole.
-
-    It is for one backbone, one precision and one way in which pixels are `made` of a content.
-    """
+    """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
 
     def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
         about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
         self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
     def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Write what is known of sorted contents into their rows of x; which those are, (n,)."""
+        """Fill in the rows of x whose contents (sorted) are cached; return their mask, (n,)."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -156,9 +155,9 @@ class _Cache:
                 block = load_file(path)
                 digests, rows = block["digests"].view("S32").ravel(), block["features"]
                 if rows.shape != (len(digests), x.shape[1]):
-                    raise ValueError(f"{rows.shape} for {len(digests):,} images of {x.shape[1]:,} numbers")
+                    raise ValueError(f"shape {rows.shape}, expected {(len(digests), x.shape[1])}")
             except (SafetensorError, OSError, KeyError, ValueError) as error:
-                logger.warning("Features in %s are damaged and computed again: %s", path, error)
+                logger.warning("Recomputing the damaged features in %s: %s", path, error)
                 continue
             at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
             found = contents[at] == digests

@@ -1,4 +1,4 @@
-"""What makes a run the run it is: its settings, the weights it began with, and its images."""
+"""The identity of a training run: its settings, its initial weights and its images."""
 
 import hashlib
 import json
@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.config import Training
-from sortal.images import ImageSet
-from sortal.methods.method import Method
-from sortal.network import digest
-from sortal.store import PixelStore
+from sortal.images.image_set import ImageSet
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.backbones.backbone import digest
+from sortal.learning.methods.method import Method
 
 
-def key_of(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
-    """What decides a run, as text and hashes; the same again is the same run."""
+def run_key(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
+    """Return everything that decides a run, as text and digests; runs with equal keys are the same run."""
     settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
     trained = [name for name, value in method.named_parameters() if value.requires_grad]
-    order = by_content(images, store)
+    order = content_order(images, store)
     data = hashlib.sha256()
     data.update(store.made.encode())
     for column in (store.digests, images.labels, images.validation):
@@ -30,8 +30,13 @@ def key_of(method: Method, images: ImageSet, store: PixelStore, config: Training
     }
 
 
-def differing(before: dict[str, str], now: dict[str, str]) -> str:
-    """Which settings are others, and how."""
+def changed_parts(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """List the parts of two keys that differ, with the old and new values of changed settings."""
+    parts = [name for name, value in now.items() if before.get(name) != value]
+    return [_describe_settings(before, now) if name == "settings" else name for name in parts]
+
+
+def _describe_settings(before: dict[str, str], now: dict[str, str]) -> str:
     old, new = ({**(all_ := json.loads(key["settings"])), **all_["method"]} for key in (before, now))
     changed = [
         f"{name} was {old.get(name)!r}, is {value!r}"
@@ -41,6 +46,6 @@ def differing(before: dict[str, str], now: dict[str, str]) -> str:
     return f"settings ({', '.join(changed)})" if changed else "settings"
 
 
-def by_content(images: ImageSet, store: PixelStore) -> NDArray[np.int64]:
-    """All rows in an order that is the same however they are shuffled; of equal images by what is known of them."""
+def content_order(images: ImageSet, store: PixelStore) -> NDArray[np.int64]:
+    """Order rows by content, then by label and validation mark, however the images are shuffled."""
     return np.lexsort((images.validation, images.labels, store.digests))

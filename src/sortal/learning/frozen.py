@@ -1,4 +1,4 @@
-"""The frozen trunk at work: crops of stored images go to the device and come out as what the tail needs."""
+"""Inference without gradients: crops of stored images through a backbone's trunk, or through all of it."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sortal import workers
-from sortal.compute import Compute, out_of_memory
 from sortal.errors import SortalError
-from sortal.network import Backbone
-from sortal.store import PixelStore
-from sortal.views import Crops
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.views import Crops
+from sortal.system import workers
+from sortal.system.device import Compute, is_out_of_memory
 
 logger = logging.getLogger(__name__)
 
-READERS = min(8, workers.count(None))  # threads that prepare batches
-ON_CPU = 64  # views at once where there is no GPU: of more than its caches hold, each takes longer
-AHEAD = READERS + 2  # batches that are prepared before they are asked for
+READERS = min(8, workers.worker_count(None))  # threads that prepare batches
+ON_CPU = 64  # views per batch on a CPU: larger batches overflow its caches
+AHEAD = READERS + 2  # batches to prefetch
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
 
-class Frozen:
-    """Crops in, rows out, without gradients: a backbone's trunk, or all of it, in batches that fit the device.
+class FrozenEncoder:
+    """Computes the tokens of crops (or, with `whole`, their features) in batches that fit the device.
 
-    Where memory runs out, batches are halved, and that is said.
+    If memory runs out, it halves the batches and logs a warning.
     """
 
     def __init__(self, backbone: Backbone, compute: Compute, *, whole: bool = False) -> None:
         self.backbone = backbone
         self.compute = compute
-        trunk = backbone.in_bf16() if compute.bf16 else backbone  # so that no batch casts weights
-        self.largest: int | None = None  # rows that fit, once more did not
+        trunk = backbone.in_bf16() if compute.bf16 else backbone  # cast once, not in every batch
+        self.largest: int | None = None  # rows per batch, once more did not fit
 
         def run(pixels: Tensor, flipped: Tensor) -> Tensor:
             tokens = trunk.trunk(trunk.normalise(pixels, flipped))
             return backbone.tail(tokens) if whole else tokens
 
-        self._run = compute.faster(run)
+        self._run = compute.maybe_compile(run)
 
     @torch.no_grad()
     def __call__(self, pixels: Tensor, flipped: Tensor) -> Tensor:
-        """Rows for crops that are on the device, (n, size, size, 3) and (n,)."""
+        """Encode crops on the device, (n, size, size, 3), those of the mask `flipped` (n,) mirrored."""
         while True:
             size = min(self.largest or len(pixels), len(pixels))
             try:
@@ -60,19 +60,19 @@ class Frozen:
                     ]
                 return parts[0] if len(parts) == 1 else torch.cat(parts)
             except RuntimeError as error:
-                if not out_of_memory(error):
+                if not is_out_of_memory(error):
                     raise
                 if size == 1:
                     raise SortalError(
-                        "Memory is too small for one image. Use a smaller backbone or image_size."
+                        "Out of memory with a single image. Use a smaller backbone or image_size."
                     ) from error
             self.largest = size // 2
-            logger.warning("Memory ran out with %d images at once; going on with %d.", size, self.largest)
+            logger.warning("Out of memory with %d images per batch; continuing with %d.", size, self.largest)
 
     def stream(self, store: PixelStore, crops: Iterable[Crops]) -> Iterator[Tensor]:
-        """The rows of each batch of crops, which are cut ahead by other threads."""
-        usual = 0  # rows of a batch; a compiled function is not given fewer, which would be compiled anew
-        for pixels, flipped in load(store, crops, size=self.backbone.spec.image_size, device=self.compute.device):
+        """Encode batches of crops, which other threads load in advance."""
+        usual = 0  # rows of a batch; smaller ones are padded, or they would be compiled again
+        for pixels, flipped in load_crops(store, crops, size=self.backbone.spec.image_size, device=self.compute.device):
             n, usual = len(pixels), max(usual, len(pixels))
             more = usual - n if self.compute.compiled else 0
             yield self(_padded(pixels, more), _padded(flipped, more))[:n]
@@ -82,10 +82,10 @@ def _padded(rows: Tensor, more: int) -> Tensor:
     return torch.cat([rows, rows.new_zeros(more, *rows.shape[1:])]) if more else rows
 
 
-def load(
+def load_crops(
     store: PixelStore, crops: Iterable[Crops], *, size: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of crops on the device: pixels, (n, size, size, 3) uint8, and which are to be mirrored, (n,)."""
+    """Load batches of crops to the device: pixels, (n, size, size, 3) uint8, and the mask of those to mirror, (n,)."""
     pinned = device.type == "cuda"
 
     def cut(batch: Crops) -> tuple[Tensor, Tensor]:
@@ -94,14 +94,14 @@ def load(
         flipped = torch.from_numpy(np.ascontiguousarray(batch.flipped))
         return pixels, flipped.pin_memory() if pinned else flipped
 
-    for pixels, flipped in ahead(cut, crops):
+    for pixels, flipped in prefetch(cut, crops):
         yield pixels.to(device, non_blocking=True), flipped.to(device, non_blocking=True)
 
 
-def ahead(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
-    """`work` of each item in order, done by other threads a few items before it is asked for."""
+def prefetch(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
+    """Yield work(item) for each item in order, computed a few items in advance by other threads."""
     rest = iter(items)
-    with ThreadPoolExecutor(READERS, thread_name_prefix="ahead") as pool:
+    with ThreadPoolExecutor(READERS, thread_name_prefix="prefetch") as pool:
         waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, AHEAD))
         try:
             while waiting:

@@ -1,4 +1,4 @@
-"""Heads on a backbone's features: the projection that losses are taken on, and what tells categories."""
+"""Heads on a backbone's features: a projection for contrastive losses, and a linear classifier."""
 
 from functools import partial
 
@@ -6,23 +6,20 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-SALT = 0x5A4D  # keeps a classifier's draws apart from those of backbones and projections of the same seed
+SALT = 0x5A4D  # separates a classifier's draws from those of backbones and projections with the same seed
 
 
 class ProjectionHead(nn.Module):
-    """Three linear layers down to a bottleneck, L2-normalised; it is thrown away after training.
+    """Three linear layers and an L2-normalised bottleneck, (n, bottleneck); discarded after training.
 
-    The paper's head goes on to many prototypes.
-
-    With `prototypes`, the output is the cosine to each of them, L2-normalised again: (n, prototypes). Without, it is
-    the bottleneck itself.
+    With `prototypes`, as in the paper, the output is the cosine to each of them, L2-normalised: (n, prototypes).
     """
 
     def __init__(
         self, width: int, *, hidden: int = 2048, bottleneck: int = 256, prototypes: int | None = None, seed: int = 0
     ) -> None:
         super().__init__()
-        linear = partial(nn.utils.skip_init, nn.Linear)  # which would draw from torch's own random numbers
+        linear = partial(nn.utils.skip_init, nn.Linear)  # without drawing from torch's global generator
         self.mlp = nn.Sequential(
             linear(width, hidden), nn.GELU(), linear(hidden, hidden), nn.GELU(), linear(hidden, bottleneck)
         )
@@ -35,7 +32,7 @@ class ProjectionHead(nn.Module):
                 nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)
                 nn.init.zeros_(layer.bias)
         if self.prototypes is not None:
-            bound = self.prototypes.shape[1] ** -0.5  # as torch initialises linear layers
+            bound = self.prototypes.shape[1] ** -0.5  # as torch does for linear layers
             nn.init.uniform_(self.prototypes, -bound, bound, generator=generator)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -46,7 +43,7 @@ class ProjectionHead(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Linear scores of k categories by features of length 1, in float32; drawn as torch draws linear layers."""
+    """Linear scores of k categories on L2-normalised features, in float32; initialised like torch's linear layers."""
 
     def __init__(self, width: int, k: int, *, bias: bool, seed: int = 0) -> None:
         super().__init__()
@@ -55,18 +52,18 @@ class Classifier(nn.Module):
         self.bias = nn.Parameter(torch.empty(k).uniform_(-bound, bound, generator=generator)) if bias else None
 
     def forward(self, features: Tensor, *, cosine: bool = False) -> Tensor:
-        """(n, k) scores of features of any length (n, d); as `cosine`, weights count as of length 1 too."""
-        with torch.autocast(features.device.type, enabled=False):  # a cosine's digits count
+        """Score features (n, d), which are L2-normalised first, as (n, k); with `cosine`, so are the weights."""
+        with torch.autocast(features.device.type, enabled=False):  # cosines need float32
             rows = nnf.normalize(features.float(), dim=1)
             weight = nnf.normalize(self.weight, dim=1) if cosine else self.weight
             return nnf.linear(rows, weight, self.bias)
 
-    def table(self) -> Tensor:
-        """(k, d + 1) weights and biases."""
+    def weights_and_biases(self) -> Tensor:
+        """Return a detached (k, d + 1) table, the bias last."""
         bias = self.weight.new_zeros(len(self.weight)) if self.bias is None else self.bias
         return torch.cat([self.weight, bias[:, None]], dim=1).detach()
 
 
-def outputs_of(labels: Tensor, known: Tensor) -> Tensor:
-    """The output of a head that each class number (n,) stands for: its place among the `known`; −1 is unlabelled."""
+def output_index(labels: Tensor, known: Tensor) -> Tensor:
+    """Map class numbers (n,) to outputs of a head, their index among the sorted `known`; −1 stays −1."""
     return torch.where(labels >= 0, torch.searchsorted(known, labels.clamp(min=0)), -1)

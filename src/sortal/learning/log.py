@@ -1,28 +1,37 @@
-"""A run's log: one JSON object a line, and TensorBoard's events where that is installed."""
+"""The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sortal.run import LOG
+import torch
+
+import sortal
+from sortal.config import Training
+from sortal.images.image_set import ImageSet
+from sortal.learning.methods.method import Method
+from sortal.runs.run import LOG
+from sortal.system.distributed import Processes
 
 
-class Journal:
-    """Appends records to `folder`/log.jsonl, of which only the first `size` bytes are kept; silent without a folder."""
+class Log:
+    """Appends records to `folder`/log.jsonl after cutting it to `size` bytes; without a folder, writes nothing."""
 
     def __init__(self, folder: Path | None, *, size: int = 0, epoch: int = 0) -> None:
         self.size = size
         self._file, self._board = None, None
         if folder is not None:
             self._file = (folder / LOG).open("ab")
-            self.size = min(size, self._file.tell())  # it may have been cut or deleted since
+            self.size = min(size, self._file.tell())  # the file may have been cut or deleted since
             self._file.truncate(self.size)
             self._board = _tensorboard(folder / "tensorboard", epoch)
 
     def write(self, event: str, **values: Any) -> None:
+        """Append a record; the numbers of an epoch go to TensorBoard too."""
         if self._file is None:
             return
         line = (json.dumps({"event": event, **values}) + "\n").encode()
@@ -35,7 +44,7 @@ class Journal:
                     self._board.add_scalar(name, value, values["epoch"])
 
     def sync(self) -> None:
-        """Make sure that all so far is on disk."""
+        """Flush all records to disk."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 
@@ -44,6 +53,25 @@ class Journal:
             self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+def describe_run(method: Method, images: ImageSet, config: Training, processes: Processes) -> dict[str, Any]:
+    """Return the settings, data and versions that the first record of a log states."""
+    backbone = method.backbone
+    return {
+        "method": type(method).__name__,
+        "backbone": asdict(backbone.spec),
+        "weights": backbone.source,
+        "trained_blocks": backbone.trained,
+        "settings": asdict(config),
+        "images": len(images),
+        "labelled": int(images.labelled.sum()),
+        "unlabelled": int(images.unlabelled.sum()),
+        "validation": int(images.validation.sum()),
+        "device": str(processes.device),
+        "processes": processes.size,
+        "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
+    }
 
 
 def _tensorboard(folder: Path, epoch: int) -> Any:

@@ -1,4 +1,4 @@
-"""Losses, and what their targets are made of: pure functions, the same work whatever the values are."""
+"""Losses and their targets: pure functions without control flow on values, so that CUDA graphs can record them."""
 
 import math
 
@@ -6,14 +6,14 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-EPSILON = 1e-7  # what is added to probabilities, or the least they count as, where their logarithm is taken
+EPSILON = 1e-7  # keeps the logarithm of a probability finite
 
 
 def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float) -> Tensor:
-    """SupCon in its "out" form: rows of one id are pulled together, all others pushed away; a number.
+    """Compute SupCon in its "out" form: rows with the same id attract, all others repel.
 
-    `embeddings` is (n, d) with rows of length 1, `ids` (n,) whole numbers; rows of id −1 take no part. With an id for
-    each image it is InfoNCE. The mean goes over the rows that have another of their id; without any, the loss is 0.
+    `embeddings` (n, d) have unit rows; rows with id −1 in `ids` (n,) are ignored. With one id per image it is InfoNCE.
+    The mean is over rows that share their id with another row; if there are none, the loss is 0.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
         rows = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
@@ -30,23 +30,23 @@ def contrastive(embeddings: Tensor, ids: Tensor, *, temperature: float) -> Tenso
 
 
 def classification(logits: Tensor, ids: Tensor) -> Tensor:
-    """Cross-entropy of rows (n, k) with ids (n,); rows of id −1 take no part, and without any it is 0."""
+    """Compute the mean cross-entropy of logits (n, k) and ids (n,), ignoring ids of −1; 0 if no row is left."""
     if not logits.shape[1]:
         return logits.sum()
     return soft_classification(logits, nnf.one_hot(ids.clamp(min=0), logits.shape[1]), ids >= 0)
 
 
 def soft_classification(logits: Tensor, targets: Tensor, among: Tensor) -> Tensor:
-    """Cross-entropy of rows (n, k) with probabilities (n, k), as a mean over the rows of a mask (n,), 0 without any."""
+    """Compute the mean cross-entropy of logits and target probabilities (n, k) over the rows of a mask (n,), or 0."""
     each = -(targets * logits.log_softmax(1)).sum(1)
     return each.masked_fill(~among, 0).sum() / among.sum().clamp(min=1)
 
 
 def pairwise(first: Tensor, second: Tensor, alike: Tensor, among: Tensor) -> Tensor:
-    """Whether rows of `first` and `second` (n, k), probabilities, fall into one category as often as they should.
+    """Compute the binary cross-entropy between ⟨first_i, second_j⟩ and `alike` (n, n).
 
-    Binary cross-entropy between ⟨first_i, second_j⟩ and `alike` (n, n), as a mean over all pairs of the rows of a mask
-    (n,), each row with itself included; without any it is 0.
+    `first` and `second` (n, k) are probabilities, so their inner product is that of falling into the same category. The
+    mean is over all pairs of rows of the mask `among` (n,), i = j included; 0 if it is empty.
     """
     together = first @ second.T
     each = -(torch.where(alike, together, 1 - together).clamp(min=0) + EPSILON).log()
@@ -54,18 +54,17 @@ def pairwise(first: Tensor, second: Tensor, alike: Tensor, among: Tensor) -> Ten
     return each.masked_fill(~pairs, 0).sum() / pairs.sum().clamp(min=1)
 
 
-def same_top(features: Tensor, top: int) -> Tensor:
-    """(n, n) whether the sets of the `top` largest entries of two rows (n, d) are the same (Han et al., ICLR 2020)."""
+def same_top_features(features: Tensor, top: int) -> Tensor:
+    """Compare all pairs of rows (n, d) by the set of their `top` largest entries, (n, n) bool (Han et al., 2020)."""
     largest = features.topk(min(top, features.shape[1]), dim=1).indices.sort(dim=1).values
     return (largest[:, None] == largest).all(2)
 
 
 def sinkhorn(scores: Tensor, among: Tensor, *, epsilon: float, iterations: int) -> Tensor:
-    """Rows shared out over categories in even parts, each by its scores (n, k) as far as that allows; (n, k).
+    """Assign rows softly to categories of equal size, following their scores (n, k), by Sinkhorn's iterations.
 
-    Rows of the mask (n,) sum to 1, the others are 0. Each iteration gives all categories the same share, then each row
-    its 1, so the last is exact and the shares of categories come closer with every iteration. In logarithms, so that
-    no share is lost to rounding.
+    In the result (n, k), rows of the mask `among` (n,) sum to 1 exactly, the others are 0, and columns are balanced up
+    to convergence. Works on logarithms against underflow.
     """
     least = torch.finfo(scores.dtype).min
     shares = (scores / epsilon).masked_fill(~among[:, None], least)
@@ -75,7 +74,7 @@ def sinkhorn(scores: Tensor, among: Tensor, *, epsilon: float, iterations: int) 
     return shares.exp().masked_fill(~among[:, None], 0)
 
 
-def lack_of_entropy(probabilities: Tensor) -> Tensor:
-    """How far the mean of rows (n, k) is from even: log k less its entropy; 0 where it is even."""
+def entropy_deficit(probabilities: Tensor) -> Tensor:
+    """Return log k minus the entropy of the mean of rows (n, k); 0 if the mean is uniform."""
     mean = probabilities.mean(0)
     return (mean * mean.clamp(min=EPSILON).log()).sum() + math.log(probabilities.shape[1])

@@ -1,4 +1,4 @@
-"""The one training loop, for every method: batches, schedule, selection, log, checkpoints."""
+"""The training loop shared by all methods: batches, schedule, model selection, log, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,53 +7,52 @@ import logging
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from lightning_fabric import Fabric
 from torch import Tensor
 
-import sortal
-from sortal import checkpoint, compute, tokens, views, workers
-from sortal.batches import Draws, draw
-from sortal.checkpoint import Checkpoint, Progress
-from sortal.compute import STEPS_THAT_PAY, VIEWS_THAT_PAY
 from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
-from sortal.identity import by_content, differing, key_of
-from sortal.images import ImageSet
-from sortal.interrupt import deferred
-from sortal.journal import Journal
-from sortal.lock import alone
-from sortal.methods.method import Method
-from sortal.processes import launch, shards
-from sortal.run import MODEL
-from sortal.selection import Validation
-from sortal.step import Step
-from sortal.store import PixelStore
-from sortal.tokens import Budget, Live, Plan, Source
-from sortal.trunk import Frozen
+from sortal.images.image_set import ImageSet
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import checkpoint, token_cache, views
+from sortal.learning.batches import Draws, draw
+from sortal.learning.checkpoint import Checkpoint, TrainingProgress
+from sortal.learning.fingerprint import changed_parts, content_order, run_key
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.log import Log, describe_run
+from sortal.learning.methods.method import Method
+from sortal.learning.optimiser import Optimiser, schedule
+from sortal.learning.step import TrainingStep
+from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
+from sortal.learning.validation import Validation
+from sortal.runs.run import MODEL
+from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute
+from sortal.system.distributed import Processes, launch
+from sortal.system.lock import lock_folder
+from sortal.system.progress import Progress
+from sortal.system.signals import defer_signals
 
-VIEWS = 8  # what views="auto" takes where it fits
-CHECKPOINT_EVERY = 30.0  # seconds: what a kill can cost
+VIEWS = 8  # cached views of an image for views="auto", where they fit
+CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """What came of a run: the backbone is trained in place."""
+class TrainingResult:
+    """Summary of a training run; the backbone is trained in place."""
 
     epochs: int
-    selected: int | None  # the epoch whose weights were kept; None without training
-    validation: float | None  # its accuracy on the validation images
+    selected: int | None  # the epoch whose weights were selected; None without training
+    validation: float | None  # accuracy of that epoch on the validation images
     losses: dict[str, float]  # means over the last epoch
-    views: int | None  # cached views of an image; None for new views in every epoch
+    views: int | None  # cached views per image; None if every epoch has new views
     seconds: float
     images_per_second: float
 
@@ -66,145 +65,148 @@ def train(
     *,
     folder: str | os.PathLike[str] | None = None,
     device: str = AUTO,
-    fabric: Fabric | None = None,
+    processes: Processes | None = None,
     budget: Budget | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
-    on_progress: workers.Progress = lambda *_: None,
+    on_progress: Progress = lambda *_: None,
     on_note: Callable[[str], None] = logger.info,
-) -> Trained:
-    """Train a method's backbone on images, of which `store` holds the pixels, row by row.
+) -> TrainingResult:
+    """Train a method's backbone on images; row i of `store` holds the pixels of image i.
 
-    With a `folder`, the run is logged and checkpointed there, a killed run goes on by the same call (after Ctrl-C from
-    that very step), and the trained backbone is saved as model.safetensors and model.json. `on_progress` is told what
-    is being done, how much is done, and of how much; `on_note` what tokens will cost, before they are computed. Started
-    by torchrun, all its processes train together.
+    With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
+    the very step), and the trained backbone is saved as model.safetensors and model.json. `on_progress` gets the name
+    of the task, the steps done and their total; `on_note` the cost of cached tokens before they are computed. All
+    processes that torchrun started train together.
     """
     config = config or Training()
-    fabric = fabric or launch(device)
-    _check(method, images, store, config, fabric)
+    processes = processes or launch(device)
+    _check(method, images, store, config, processes)
     place = None if folder is None else Path(folder)
-    with alone(place if fabric.global_rank == 0 else None):
-        run = _Run(method, images, store, config, fabric, place)
-        run.on_progress, run.on_note = on_progress, on_note
-        return run.train(budget or Budget(), checkpoint_every)
+    with lock_folder(place if processes.is_first else None):
+        trainer = Trainer(method, images, store, config, processes, place, on_progress, on_note)
+        return trainer.train(budget or Budget(), checkpoint_every)
 
 
-def schedule(config: Training, epoch: int) -> float:
-    """The learning rate of an epoch: after the warm-up a cosine from lr to final_lr · lr, or one step there."""
-    end, epochs = config.lr * config.final_lr, max(config.epochs, 1)
-    before = config.warmup * epochs
-    if epoch < before:
-        return end + (config.lr - end) * epoch / before
-    if config.schedule == "step":
-        return config.lr if epoch / epochs < config.drop_at else end  # 0.55 · 100 is more than 55
-    return end + (config.lr - end) * (1 + math.cos(math.pi * (epoch - before) / (epochs - before))) / 2
-
-
-class _Run:
-    """A method, its data, and how far it is trained."""
-
-    on_progress: workers.Progress
-    on_note: Callable[[str], None]
+class Trainer:
+    """A method, its training data, and the state of its training."""
 
     def __init__(
-        self, method: Method, images: ImageSet, store: PixelStore, config: Training, fabric: Fabric, folder: Path | None
+        self,
+        method: Method,
+        images: ImageSet,
+        store: PixelStore,
+        config: Training,
+        processes: Processes,
+        folder: Path | None,
+        on_progress: Progress,
+        on_note: Callable[[str], None],
     ) -> None:
-        self.method = method.to(fabric.device)
+        self.method = method.to(processes.device)
         self.images = images
         self.store = store
         self.config = config
-        self.fabric = fabric
-        self.is_first = fabric.global_rank == 0
-        self.folder = folder if self.is_first else None  # one process writes
+        self.processes = processes
+        self.on_progress = on_progress
+        self.on_note = on_note
+        self.is_first = processes.is_first
+        self.folder = folder if self.is_first else None  # only the first process writes
         if self.folder is not None:
-            for torn in self.folder.glob("*.tmp"):  # what a killed run was writing
-                torn.unlink()
-        rows = by_content(images, store)  # the order of files is nothing
+            for leftover in self.folder.glob("*.tmp"):  # of a killed run
+                leftover.unlink()
+        rows = content_order(images, store)  # independent of the order of files
         self.rows = rows[~images.validation[rows]]
         _, contents = np.unique(store.digests, return_inverse=True)
-        self.contents = torch.from_numpy(contents).to(fabric.device)  # one image twice is one image
-        self.labels = torch.from_numpy(np.array(images.labels)).to(fabric.device)
-        self.steps = max(len(self.rows) // config.batch_size, 1)  # of an epoch
+        self.contents = torch.from_numpy(contents).to(processes.device)  # copies of an image share a number
+        self.labels = torch.from_numpy(np.array(images.labels)).to(processes.device)
+        self.steps = max(len(self.rows) // config.batch_size, 1)  # per epoch
         self.n_views: int | None = None
-        self.key = key_of(method, images, store, config)
-        self.progress = Progress(chunks=config.chunks)
+        self.key = run_key(method, images, store, config)
+        self.progress = TrainingProgress(chunks=config.chunks)
         self.best: dict[str, Tensor] = {}
 
-    def train(self, budget: Budget, every: float) -> Trained:
-        found = self._found()
+    def train(self, budget: Budget, every: float) -> TrainingResult:
+        """Train from the start or from a checkpoint, and select the weights; write checkpoints `every` few seconds."""
+        found = self._find_checkpoint()
+        done = found is not None and found.progress.epoch >= self.config.epochs
         if found is not None and self.is_first:
-            done = found.progress.epoch >= self.config.epochs
-            self.on_note("Training was done before." if done else f"Going on in epoch {found.progress.epoch}.")
-        if found is not None and found.progress.epoch >= self.config.epochs:
-            self._take(found, None)
+            self.on_note("Training is already complete." if done else f"Resuming in epoch {found.progress.epoch}.")
+        if found is not None and done:
+            self._restore(found, None)
         elif self.config.epochs:
             initial = {name: value.detach().clone() for name, value in self._state().items()}
             try:
-                self._learn(found, budget, every)
-            except BaseException:  # the same call again shall find the method as it was, and go on
+                self._train(found, budget, every)
+            except BaseException:  # put the method back, so that the same call can resume
                 for name, value in self._state().items():
                     value.data.copy_(initial[name])
                 raise
         return self._finish()
 
-    def _learn(self, found: Checkpoint | None, budget: Budget, every: float) -> None:
+    def _train(self, found: Checkpoint | None, budget: Budget, every: float) -> None:
         plan = self._plan(budget, found)
         total = self.config.epochs * self.steps
         through_trunk = len(self.rows) * self.n_views if self.n_views else total * 2 * self.config.batch_size
         options: Any = {"precision": self.config.precision, "compiled": self.config.compile}
-        of_trunk = compute.choose(self.fabric.device, **options, pays=through_trunk >= VIEWS_THAT_PAY)
-        of_steps = compute.choose(self.fabric.device, **options, pays=total >= STEPS_THAT_PAY)
-        trunk = Frozen(self.method.backbone, of_trunk)
+        device = self.processes.device
+        of_trunk = choose_compute(device, **options, worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE)
+        of_steps = choose_compute(device, **options, worthwhile=total >= MIN_STEPS_TO_COMPILE)
+        trunk = FrozenEncoder(self.method.backbone, of_trunk)
         validation = self._validation(trunk, plan, budget)
         source = self._source(trunk, plan)
-        optimizer = self._optimizer()
-        step = Step(self.fabric, self.method, of_steps, optimizer, self.config.chunks)
+        optimiser = Optimiser(
+            self._trainable(),
+            lr=self.config.lr,
+            momentum=self.config.momentum,
+            weight_decay=self.config.weight_decay,
+        )
+        step = TrainingStep(self.processes, self.method, of_steps, optimiser, self.config.chunks)
         if found is not None:
-            self._take(found, optimizer)
+            self._restore(found, optimiser)
             step.chunks = max(step.chunks, self.progress.chunks)
-        journal = Journal(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)
+        log = Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)
         try:
             if not self.progress.log_size:
-                journal.write("start", bf16=of_steps.bf16, **self._about())
-            with deferred(self.folder is not None and self.fabric.world_size == 1) as stopped:
-                self._loop(source, validation, step, optimizer, journal, every, stopped)
+                about = describe_run(self.method, self.images, self.config, self.processes)
+                log.write("start", bf16=of_steps.bf16, views=self.n_views, **about)
+            with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
+                self._loop(source, validation, step, log, every, stopped)
         finally:
-            journal.close()
+            log.close()
 
     # The data
 
-    def _plan(self, budget: Budget, found: Checkpoint | None) -> Plan | None:
-        """Where cached tokens go, if they are wanted and fit; what they cost is said before they are computed.
+    def _plan(self, budget: Budget, found: Checkpoint | None) -> TokenPlan | None:
+        """Plan where to cache tokens, if they are wanted and fit, and note their cost before they are computed.
 
-        A run that goes on has the views it began with, whatever fits now.
+        A resumed run keeps the number of views it started with.
         """
         wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
         if wanted is None or (wanted == AUTO and not backbone.has_trunk):
             return None
         n_views = VIEWS if isinstance(wanted, str) else wanted
-        needed = len(self.rows) * n_views * 2 * math.prod(tokens.token_shape(backbone))
-        folder = self.folder if self.fabric.world_size == 1 else None  # a file of tokens is for one process
-        plan = tokens.plan(needed, budget, self.fabric.device, folder)
-        if any(other.where is None for other in shards(self.fabric).objects(plan)):
-            plan = Plan(needed, None)
+        needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(backbone))
+        folder = self.folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
+        plan = token_cache.plan_tokens(needed, budget, self.processes.device, folder)
+        if any(other.where is None for other in self.processes.gather_objects(plan)):
+            plan = TokenPlan(needed, None)
         if plan.where is None and found is not None:
             raise InputError(
-                f"The run in this folder began with {n_views} views of an image kept, {plan.bytes:,} bytes of tokens, "
-                "which do not fit the budget now. Raise it, or choose another folder."
+                f"The run in this folder started with {n_views} cached views per image ({plan.bytes:,} bytes of "
+                "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
             )
         if self.is_first:
             self.on_note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
         if plan.where is None:
-            logger.warning("Slower than it could be: %s.", plan)
+            logger.warning("Training is slower than it could be: %s.", plan)
             return None
         self.n_views = n_views
         return plan
 
-    def _source(self, trunk: Frozen, plan: Plan | None) -> Source:
+    def _source(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> InputSource:
         flip, seed = self.config.flip, self.config.seed
         if plan is None or plan.where is None or self.n_views is None:
-            return Live(trunk, self.store, flip=flip, seed=seed)
-        return tokens.cache(
+            return LiveViews(trunk, self.store, flip=flip, seed=seed)
+        return token_cache.cache_tokens(
             trunk,
             self.store,
             self.rows,
@@ -214,60 +216,60 @@ class _Run:
             where=plan.where,
             folder=self.folder,
             key=json.dumps(self.key),
-            shards=shards(self.fabric),
+            processes=self.processes,
             on_progress=self.on_progress,
         )
 
-    def _validation(self, trunk: Frozen, plan: Plan | None, budget: Budget) -> Validation | None:
+    def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None, budget: Budget) -> Validation | None:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any() or not self.is_first:
             return None
-        width = 2 if trunk.compute.bf16 else 4  # as they are: rounding must not decide which epoch is the best
-        size = int((self.images.labels >= 0).sum()) * width * math.prod(tokens.token_shape(trunk.backbone))
+        width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
+        size = int((self.images.labels >= 0).sum()) * width * math.prod(token_cache.token_shape(trunk.backbone))
         taken = plan.bytes if plan is not None and plan.where != "file" else 0
-        keep = trunk.backbone.has_trunk and size + taken <= tokens.room_for(budget, self.fabric.device)
+        keep = trunk.backbone.has_trunk and size + taken <= token_cache.available_bytes(budget, self.processes.device)
         return Validation(trunk, self.images, self.store, keep=keep)
 
     # The loop
 
     def _loop(
         self,
-        source: Source,
+        source: InputSource,
         validation: Validation | None,
-        step: Step,
-        optimizer: torch.optim.Optimizer,
-        journal: Journal,
+        step: TrainingStep,
+        log: Log,
         every: float,
         stopped: Callable[[], bool],
     ) -> None:
+        """Train all epochs that are left; save `every` few seconds, and once a signal has `stopped` it."""
         p, config = self.progress, self.config
         began = saved = monotonic()
         before = p.seconds
         while p.epoch < config.epochs:
-            _set_lr(optimizer, schedule(config, p.epoch))
+            step.optimiser.set_lr(schedule(config, p.epoch))
             draws = self._draws(p.epoch, start=p.step)
-            rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.fabric.device)
-            exact = torch.float32 if self.fabric.device.type == "mps" else torch.float64  # which mps does not have
-            sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=self.fabric.device)
-            progress = torch.tensor(p.epoch / config.epochs, device=self.fabric.device)
+            rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.processes.device)
+            exact = torch.float32 if self.processes.device.type == "mps" else torch.float64  # which mps does not have
+            sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=self.processes.device)
+            progress = torch.tensor(p.epoch / config.epochs, device=self.processes.device)
             started = perf_counter()
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
                 if self.is_first:
-                    self.on_progress("Learning", p.epoch * self.steps + p.step, config.epochs * self.steps)
+                    self.on_progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
                 if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
-                    self._note(sums, step, before + monotonic() - began)
-                    self._save(journal, optimizer, stopped)
+                    self._update_progress(sums, step, before + monotonic() - began)
+                    self._save(log, step.optimiser, stopped)
                     saved = monotonic()
-            self._note(sums, step, before + monotonic() - began)
-            self._end_epoch(journal, validation, len(draws) * config.batch_size / (perf_counter() - started))
+            self._update_progress(sums, step, before + monotonic() - began)
+            self._end_epoch(log, validation, len(draws) * config.batch_size / (perf_counter() - started))
             if self.folder is not None and (stopped() or monotonic() - saved >= every or p.epoch == config.epochs):
-                self._save(journal, optimizer, stopped)
+                self._save(log, step.optimiser, stopped)
                 saved = monotonic()
 
     def _draws(self, epoch: int, start: int) -> Draws:
-        """This process's part of the batches of an epoch, from a step on."""
+        """Draw the batches of an epoch, and return this process's rows of them, from step `start` on."""
         config = self.config
         draws = draw(
             self.rows,
@@ -277,45 +279,45 @@ class _Run:
             seed=config.seed,
             epoch=epoch,
         )
-        size = config.batch_size // self.fabric.world_size
-        part = slice(self.fabric.global_rank * size, (self.fabric.global_rank + 1) * size)
+        size = config.batch_size // self.processes.size
+        part = slice(self.processes.rank * size, (self.processes.rank + 1) * size)
         return Draws(draws.rows[start:, part], draws.times[start:, part])
 
-    def _note(self, sums: Tensor, step: Step, seconds: float) -> None:
+    def _update_progress(self, sums: Tensor, step: TrainingStep, seconds: float) -> None:
         p = self.progress
         p.sums = dict(zip(step.names, sums.tolist(), strict=True))
         p.chunks, p.seconds = step.chunks, seconds
 
-    def _end_epoch(self, journal: Journal, validation: Validation | None, speed: float) -> None:
+    def _end_epoch(self, log: Log, validation: Validation | None, speed: float) -> None:
+        """Validate, remember the best weights, and log the epoch."""
         p, config = self.progress, self.config
         p.last = {name: value / self.steps for name, value in p.sums.items()}
         if not all(map(math.isfinite, p.last.values())):
-            raise SortalError(f"The loss must be a number, got {p.last} in epoch {p.epoch}. Use a lower lr.")
+            raise SortalError(f"The losses must be finite, got {p.last} in epoch {p.epoch}. Lower lr.")
         measured: dict[str, float] = {}
         if validation is not None and ((p.epoch + 1) % config.validate_every == 0 or p.epoch + 1 == config.epochs):
             accuracy = validation.accuracy()
             measured = {"validation_accuracy": accuracy}
-            if p.best is None or accuracy >= p.best:  # of equals the later one, which was trained longer
+            if p.best is None or accuracy >= p.best:  # of equals the later, trained for longer
                 p.best, p.best_epoch = accuracy, p.epoch
                 self.best = {name: value.detach().clone() for name, value in self._state().items()}
         lr, loss = schedule(config, p.epoch), sum(p.last.values())
-        journal.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **p.last, images_per_second=speed, **measured)
+        log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **p.last, images_per_second=speed, **measured)
         p.epoch, p.step, p.sums = p.epoch + 1, 0, {}
 
-    def _finish(self) -> Trained:
-        """Take the selected weights, in all processes, and save them."""
-        p = self.progress = self.fabric.broadcast(self.progress)
+    def _finish(self) -> TrainingResult:
+        """Load the selected weights in all processes, and save them."""
+        p = self.progress = self.processes.broadcast(self.progress)
         for name, value in self._state().items():
             if name in self.best:
                 value.data.copy_(self.best[name])
-            if self.fabric.world_size > 1:
-                dist.broadcast(value.data, src=0)
+        self.processes.broadcast_tensors(self._state().values())
         if self.folder is not None:
             self.method.backbone.save(self.folder / MODEL)
-            tokens.forget(self.folder)
-        self.fabric.barrier()  # until it is saved
+            token_cache.delete_tokens(self.folder)
+        self.processes.barrier()  # until the model is saved
         selected = p.epoch - 1 if p.best_epoch is None else p.best_epoch
-        return Trained(
+        return TrainingResult(
             epochs=p.epoch,
             selected=selected if p.epoch else None,
             validation=p.best,
@@ -327,119 +329,68 @@ class _Run:
 
     # The state
 
-    def _trained(self) -> dict[str, Tensor]:
+    def _trainable(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.method.named_parameters() if value.requires_grad}
 
     def _state(self) -> dict[str, Tensor]:
-        """What training changes: weights, and what a method keeps beside them."""
+        """Return all tensors that training changes: trainable weights and the method's own buffers."""
         buffers = {name: value for name, value in self.method.named_buffers() if not name.startswith("backbone.")}
-        return {**self._trained(), **buffers}
+        return {**self._trainable(), **buffers}
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        lr, on_gpu = self.config.lr, self.fabric.device.type == "cuda"
-        return torch.optim.SGD(
-            list(self._trained().values()),
-            lr=torch.tensor(lr, device=self.fabric.device) if on_gpu else lr,  # where a recorded step reads it anew
-            momentum=self.config.momentum,
-            weight_decay=self.config.weight_decay,
-            fused=on_gpu,
+    def _find_checkpoint(self) -> Checkpoint | None:
+        """Load the checkpoint to resume from, the same in all processes; fail if it belongs to another run."""
+        found: Checkpoint | None = self.processes.broadcast(
+            None if self.folder is None else checkpoint.load(self.folder)
         )
-
-    def _found(self) -> Checkpoint | None:
-        """The checkpoint to go on from, the same in all processes."""
-        found: Checkpoint | None = self.fabric.broadcast(None if self.folder is None else checkpoint.load(self.folder))
-        if found is None or found.key == self.key:
+        changed = [] if found is None else changed_parts(found.key, self.key)
+        if found is None or not changed or (changed == ["weights"] and self._is_result(found)):
             return found
-        other = [name for name, value in self.key.items() if found.key.get(name) != value]
-        if other == ["weights"] and self._is_result(found):
-            return found
-        what = " and ".join(differing(found.key, self.key) if name == "settings" else name for name in other)
         raise InputError(
-            f"The folder of a run must be new or hold the same run; it holds one with other {what}. "
-            "Choose another folder, or go on with what that run began with."
+            f"The folder must be new or hold the same run, but it holds one with different {' and '.join(changed)}. "
+            "Choose another folder, or restore what that run started with."
         )
 
     def _is_result(self, found: Checkpoint) -> bool:
-        """Whether the method already is what a finished run made of it."""
+        """Tell whether the method already has the weights that a finished run selected."""
         kind = "weight" if found.progress.best is None else "best"
         return found.progress.epoch >= self.config.epochs and all(
             torch.equal(value.cpu(), found.tensors[f"{kind}.{name}"]) for name, value in self._state().items()
         )
 
-    def _take(self, found: Checkpoint, optimizer: torch.optim.Optimizer | None) -> None:
+    def _restore(self, found: Checkpoint, optimiser: Optimiser | None) -> None:
         self.progress, self.n_views = found.progress, found.progress.views
         for name, value in self._state().items():
             value.data.copy_(found.tensors[f"weight.{name}"])
-            if optimizer is not None and f"momentum.{name}" in found.tensors:
-                buffer = found.tensors[f"momentum.{name}"].to(value.device)
-                optimizer.state[value]["momentum_buffer"] = buffer
+            if optimiser is not None and f"momentum.{name}" in found.tensors:
+                optimiser.buffers[name] = found.tensors[f"momentum.{name}"].to(value.device)
             if f"best.{name}" in found.tensors:
                 self.best[name] = found.tensors[f"best.{name}"].to(value.device)
 
-    def _save(self, journal: Journal, optimizer: torch.optim.Optimizer, stopped: Callable[[], bool]) -> None:
-        """Write a checkpoint, and go no further where that was asked for."""
+    def _save(self, log: Log, optimiser: Optimiser, stopped: Callable[[], bool]) -> None:
+        """Write a checkpoint, and raise KeyboardInterrupt if a signal has stopped the run."""
         assert self.folder is not None
-        journal.sync()
-        self.progress.log_size, self.progress.views = journal.size, self.n_views
-        held = {f"best.{name}": value for name, value in self.best.items()}
-        for name, value in self._state().items():
-            held[f"weight.{name}"] = value
-            if (buffer := optimizer.state.get(value, {}).get("momentum_buffer")) is not None:
-                held[f"momentum.{name}"] = buffer
-        checkpoint.save(Checkpoint(self.key, self.progress, held), self.folder)
+        log.sync()
+        self.progress.log_size, self.progress.views = log.size, self.n_views
+        named = {"best": self.best, "weight": self._state(), "momentum": optimiser.buffers}
+        tensors = {f"{kind}.{name}": value for kind, values in named.items() for name, value in values.items()}
+        checkpoint.save(Checkpoint(self.key, self.progress, tensors), self.folder)
         if stopped():
             raise KeyboardInterrupt
 
-    def _about(self) -> dict[str, Any]:
-        backbone = self.method.backbone
-        return {
-            "method": type(self.method).__name__,
-            "backbone": asdict(backbone.spec),
-            "weights": backbone.source,
-            "trained_blocks": backbone.trained,
-            "settings": asdict(self.config),
-            "views": self.n_views,
-            "images": len(self.images),
-            "labelled": int(self.images.labelled.sum()),
-            "unlabelled": int(self.images.unlabelled.sum()),
-            "validation": int(self.images.validation.sum()),
-            "device": str(self.fabric.device),
-            "processes": self.fabric.world_size,
-            "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
-        }
 
-
-def _set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(lr)
-        else:
-            group["lr"] = lr
-
-
-def _check(method: Method, images: ImageSet, store: PixelStore, config: Training, fabric: Fabric) -> None:
-    for name, value, kind, hint in (
-        ("method", method, Method, "Contrastive(backbone)"),
-        ("images", images, ImageSet, "read_images(...)"),
-        ("store", store, PixelStore, "pack(images, ...)"),
-        ("config", config, Training, "Training(...)"),
-    ):
-        if not isinstance(value, kind):
-            raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}. Pass {hint}.")
+def _check(method: Method, images: ImageSet, store: PixelStore, config: Training, processes: Processes) -> None:
     if len(images) != len(store):
-        raise InputError(f"The store must hold the images row by row: {len(images):,} images, {len(store):,} rows.")
+        raise InputError(f"store must have one row per image, got {len(store):,} rows for {len(images):,} images.")
     if images.validation.all():
-        raise InputError("There must be an image to learn from, got none outside validation.")
+        raise InputError("images must include training images, but all of them are for validation.")
     views.check_present(store, np.arange(len(store)))
     views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
     if not any(value.requires_grad for value in method.backbone.parameters()):
-        raise InputError("There must be something to train; all of the backbone is frozen. Use train_last(1).")
-    if config.batch_size % fabric.world_size:
-        raise InputError(
-            f"batch_size must be a multiple of the processes, {fabric.world_size}, got {config.batch_size}."
-        )
+        raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")
+    if config.batch_size % processes.size:
+        raise InputError(f"batch_size must be a multiple of {processes.size} (the processes), got {config.batch_size}.")
     if config.views not in (None, AUTO) and not method.backbone.has_trunk:
         raise InputError(
-            f"views must be None or 'auto' where all of the backbone is trained, got {config.views}: "
-            "there is no trunk whose tokens could be kept."
+            f"views must be None or 'auto' for a backbone without frozen blocks, whose tokens could be cached, "
+            f"got {config.views}."
         )

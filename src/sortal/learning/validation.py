@@ -1,4 +1,4 @@
-"""Which epoch's weights to keep: how well nearest class means tell the classes of the validation images."""
+"""Model selection: nearest-class-mean accuracy on the validation images."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal import views
-from sortal.images import ImageSet
-from sortal.store import PixelStore
-from sortal.trunk import Frozen
+from sortal.images.image_set import ImageSet
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import views
+from sortal.learning.frozen import FrozenEncoder
 
-PIECE = 256  # images at once
+BATCH = 256  # images
 
 
 class Validation:
-    """The labelled and the validation images, seen whole; `keep` says whether the trunk's tokens of them stay."""
+    """Centre crops of the labelled and validation images; `keep` caches the trunk's tokens of them."""
 
-    def __init__(self, trunk: Frozen, images: ImageSet, store: PixelStore, *, keep: bool) -> None:
+    def __init__(self, trunk: FrozenEncoder, images: ImageSet, store: PixelStore, *, keep: bool) -> None:
         self.trunk = trunk
         self.store = store
         self.rows = np.flatnonzero((images.labels >= 0) & np.isin(images.labels, images.labels[images.labelled]))
         self.labels = torch.from_numpy(images.labels[self.rows])
         self.held_out = torch.from_numpy(images.validation[self.rows])
-        self._kept: list[Tensor] | None = [] if keep else None
+        self._cached: list[Tensor] | None = [] if keep else None
 
     def accuracy(self) -> float:
-        """The part of the validation images that are nearest to the mean of their own class."""
+        """Return the fraction of validation images whose nearest class mean is that of their own class."""
         x = nnf.normalize(torch.cat([self._features(inputs) for inputs in self._inputs()]).float(), dim=1).cpu()
         known, numbers = torch.unique(self.labels, return_inverse=True)
-        learned = ~self.held_out
-        sums = torch.zeros(len(known), x.shape[1]).index_add_(0, numbers[learned], x[learned])
-        means = sums / torch.bincount(numbers[learned], minlength=len(known))[:, None]
+        training = ~self.held_out
+        sums = torch.zeros(len(known), x.shape[1]).index_add_(0, numbers[training], x[training])
+        means = sums / torch.bincount(numbers[training], minlength=len(known))[:, None]
         nearest = torch.cdist(x[self.held_out], means).argmin(1)
         return float((nearest == numbers[self.held_out]).float().mean())
 
@@ -43,11 +43,13 @@ class Validation:
             return self.trunk.backbone.tail(inputs)
 
     def _inputs(self) -> Iterator[Tensor]:
-        if self._kept:
-            yield from self._kept
+        if self._cached:
+            yield from self._cached
             return
         size = self.trunk.backbone.spec.image_size
-        for inputs in self.trunk.stream(self.store, views.middles(self.store, self.rows, size=size, batch_size=PIECE)):
-            if self._kept is not None:
-                self._kept.append(inputs)
+        for inputs in self.trunk.stream(
+            self.store, views.centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH)
+        ):
+            if self._cached is not None:
+                self._cached.append(inputs)
             yield inputs

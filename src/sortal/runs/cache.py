@@ -1,4 +1,4 @@
-"""What stages keep, under names made of all it depends on."""
+"""A cache of stages' results, in files named by a digest of everything they depend on."""
 
 import hashlib
 import json
@@ -9,18 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
-from sortal.segments import write_atomically
+from sortal.system.files import write_atomically
 
-CODE = 1  # raised when a stage comes to another result from the same
+CODE = 1  # incremented when a stage gives another result from the same input
 
 
 def key(stage: str, *parts: Any) -> str:
-    """A name for what a stage makes of these."""
+    """Return the name of a stage's result from these inputs."""
     text = json.dumps([stage, CODE, sortal.__version__, *parts], sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def hashed(*arrays: NDArray[Any]) -> str:
+    """Return a digest of arrays, their types and shapes."""
     digest = hashlib.sha256()
     for array in arrays:
         digest.update(f"{array.dtype} {array.shape}".encode())
@@ -29,7 +30,7 @@ def hashed(*arrays: NDArray[Any]) -> str:
 
 
 def load(path: Path) -> Any:
-    """What a stage wrote down, or nothing."""
+    """Return a cached value, or None."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -37,5 +38,6 @@ def load(path: Path) -> Any:
 
 
 def save(path: Path, value: Any) -> None:
+    """Cache a value as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(value).encode())

@@ -1,36 +1,43 @@
-"""Candidates for new categories: added images that are far from every centre and near to each other."""
+"""Candidates for new categories: added images that are far from every centre and near each other."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.confidence import Confidence
-from sortal.run import UNSURE, Assignments, Candidate
+from sortal.runs.categories import rows_of
+from sortal.runs.confidence import Confidence
+from sortal.runs.run import UNSURE, Assignments, Candidate, Category
 
-BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image is worth a look
-CLOSE = 1.75  # times the usual distance to a centre: images of one category are this near to each other, on average
-LEAST = 3  # images that make a candidate
+BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image is considered
+CLOSE = 1.75  # times the usual distance to a centre: the mean distance between images of one category
+LEAST = 3  # images of a candidate
 MOST = 5000  # images that are compared with each other; of more, the farthest
 
 
-def gather(
-    assignments: Assignments, x: NDArray[np.float32], centres: NDArray[np.float32], confidence: Confidence
+def find_candidates(
+    assignments: Assignments,
+    categories: Sequence[Category],
+    x: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    confidence: Confidence,
 ) -> tuple[Candidate, ...]:
-    """Groups of unsure images that were added, the largest first; `x` is (n, d), `centres` (k, d)."""
+    """Group the unsure images that were added, the largest group first; `x` is (n, d), `centres` (k, d)."""
     a = assignments
-    beyond = (a.distance - confidence.usual[a.category]) / confidence.deviation[a.category]
+    beyond = confidence.beyond(rows_of(categories, a.category), a.distance)
     rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
     if len(rows) > MOST:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST]])
     if len(rows) < LEAST:
         return ()
-    groups = _near_each_other(x[rows], CLOSE * float(confidence.usual.mean()))
+    groups = _cluster(x[rows], CLOSE * float(confidence.usual.mean()))
     members = [rows[groups == number] for number in np.unique(groups)]
     members = sorted((group for group in members if len(group) >= LEAST), key=lambda group: (-len(group), group[0]))
-    return tuple(_candidate(number, group, a, x, centres) for number, group in enumerate(members, start=1))
+    return tuple(_candidate(number, group, a, categories, x, centres) for number, group in enumerate(members, start=1))
 
 
-def _near_each_other(x: NDArray[np.float32], within: float) -> NDArray[np.int64]:
-    """(n,) numbers of groups whose members are, on average, no farther apart than this."""
+def _cluster(x: NDArray[np.float32], within: float) -> NDArray[np.int64]:
+    """Number (n,) the groups of rows whose mean distance from each other is at most this."""
     from scipy.cluster.hierarchy import fcluster, linkage
 
     groups: NDArray[np.int64] = fcluster(linkage(x.astype(np.float64), "average"), within, "distance").astype(np.int64)
@@ -38,15 +45,19 @@ def _near_each_other(x: NDArray[np.float32], within: float) -> NDArray[np.int64]
 
 
 def _candidate(
-    number: int, rows: NDArray[np.int64], a: Assignments, x: NDArray[np.float32], centres: NDArray[np.float32]
+    number: int,
+    rows: NDArray[np.int64],
+    a: Assignments,
+    categories: Sequence[Category],
+    x: NDArray[np.float32],
+    centres: NDArray[np.float32],
 ) -> Candidate:
     middle = x[rows].mean(axis=0)
     order = np.argsort(np.linalg.norm(x[rows] - middle, axis=1), kind="stable")
-    nearest = int(np.linalg.norm(centres - middle, axis=1).argmin())
     members = rows[order].tolist()
     return Candidate(
         id=number,
         files=tuple(a.files[row] for row in members),
         folders=tuple(int(a.folders[row]) for row in members),
-        nearest=nearest,
+        nearest=categories[int(np.linalg.norm(centres - middle, axis=1).argmin())].id,
     )

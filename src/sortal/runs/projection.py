@@ -1,16 +1,16 @@
-"""The map of the images: which of them are on it, and where."""
+"""The two-dimensional map of the images: a sample of them, and their coordinates."""
 
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import kept
+from sortal.runs import cache
 
-POINTS = 5000  # at most; of more images some are drawn
+POINTS = 5000  # images on the map at most
 SPAN = 9999  # coordinates are whole numbers from 0 to this
-DIMENSIONS = 50  # t-SNE looks at the first principal components only
-FEWEST = 10  # different images, below which t-SNE has nothing to say
+DIMENSIONS = 50  # principal components that t-SNE is given
+FEWEST = 10  # different images that t-SNE needs
 PERPLEXITY = 30.0
 ITERATIONS = 500
 
@@ -18,9 +18,9 @@ Matrix = NDArray[np.float64]
 
 
 def sample(category: NDArray[np.int64], distance: NDArray[np.float64], points: int, *, seed: int) -> NDArray[np.int64]:
-    """Rows for the map: of each category its most typical image, and as many others as there is room for.
+    """Choose rows for the map: the most typical image of each category, then others as far as they fit.
 
-    The others are in a random order, so that fewer of them are still a fair sample, and none hide those drawn before.
+    The others are in random order, so that any first part of them is a fair sample.
     """
     n = len(category)
     order = np.lexsort((distance, category))
@@ -30,9 +30,9 @@ def sample(category: NDArray[np.int64], distance: NDArray[np.float64], points: i
 
 
 def place(features: NDArray[np.float32], *, seed: int) -> NDArray[np.int64]:
-    """(n, 2) coordinates from 0 to SPAN, images that are alike beside each other.
+    """Return coordinates (n, 2) from 0 to SPAN that place similar images close together.
 
-    By t-SNE, or, where there are too few different images for it, by their principal components.
+    By t-SNE or, for too few different images, by their principal components.
     """
     x = _principal(np.asarray(features, dtype=np.float64))
     if x.shape[1] < 2 or len(np.unique(x, axis=0)) < FEWEST:
@@ -40,20 +40,20 @@ def place(features: NDArray[np.float32], *, seed: int) -> NDArray[np.int64]:
     return _scaled(_tsne(x, seed))
 
 
-def placed(features: NDArray[np.float32], *, seed: int, folder: Path | None) -> NDArray[np.int64]:
-    """`place`, kept in a folder under all it depends on."""
-    path = None if folder is None else folder / f"{kept.key('map', kept.hashed(features), seed)}.json"
-    found = None if path is None else kept.load(path)
+def place_cached(features: NDArray[np.float32], *, seed: int, folder: Path | None) -> NDArray[np.int64]:
+    """Return `place`, cached in a folder."""
+    path = None if folder is None else folder / f"{cache.key('map', cache.hashed(features), seed)}.json"
+    found = None if path is None else cache.load(path)
     if found is not None:
         return np.array(found, dtype=np.int64).reshape(len(features), 2)
     places = place(features, seed=seed)
     if path is not None:
-        kept.save(path, places.tolist())
+        cache.save(path, places.tolist())
     return places
 
 
 def _principal(x: Matrix) -> Matrix:
-    """The first principal components, the largest first; only those in which the rows differ."""
+    """Return the first principal components in which the rows differ, the largest first."""
     if not x.size:
         return np.zeros((len(x), 0))
     x = x - x.mean(axis=0)
@@ -81,7 +81,7 @@ def _two_columns(x: Matrix) -> Matrix:
 
 
 def _scaled(xy: Matrix) -> NDArray[np.int64]:
-    """Each axis stretched to the whole span, for neither means anything; where all rows are alike, its middle."""
+    """Stretch each axis to the whole span; where all rows are equal, use its middle."""
     if not len(xy):
         return np.zeros((0, 2), dtype=np.int64)
     low, high = xy.min(axis=0), xy.max(axis=0)

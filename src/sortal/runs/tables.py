@@ -1,4 +1,4 @@
-"""Tables of a run as CSV: what a spreadsheet would take for a formula gets a ' in front, which reading takes away."""
+"""Tables as CSV; a cell that a spreadsheet would run as a formula is prefixed with ', which reading removes."""
 
 import csv
 import io
@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column: TypeAlias = NDArray[Any] | Sequence[Any]
-WIDE = "\uff1d\uff0b\uff0d\uff20"  # = + - @ of full width, which some spreadsheets take for the same
-FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # what spreadsheets take for a formula; ' is our own mark
+WIDE = "\uff1d\uff0b\uff0d\uff20"  # full-width = + - @, which some spreadsheets treat alike
+FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # first characters that are escaped; ' is the escape itself
 
 
 def safe_cell(value: Any) -> Any:
-    """A cell as it is written: text that looks like a formula is marked as text."""
+    """Return a cell as it is written: text that looks like a formula is escaped."""
     if value is None:
         return ""
     if isinstance(value, np.generic):
@@ -27,7 +27,7 @@ def safe_cell(value: Any) -> Any:
 
 
 def table(columns: Sequence[tuple[str, Column]]) -> bytes:
-    """Columns as CSV in UTF-8; bytes of names that are none stay as they are."""
+    """Encode columns as CSV in UTF-8; bytes of file names that are not UTF-8 are kept."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow([name for name, _ in columns])
@@ -36,8 +36,9 @@ def table(columns: Sequence[tuple[str, Column]]) -> bytes:
 
 
 def read(path: Path) -> dict[str, list[str]]:
+    """Read the columns of a table by name."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")
-    limit = csv.field_size_limit(max(len(text), 1))  # else a cell of long names could be written but not read
+    limit = csv.field_size_limit(max(len(text), 1))  # so that any cell that was written can be read
     try:
         header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     finally:

@@ -1,8 +1,9 @@
-"""Where and how to compute: the device, its precision, and what is compiled there."""
+"""Choice of device, precision and compilation."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -15,18 +16,18 @@ from sortal.errors import InputError, listing
 
 logger = logging.getLogger(__name__)
 
-# On an H200, compiling costs some 5 s. It saves 5 ms of 256 views of ViT-B/16 in the trunk, half a millisecond of a
-# step on cached tokens.
-VIEWS_THAT_PAY = 250_000  # through the trunk
-STEPS_THAT_PAY = 20_000
+# On an H200, compilation takes about 5 s. It saves 5 ms per 256 views of ViT-B/16 in the trunk, and 0.5 ms per step on
+# cached tokens.
+MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
+MIN_STEPS_TO_COMPILE = 20_000
 
-# What errors without a type of their own say: of the CPU's allocator, of CUDA and MPS, of NVIDIA's libraries.
+# Messages of out-of-memory errors without their own type: of the CPU allocator, CUDA, MPS and NVIDIA's libraries.
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "_STATUS_ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
 class Compute:
-    """A device, whether products are in bfloat16 there, and whether functions are compiled for it."""
+    """A device, whether to use bfloat16 autocast, and whether to compile functions."""
 
     device: torch.device
     bf16: bool = False
@@ -35,13 +36,30 @@ class Compute:
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
-    def faster(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """The function, compiled where that was chosen; as it is where the compiler fails."""
+    def maybe_compile(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Compile a function if chosen; it falls back to the plain one if the compiler fails."""
         return _Compiled(function) if self.compiled else function
 
 
-def choose(device: torch.device, *, precision: Precision = AUTO, compiled: bool | Auto = AUTO, pays: bool) -> Compute:
-    """bfloat16 where the device has it in hardware; compiled on GPUs where that pays for the time it takes."""
+def choose_device(device: str, x: object) -> torch.device:
+    """Return the device by name; "auto" is the device of the tensor x, else a GPU if available, else the CPU."""
+    if device == "auto":
+        if isinstance(x, Tensor):
+            return x.device
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = re.fullmatch(r"(cpu|cuda|mps)(?::(0|[1-9][0-9]*))?", str(device))
+    if name is None:
+        raise InputError(f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', got {device!r}.")
+    have = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[name[1]]
+    if int(name[2] or 0) >= have:
+        raise InputError(f"device must be on this machine, got {device!r} ({have} available). Use device='auto'.")
+    return torch.device(device)
+
+
+def choose_compute(
+    device: torch.device, *, precision: Precision = AUTO, compiled: bool | Auto = AUTO, worthwhile: bool
+) -> Compute:
+    """Choose bfloat16 where the hardware supports it, and compilation on GPUs if it is worthwhile."""
     if precision not in get_args(Precision):
         raise InputError(f"precision must be one of {listing(get_args(Precision))}, got {precision!r}.")
     if compiled != AUTO and not isinstance(compiled, bool):
@@ -49,7 +67,7 @@ def choose(device: torch.device, *, precision: Precision = AUTO, compiled: bool 
     if precision == "bf16" and device.type == "mps":
         raise InputError("precision must be 'float32' or 'auto' on mps, got 'bf16'.")
     bf16 = precision == "bf16" or (precision == AUTO and _has_bf16(device))
-    return Compute(device, bf16, device.type == "cuda" and pays if compiled == AUTO else bool(compiled))
+    return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
 
 
 def _has_bf16(device: torch.device) -> bool:
@@ -59,7 +77,7 @@ def _has_bf16(device: torch.device) -> bool:
 
 
 class _Compiled:
-    """A compiled function; if compiling fails at the first call, the plain one from then on."""
+    """A compiled function, or the plain one if compilation fails at the first call."""
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self.plain = function
@@ -68,22 +86,22 @@ class _Compiled:
 
     def __call__(self, *values: Any) -> Tensor:
         try:
-            self.run = self.run or torch.compile(self.plain, dynamic=False)  # which some Pythons refuse
+            self.run = self.run or torch.compile(self.plain, dynamic=False)  # raises on some Python versions
             result: Tensor = self.run(*values)
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # compilers fail in many ways, and none of them matters
+        except Exception as error:  # compilers fail in many ways, none of them fatal
             if self.proven:
                 raise
-            logger.warning("Not compiled, so slower: %s", [*str(error).strip().splitlines(), repr(error)][0])
+            logger.warning("Compilation failed: %s", [*str(error).strip().splitlines(), repr(error)][0])
             self.run = self.plain
             result = self.plain(*values)
         self.proven = True
         return result
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the CPU."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error means that memory ran out, on a GPU or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)

@@ -1,36 +1,77 @@
-"""Rows spread over processes: the few collective operations clustering needs, each a no-op for one process."""
+"""This process among those that torchrun started: its device, its rank, and collective operations."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sortal.system.device import choose_device
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch.distributed import ProcessGroup
 
-PIECE = 2**28  # bytes that go from one process to the others at once
+PIECE = 2**28  # bytes per broadcast of rows
+TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
+T = TypeVar("T")
 
 
-class Shards:
-    """The processes of `group`, each holding some of the rows; without a group this process holds them all."""
+class Processes:
+    """The processes of `group` and the device of this one; without a group, this process alone."""
 
-    def __init__(self, group: ProcessGroup | None = None) -> None:
+    def __init__(self, group: ProcessGroup | None = None, device: torch.device | None = None) -> None:
         self.group = group
+        self.device = device or torch.device("cpu")
         self.rank = dist.get_rank(group) if group is not None else 0
         self.size = dist.get_world_size(group) if group is not None else 1
 
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def barrier(self) -> None:
+        """Wait until every process has arrived."""
+        self.gather_objects(None)
+
+    def broadcast(self, value: T) -> T:
+        """Return the first process's `value`, which must be picklable."""
+        values = [value]
+        if self.size > 1:
+            dist.broadcast_object_list(values, src=self._global_rank(0), group=self.group)
+        return values[0]
+
+    def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors with those of the first process."""
+        if self.size > 1:
+            for tensor in tensors:
+                values = tensor.detach().contiguous()
+                dist.broadcast(values, src=self._global_rank(0), group=self.group)
+                tensor.data.copy_(values)
+
     def sum(self, values: Tensor) -> Tensor:
-        """`values` added up over the processes."""
+        """Return the sum of `values` over the processes."""
         if self.size > 1:
             values = values.clone(memory_format=torch.contiguous_format)
             dist.all_reduce(values, group=self.group)
         return values
 
-    def objects(self, value: Any) -> list[Any]:
-        """The `value` of every process, in rank order."""
+    def sum_in_place(self, tensors: Iterable[Tensor]) -> None:
+        """Overwrite tensors with their sums over the processes, in one operation."""
+        parts = list(tensors) if self.size > 1 else []
+        if parts:
+            total = torch.cat([part.flatten() for part in parts])
+            dist.all_reduce(total, group=self.group)
+            for part, values in zip(parts, total.split([part.numel() for part in parts]), strict=True):
+                part.copy_(values.view_as(part))
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Return the `value` of every process, in rank order."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -38,15 +79,16 @@ class Shards:
         return values
 
     def stack(self, values: Tensor) -> Tensor:
-        """(processes, ...): equally shaped `values` of every process, in rank order."""
+        """Return (processes, ...): the equally shaped `values` of every process, in rank order."""
         if self.size == 1:
             return values[None]
+        values = values.contiguous()
         parts = [torch.empty_like(values) for _ in range(self.size)]
-        dist.all_gather(parts, values.contiguous(), group=self.group)
+        dist.all_gather(parts, values, group=self.group)
         return torch.stack(parts)
 
     def concat(self, values: Tensor) -> tuple[Tensor, int]:
-        """1-D `values` of every process end to end, and where this process's part starts."""
+        """Concatenate the 1-D `values` of all processes; return them and the start of this process's part."""
         if self.size == 1:
             return values, 0
         lengths = [int(n) for n in self.stack(torch.tensor([len(values)], device=values.device)).flatten()]
@@ -56,20 +98,38 @@ class Shards:
         joined = torch.cat([part[:n] for part, n in zip(parts, lengths, strict=True)])
         return joined, sum(lengths[: self.rank])
 
-    def part(self, n: int) -> tuple[int, int]:
-        """The bounds of this process's share of n rows."""
-        return n * self.rank // self.size, n * (self.rank + 1) // self.size
+    def share_of(self, n: int, rank: int | None = None) -> tuple[int, int]:
+        """Return the bounds of the share of n rows that a process, by default this one, computes."""
+        rank = self.rank if rank is None else rank
+        return n * rank // self.size, n * (rank + 1) // self.size
 
-    def complete(self, rows: Tensor) -> None:
-        """Fill in the rows that the other processes computed; each has done its `part`."""
+    def exchange_rows(self, rows: Tensor) -> None:
+        """Fill in the rows that other processes computed, each its `share_of` them."""
         if self.group is None or not rows.numel():
             return
-        way = torch.device("cuda") if dist.get_backend(self.group) == "nccl" else rows.device  # NCCL knows no other
+        device = torch.device("cuda") if dist.get_backend(self.group) == "nccl" else rows.device
         piece = max(PIECE // rows[0].nbytes, 1)
         for rank in range(self.size):
-            start, end = len(rows) * rank // self.size, len(rows) * (rank + 1) // self.size
-            for at in range(start, end, piece):  # as bytes, since not every backend knows every type
+            start, end = self.share_of(len(rows), rank)
+            for at in range(start, end, piece):
                 some = slice(at, min(at + piece, end))
-                share = rows[some].contiguous().view(torch.uint8).to(way)
-                dist.broadcast(share, src=dist.get_global_rank(self.group, rank), group=self.group)
-                rows[some] = share.view(rows.dtype)
+                values = rows[some].contiguous().view(torch.uint8).to(device)  # no backend supports every type
+                dist.broadcast(values, src=self._global_rank(rank), group=self.group)
+                rows[some] = values.view(rows.dtype)
+
+    def _global_rank(self, rank: int) -> int:
+        assert self.group is not None
+        return dist.get_global_rank(self.group, rank)
+
+
+def launch(device: str = "auto") -> Processes:
+    """Join the processes that torchrun started, on one host or several; without torchrun, this process is alone."""
+    chosen = choose_device(device, None)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Processes(device=chosen)
+    if chosen.type == "cuda":
+        chosen = choose_device(f"cuda:{os.environ['LOCAL_RANK']}", None)
+        torch.cuda.set_device(chosen)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
+    return Processes(dist.group.WORLD, chosen)

@@ -1,68 +1,89 @@
-"""Files that are replaced together: made in a folder of their own, and renamed once the word is there that all are."""
+"""Atomic writes: of one file, and of several files that are replaced together by way of a staging folder."""
 
 import json
 import os
 import shutil
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sortal.errors import InputError
-from sortal.segments import write_atomically
 
-NEXT, COMMIT = ".sortal-next", "commit.json"  # the files on their way, and the word
+NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that neither a reader nor a crash ever sees part of it."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    with suppress(OSError):  # some file systems, and Windows, cannot open folders
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collection[str]) -> None:
-    """Write files, by name, into a folder and remove others: all of it or, to whoever calls `finish`, nothing."""
-    start = folder / NEXT
+    """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
+    staging = folder / NEXT
     finish(folder)
     try:
-        shutil.rmtree(start, ignore_errors=True)  # what a kill broke off before the word
-        start.mkdir(parents=True)
+        shutil.rmtree(staging, ignore_errors=True)  # an uncommitted one of a killed process
+        staging.mkdir(parents=True)
         for name, content in files.items():
             if isinstance(content, Path):
-                _link(content, start / name)
+                _link(content, staging / name)
             else:
-                write_atomically(start / name, content)
-        word = json.dumps({"files": sorted(files), "gone": sorted(gone)})
-        write_atomically(start / COMMIT, word.encode())
+                write_atomically(staging / name, content)
+        commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
+        write_atomically(staging / COMMIT, commit.encode())
     except OSError as error:
-        shutil.rmtree(start, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         raise InputError(
-            f"The folder {str(folder)!r} cannot be written: {error.strerror or error}. Choose another, or make room."
+            f"The folder {str(folder)!r} cannot be written: {error.strerror or error}. "
+            "Choose another, or free some space."
         ) from error
     finish(folder)
 
 
 def finish(folder: Path) -> None:
-    """Put files that are whole into their places. A folder may come from anywhere: no name in it leads out of it."""
-    start = folder / NEXT
+    """Move committed files from the staging folder to their places; reject names that lead out of the folder."""
+    staging = folder / NEXT
     if not is_pending(folder):
         return
     try:
-        word = json.loads((start / COMMIT).read_text(encoding="utf-8"))
-        files, gone = list(word["files"]), list(word["gone"])
+        commit = json.loads((staging / COMMIT).read_text(encoding="utf-8"))
+        files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
     if not all(
         isinstance(name, str) and name == os.path.basename(name) not in ("", ".", "..") for name in files + gone
     ):
-        raise InputError(f"{str(start)!r} was not written by Sortal: it names files elsewhere. Delete it.")
+        raise InputError(f"{str(staging)!r} was not written by Sortal: it names files outside its folder. Delete it.")
     for name in gone:
         (folder / name).unlink(missing_ok=True)
     for name in files:
-        if (start / name).exists():
-            os.replace(start / name, folder / name)
-    shutil.rmtree(start)
+        if (staging / name).exists():
+            os.replace(staging / name, folder / name)
+    shutil.rmtree(staging)
 
 
 def is_pending(folder: Path) -> bool:
-    """Whether there are files that are whole, and not all in their places yet."""
+    """Tell whether committed files are still in the staging folder."""
     return (folder / NEXT / COMMIT).is_file()
 
 
 def _link(source: Path, target: Path) -> None:
-    """A file under a second name, where that is possible; it must be one that is never changed in its place."""
+    """Hard-link a file that is never changed in place, or copy it."""
     try:
         os.link(source, target)
     except OSError:

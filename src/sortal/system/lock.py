@@ -1,6 +1,5 @@
-"""A folder that one process at a time may work in."""
+"""A lock on a folder, in which one process at a time may work."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,24 +10,27 @@ NAME = ".lock"
 
 
 @contextmanager
-def alone(folder: Path | None) -> Iterator[None]:
-    """The folder of a run, in which no other process may be at work; a killed one lets go of it."""
+def lock_folder(folder: Path | None) -> Iterator[None]:
+    """Create and lock the folder of a run; raise InputError if another process holds its lock.
+
+    The operating system releases the lock of a process that is killed. Without a folder, do nothing.
+    """
     if folder is None:
         yield
         return
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / NAME)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / NAME).open("ab")
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(
+            f"Another process is at work in {str(folder)!r}. Wait for it, or choose another folder."
+        ) from None
     except OSError as error:
         raise InputError(f"The folder {str(folder)!r} cannot be written: {error.strerror}. Choose another.") from error
-    with file:
-        try:
-            if sys.platform != "win32":
-                import fcntl
-
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"Another process is at work in {str(folder)!r}. Wait for it, or choose another folder."
-            ) from None
+    try:
         yield
+    finally:
+        lock.release()

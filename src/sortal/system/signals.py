@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, held back until what is being done can be kept."""
+"""Deferral of Ctrl-C and SIGTERM until work in progress can be saved."""
 
 import signal
 import threading
@@ -10,29 +10,29 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def deferred(when: bool = True) -> Iterator[Callable[[], bool]]:
-    """Inside, the first signal is only noted, and what is given tells whether there was one; a second interrupts.
+def defer_signals(when: bool = True) -> Iterator[Callable[[], bool]]:
+    """Hold back the first signal, and yield a function that tells whether one came; a second one interrupts.
 
-    Whoever was told saves, and then raises KeyboardInterrupt or just leaves: leaving does it. Inert unless `when`, on
-    threads other than the main one, which no signal reaches, and for signals that would not raise KeyboardInterrupt.
+    The body polls that function, saves, and then leaves, which raises KeyboardInterrupt. Does nothing unless `when`, in
+    threads other than the main thread, and for signals whose handler does not raise KeyboardInterrupt.
     """
-    noted = leaving = False
+    received = leaving = False
 
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal noted
-        if noted and not leaving:
+    def receive(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if received and not leaving:
             raise KeyboardInterrupt
-        noted = True
+        received = True
 
-    here = when and threading.current_thread() is threading.main_thread()
-    held = [number for number in SIGNALS if here and signal.getsignal(number) is signal.default_int_handler]
+    active = when and threading.current_thread() is threading.main_thread()
+    deferred = [number for number in SIGNALS if active and signal.getsignal(number) is signal.default_int_handler]
     try:
-        for number in held:
-            signal.signal(number, note)
-        yield lambda: noted
+        for number in deferred:
+            signal.signal(number, receive)
+        yield lambda: received
     finally:
-        leaving = True  # so that no signal comes between one handler's return and the next one's
-        for number in held:
+        leaving = True  # so that no signal interrupts the restoring of handlers
+        for number in deferred:
             signal.signal(number, signal.default_int_handler)
-    if noted:
+    if received:
         raise KeyboardInterrupt

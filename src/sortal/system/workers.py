@@ -1,7 +1,7 @@
-"""Processes that read images: a file that kills its decoder costs one process and is named; nothing else is lost.
+"""Worker processes that read images: a file that crashes its decoder costs one process and is reported by name.
 
-A worker is a fresh Python that imports no more than its task needs, so callers need no `if __name__ == "__main__"`.
-Jobs go to it and results come back as lines of JSON; pixels of archives follow their line as raw bytes.
+A worker is a fresh Python that imports only what its function needs, so callers need no `if __name__ == "__main__"`.
+Work items, questions and results travel as lines of JSON; pixels of archives follow their line as raw bytes.
 """
 
 import json
@@ -22,30 +22,33 @@ from time import monotonic
 from typing import IO, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sortal.errors import InputError, SortalError
-from sortal.images import Source
-from sortal.pixels import UnreadableError
+from sortal.errors import InputError, SortalError, UnreadableError
 
-Values: TypeAlias = dict[str, Any]  # what JSON can hold
-Progress: TypeAlias = Callable[[str, int, int], None]  # what is being done, how many are done, of how many
-Task: TypeAlias = Callable[[Source, Values], Values]  # (what to read, options of the run and of the job) -> result
+ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
+JsonObject: TypeAlias = dict[str, Any]
+Conversation: TypeAlias = Generator[JsonObject, JsonObject, JsonObject]  # yields questions, returns the result
+WorkFunction: TypeAlias = Callable[
+    [ImageSource, JsonObject], "JsonObject | Conversation"
+]  # (source, options) -> result
+Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
-PATIENCE = 300.0  # seconds for one image, after which the process is killed
-AHEAD = 4  # jobs a worker has in hand, so that it never waits for the next one
+PATIENCE = 300.0  # seconds for one image, after which its worker is killed
+AHEAD = 4  # items queued at a worker, so that it never waits for the next one
 
 
 @dataclass(frozen=True)
-class Job:
-    """One image for a task: the row it is, what to read, and options for this one."""
+class WorkItem:
+    """One image to process: its row, its source, and options that override those of the whole run."""
 
     row: int
-    source: Source
+    source: ImageSource
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def count(workers: int | None) -> int:
-    """How many workers to start: as many as there are cores for this process, unless told."""
+def worker_count(workers: int | None) -> int:
+    """Return how many workers to start; None means one for each core this process may use."""
     if workers is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
@@ -53,35 +56,44 @@ def count(workers: int | None) -> int:
     return workers
 
 
-def run(
-    task: Task, jobs: Iterable[Job], *, options: Mapping[str, Any] | None = None, workers: int | None = None
-) -> Generator[tuple[int, Values]]:
-    """Yield (row, result) as they come. A result with "reason" and "detail" is an image that could not be read."""
-    waiting = iter(jobs)
+def run_workers(
+    function: WorkFunction,
+    items: Iterable[WorkItem],
+    *,
+    options: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    answer: Answer = lambda *_: {},
+) -> Generator[tuple[int, JsonObject]]:
+    """Yield (row, result) as results arrive; an unreadable image has "reason" and "detail" as its result.
+
+    A function that is a generator puts the objects it yields as questions to `answer`, which is called by several
+    threads of this process, and is sent the replies.
+    """
+    waiting = iter(items)
     lock = threading.Lock()
-    results: queue.SimpleQueue[tuple[int, Values] | BaseException | None] = queue.SimpleQueue()
+    results: queue.SimpleQueue[tuple[int, JsonObject] | BaseException | None] = queue.SimpleQueue()
     stop = threading.Event()
     running: set[_Worker] = set()
 
-    def take() -> Job | None:
+    def take() -> WorkItem | None:
         with lock:
             return None if stop.is_set() else next(waiting, None)
 
     def serve() -> None:
         try:
-            _serve(lambda: _Worker(task, options or {}, running), take, results.put, stop)
+            _serve(lambda: _Worker(function, options or {}, running), take, answer, results.put, stop)
         except BaseException as error:
             results.put(error)
         results.put(None)
 
-    threads = [threading.Thread(target=serve, daemon=True) for _ in range(count(workers))]
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(worker_count(workers))]
     for thread in threads:
         thread.start()
     try:
-        left, looked = len(threads), monotonic()
+        left, checked = len(threads), monotonic()
         while left:
-            if monotonic() - looked > 1:
-                looked = monotonic()
+            if monotonic() - checked > 1:
+                checked = monotonic()
                 for worker in list(running):
                     worker.kill_if_overdue()
             try:
@@ -97,7 +109,7 @@ def run(
     finally:
         stop.set()
         for thread in threads:
-            while thread.is_alive():  # and may just be starting another process
+            while thread.is_alive():  # it may be about to start another process
                 for worker in list(running):
                     worker.process.kill()
                 thread.join(0.1)
@@ -105,36 +117,40 @@ def run(
 
 def _serve(
     start: "Callable[[], _Worker]",
-    take: Callable[[], Job | None],
-    put: Callable[[tuple[int, Values]], None],
+    take: Callable[[], WorkItem | None],
+    answer: Answer,
+    put: Callable[[tuple[int, JsonObject]], None],
     stop: threading.Event,
 ) -> None:
-    """Feed one worker until there are no more jobs, and replace it by another when it dies."""
+    """Feed one worker until no items are left, and replace it when it dies."""
     worker: _Worker | None = None
-    given: deque[Job] = deque()
+    queued: deque[WorkItem] = deque()
     try:
         while True:
-            while len(given) < AHEAD and (job := take()) is not None:
+            while len(queued) < AHEAD and (item := take()) is not None:
                 if worker is None:
                     worker = start()
-                given.append(job)
-                worker.send(job)
-            if worker is None or not given:
+                queued.append(item)
+                worker.send(item)
+            if worker is None or not queued:
                 return
-            if (result := worker.receive(given[0])) is not None:
-                put((given.popleft().row, result))
+            if (result := worker.receive(queued[0])) is not None:
+                if "question" in result:
+                    worker.reply(answer(queued[0].row, result["question"]))
+                else:
+                    put((queued.popleft().row, result))
                 continue
             if stop.is_set():
                 return
-            put((given.popleft().row, worker.obituary()))
+            put((queued.popleft().row, worker.cause_of_death()))
             worker = None
-            if given:
+            if queued:
                 worker = start()
-                for job in given:
-                    worker.send(job)
+                for item in queued:
+                    worker.send(item)
     except BaseException:
         if worker is not None:
-            worker.process.kill()  # what it is at does not matter any more
+            worker.process.kill()  # its results are no longer needed
         raise
     finally:
         if worker is not None:
@@ -142,30 +158,30 @@ def _serve(
 
 
 class _Worker:
-    """One process, and the pipes to it."""
+    """A worker process and the pipes to it, as seen by the parent."""
 
-    def __init__(self, task: Task, options: Mapping[str, Any], running: "set[_Worker]") -> None:
-        self.said = 0  # how many bytes of `errors` are about jobs that are done
-        self.since: float | None = None  # when the job it is at was first waited for
+    def __init__(self, function: WorkFunction, options: Mapping[str, Any], running: "set[_Worker]") -> None:
+        self.errors_read = 0  # bytes of `errors` that belong to items already done
+        self.waiting_since: float | None = None
         self.overdue = False
         try:
-            self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C complain here
+            self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C write to it
             self.process = self._start()
         except OSError as error:
-            raise SortalError(f"A process that reads images could not start: {error}") from None
+            raise SortalError(f"A worker process could not be started: {error}") from None
         self.running = running
         running.add(self)
-        self._write(json.dumps({"module": task.__module__, "name": task.__qualname__, "options": dict(options)}))
+        self._write({"module": function.__module__, "name": function.__qualname__, "options": dict(options)})
         if self.receive() is None:
-            raise SortalError(f"A process that reads images could not start: {self.obituary()['detail']}")
+            raise SortalError(f"A worker process could not be started: {self.cause_of_death()['detail']}")
 
     def _start(self) -> subprocess.Popen[bytes]:
         path = [entry for entry in sys.path if isinstance(entry, str) and entry]
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         try:
             return subprocess.Popen(
-                # -P: a folder of images may hold a file called json.py
-                [sys.executable, "-P", "-c", "from sortal.workers import work; work()"],
+                # -P: a folder of images may contain a file called json.py
+                [sys.executable, "-P", "-c", "from sortal.system.workers import work; work()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
@@ -175,50 +191,52 @@ class _Worker:
             self.errors.close()
             raise
 
-    def send(self, job: Job) -> None:
-        if isinstance(job.source, str):
-            self._write(json.dumps({"path": job.source, "options": dict(job.options)}))
+    def send(self, item: WorkItem) -> None:
+        if isinstance(item.source, str):
+            self._write({"path": item.source, "options": dict(item.options)})
         else:
-            pixels = np.ascontiguousarray(job.source)
-            self._write(json.dumps({"shape": pixels.shape, "options": dict(job.options)}), pixels.data)
+            pixels = np.ascontiguousarray(item.source)
+            self._write({"shape": pixels.shape, "options": dict(item.options)}, pixels.data)
 
-    def receive(self, job: Job | None = None) -> Values | None:
-        """The result of a job, which is the next to come, or nothing if the process has died."""
+    def reply(self, values: JsonObject) -> None:
+        self._write({"reply": values})
+
+    def receive(self, item: WorkItem | None = None) -> JsonObject | None:
+        """Return the next message, which is about `item`, or None if the process has died."""
         assert self.process.stdout is not None
-        self.since = monotonic() if job else None  # starting may take its time
+        self.waiting_since = monotonic() if item else None  # starting may take longer
         line = self.process.stdout.readline()
-        self.since = None
+        self.waiting_since = None
         if not line.endswith(b"\n"):
             return None
-        said, _, text = line.partition(b" ")
-        self.said = int(said)
-        result: Values = json.loads(text)
+        errors_read, _, text = line.partition(b" ")
+        self.errors_read = int(errors_read)
+        result: JsonObject = json.loads(text)
         if "failure" in result:
             raise SortalError(result["failure"])
         if "bug" in result:
-            what = job.source if job and isinstance(job.source, str) else f"row {job.row if job else '?'}"
-            raise RuntimeError(f"A task of a process that reads images failed: {what!r}\n{result['bug']}")
+            name = item.source if item and isinstance(item.source, str) else f"row {item.row if item else '?'}"
+            raise RuntimeError(f"A worker process failed on {name!r}:\n{result['bug']}")
         return result
 
     def kill_if_overdue(self) -> None:
-        """End a process that has been at one image for too long; its receive() then returns nothing."""
-        if (since := self.since) is not None and monotonic() - since > PATIENCE:
+        """Kill a process that has spent too long on one image; its receive() then returns None."""
+        if (since := self.waiting_since) is not None and monotonic() - since > PATIENCE:
             self.overdue = True
             self.process.kill()
 
-    def obituary(self) -> Values:
-        """What became of a process that died, as the result of the job it died of."""
+    def cause_of_death(self) -> JsonObject:
+        """Describe how the process ended, as the result of the item it was working on."""
         code = self.process.wait()
-        self.errors.seek(self.said)
-        said = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self.errors.seek(self.errors_read)
+        last_line = self.errors.read().decode(errors="replace").strip().rpartition("\n")[2]
         self.close()
         if self.overdue:
             return {"reason": "timed out", "detail": f"not decoded within {PATIENCE:.0f} seconds"}
-        how = f"signal {_signal(-code)}" if code < 0 else f"exit code {code}"
-        return {"reason": "crashed", "detail": f"the decoder died by {how}{': ' + said if said else ''}"}
+        how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        return {"reason": "crashed", "detail": f"the decoder died by {how}{': ' + last_line if last_line else ''}"}
 
     def close(self) -> None:
-        """End the process."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             with suppress(BrokenPipeError):
@@ -227,54 +245,68 @@ class _Worker:
         self.errors.close()
         self.running.discard(self)
 
-    def _write(self, line: str, payload: "memoryview | bytes" = b"") -> None:
+    def _write(self, message: JsonObject, payload: "memoryview | bytes" = b"") -> None:
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # if it has died, the next receive() says so
-            self.process.stdin.write(line.encode() + b"\n")
+        with suppress(BrokenPipeError):  # if it has died, the next receive() returns None
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.write(payload)
             self.process.stdin.flush()
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
 def work() -> None:
-    """The life of a worker: do jobs from stdin until there are no more, and write results to stdout."""
+    """Process work items from stdin until it ends, and write results to stdout: the main function of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipes
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a decoder prints must not end up among the results
+    os.dup2(2, 1)  # decoders may print, and must not print among the results
     stdin = sys.stdin.buffer
-    jobs: queue.SimpleQueue[tuple[Values, Source] | None] = queue.SimpleQueue()
+    items: queue.SimpleQueue[tuple[JsonObject, ImageSource] | None] = queue.SimpleQueue()
+    replies: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
 
-    def take() -> None:
-        """Read while results are written: else a long result and pixels on their way would block each other."""
+    def receive() -> None:
+        """Read while results are written, or a long result and incoming pixels would block each other."""
         try:
             for line in stdin:
-                job = json.loads(line)
-                source: Source = job.get("path", "")
-                if "shape" in job:
-                    pixels = np.frombuffer(stdin.read(int(np.prod(job["shape"]))), dtype=np.uint8)
-                    source = pixels.reshape(job["shape"])
-                jobs.put((job, source))
+                message = json.loads(line)
+                if "reply" in message:
+                    replies.put(message["reply"])
+                    continue
+                source: ImageSource = message.get("path", "")
+                if "shape" in message:
+                    pixels = np.frombuffer(stdin.read(int(np.prod(message["shape"]))), dtype=np.uint8)
+                    source = pixels.reshape(message["shape"])
+                items.put((message, source))
         finally:
-            jobs.put(None)
+            items.put(None)
+            replies.put(None)
+
+    def ask(question: JsonObject) -> JsonObject:
+        _send(out, json.dumps({"question": question}))
+        if (reply := replies.get()) is None:
+            os._exit(0)  # the parent is gone
+        return reply
 
     try:
         setup = json.loads(stdin.readline())
-        task: Task = getattr(import_module(setup["module"]), setup["name"])
-        _answer(out, json.dumps({"ready": True}))
-        threading.Thread(target=take, daemon=True).start()
-        while (got := jobs.get()) is not None:
-            job, source = got
-            _answer(out, _do(task, source, {**setup["options"], **job["options"]}))
+        function: WorkFunction = getattr(import_module(setup["module"]), setup["name"])
+        _send(out, json.dumps({"ready": True}))
+        threading.Thread(target=receive, daemon=True).start()
+        while (got := items.get()) is not None:
+            message, source = got
+            _send(out, _process(function, source, {**setup["options"], **message["options"]}, ask))
     except BrokenPipeError:
-        os._exit(0)  # the parent has gone
+        os._exit(0)  # the parent is gone
 
 
-def _do(task: Task, source: Source, options: Values) -> str:
+def _process(
+    function: WorkFunction, source: ImageSource, options: JsonObject, ask: Callable[[JsonObject], JsonObject]
+) -> str:
     try:
-        return json.dumps(task(source, options))
+        result = function(source, options)
+        return json.dumps(finish(result, ask) if isinstance(result, Generator) else result)
     except UnreadableError as error:
         return json.dumps({"reason": error.reason, "detail": error.detail})
     except MemoryError:
@@ -285,7 +317,18 @@ def _do(task: Task, source: Source, options: Values) -> str:
         return json.dumps({"bug": traceback.format_exc()})
 
 
-def _answer(out: IO[bytes], result: str) -> None:
-    """A line: how much was written to stderr by now, and the result."""
+def finish(conversation: Conversation, ask: Callable[[JsonObject], JsonObject]) -> JsonObject:
+    """Answer every question of a work function, and return its result."""
+    try:
+        question = next(conversation)
+        while True:
+            question = conversation.send(ask(question))
+    except StopIteration as end:
+        result: JsonObject = end.value
+        return result
+
+
+def _send(out: IO[bytes], result: str) -> None:
+    """Write a line: the bytes written to stderr so far, and the result."""
     out.write(f"{os.fstat(2).st_size} {result}\n".encode())
     out.flush()

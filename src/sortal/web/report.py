@@ -1,4 +1,4 @@
-"""The page: records, thumbnails and the map filled into one HTML file of at most 20 MB."""
+"""The report page: records, thumbnails and the map in one HTML file of at most 20 MB."""
 
 import base64
 import hashlib
@@ -13,119 +13,120 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.report import charts, layout, records, thumbnails, words
-from sortal.report.confusion import confusion
-from sortal.report.thumbnails import Sheets, Store
-from sortal.run import LABELLED, Run
-from sortal.workers import Progress
+from sortal.runs import projection
+from sortal.runs.run import LABELLED, Run
+from sortal.system.progress import Progress
+from sortal.system.text import percent, plural, readable
+from sortal.web import charts, summary
+from sortal.web.confusion import confusion
+from sortal.web.thumbnails import Sheets, Store, make_sheets
 
 LIMIT = 19_500_000  # bytes of the file
-CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes that thumbnails may take in any case, before base64
-CARD_CELLS, MAP_CELLS = (32, 192), (40, 80)  # pixels: their smallest and largest sizes
-PER_IMAGE = 12  # bytes that the size of a thumbnail may add to the page
+CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes of thumbnails at most, before base64
+CARD_CELLS, MAP_CELLS = (32, 192), (40, 80)  # pixels: their smallest and largest size
+PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
 SENTENCE = 5000  # characters of a note or a command
+QUARANTINED = 500  # unreadable files listed
 MAP, THUMBNAILS = "Drawing the map", "Making thumbnails"
 SCRIPTS = ("script.js", "cards.js", "map.js")
-# What ends a script or begins a tag must not be in it, nor the line ends that JSON knows and scripts did not.
+# Characters that could end the script or start a tag, and line ends that are legal in JSON but not in old scripts.
 _ESCAPED = "<>&\u2028\u2029"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """How much is shown."""
+class Detail:
+    """How many images per category and points on the map are shown."""
 
     typical: int
     doubtful: int
     points: int
-    most: int = 10**9  # categories for which this is not too much
+    most: int = 10**9  # categories that this is meant for
 
 
-SHARES = (
-    Share(typical=10, doubtful=5, points=layout.POINTS, most=120),
-    Share(typical=5, doubtful=5, points=layout.POINTS, most=2500),
-    Share(typical=3, doubtful=2, points=layout.POINTS, most=6000),
-    Share(typical=1, doubtful=1, points=3000),
-    Share(typical=1, doubtful=0, points=1000),
+DETAILS = (
+    Detail(typical=10, doubtful=5, points=projection.POINTS, most=120),
+    Detail(typical=5, doubtful=5, points=projection.POINTS, most=2500),
+    Detail(typical=3, doubtful=2, points=projection.POINTS, most=6000),
+    Detail(typical=1, doubtful=1, points=3000),
+    Detail(typical=1, doubtful=0, points=1000),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """Which images the page knows: of cards and candidates, then those that are only on the map."""
+class Selection:
+    """The images on the page: those of cards and candidates, then those that are only on the map."""
 
-    cards: list[records.Card]
-    groups: list[records.Group]
+    cards: list[summary.Card]
+    groups: list[summary.Group]
     rows: list[int]
-    pictured: int  # the first so many of the rows are of cards and candidates
+    pictured: int  # how many of the rows, the first ones, belong to cards and candidates
     points: NDArray[np.int64]  # rows on the map
     places: NDArray[np.int64]  # (points, 2)
 
 
-def make(
+def make_report(
     run: Run, store: Store, *, seed: int = 0, folder: Path | None = None, on_progress: Progress = lambda *_: None
 ) -> bytes:
-    """The report of a run, as an HTML file. `store` holds the pixels of the rows of its assignments.
+    """Return the report of a run as an HTML file. `store` holds the pixels of each row of its assignments.
 
-    In `folder` the map is kept, which takes longest and changes only with the features and which images are on it.
+    `folder` caches the map, which takes longest and depends only on the features and the sample of images.
     """
     a = run.assignments
-    points = layout.sample(a.category, a.distance, layout.POINTS, seed=seed)
+    points = projection.sample(a.category, a.distance, projection.POINTS, seed=seed)
     on_progress(MAP, 0, len(points))
-    order = np.argsort(points)  # that of the images, which another k does not change
+    order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)
-    places[order] = layout.placed(run.features[points[order]], seed=seed, folder=folder)
+    places[order] = projection.place_cached(run.features[points[order]], seed=seed, folder=folder)
     on_progress(MAP, len(points), len(points))
-    shares = [share for share in SHARES if len(run.categories) <= share.most]
-    for share in shares:
-        shown = _shown(run, share, points, places)
-        page = _Page(run, shown)
-        sheets = _sheets(store, shown, LIMIT - len(page.filled([])), on_progress)
+    for detail in (each for each in DETAILS if len(run.categories) <= each.most):
+        page = _Page(run, _select(run, detail, points, places))
+        sheets = _sheets(store, page.selection, LIMIT - len(page.render([])), on_progress)
         if sheets is not None:
-            return page.filled(sheets)
-    return page.filled([])
+            return page.render(sheets)
+    return page.render([])
 
 
-def _shown(run: Run, share: Share, points: NDArray[np.int64], places: NDArray[np.int64]) -> Shown:
-    cards = records.cards(run, typical=share.typical, doubtful=share.doubtful)
-    groups = records.groups(run)
+def _select(run: Run, detail: Detail, points: NDArray[np.int64], places: NDArray[np.int64]) -> Selection:
+    cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
+    groups = summary.groups(run)
     first = [row for card in cards for row in (*card.typical, *card.doubtful)]
     first = list(dict.fromkeys([*first, *(row for group in groups for row in group.rows)]))
-    points, places = points[: share.points], places[: share.points]
+    points, places = points[: detail.points], places[: detail.points]
     rows = list(dict.fromkeys([*first, *points.tolist()]))
-    return Shown(cards=cards, groups=groups, rows=rows, pictured=len(first), points=points, places=places)
+    return Selection(cards=cards, groups=groups, rows=rows, pictured=len(first), points=points, places=places)
 
 
-def _sheets(store: Store, shown: Shown, left: int, on_progress: Progress) -> list[Sheets] | None:
-    """Thumbnails for the cards, and for as many of the other points of the map as there is room for."""
-    left = (left - PER_IMAGE * len(shown.rows)) * 3 // 4  # base64 makes four bytes of three
-    total = len(shown.rows)
-    first, others = shown.rows[: shown.pictured], shown.rows[shown.pictured :]
+def _sheets(store: Store, selection: Selection, left: int, on_progress: Progress) -> list[Sheets] | None:
+    """Make thumbnails for the cards, and for as many other points of the map as fit."""
+    rows = selection.rows
+    left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
+    first, others = rows[: selection.pictured], rows[selection.pictured :]
 
-    def told(before: int) -> Callable[[int], None]:
-        return lambda done: on_progress(THUMBNAILS, before + done, total)
+    def count_from(before: int) -> Callable[[int], None]:
+        return lambda done: on_progress(THUMBNAILS, before + done, len(rows))
 
-    told(0)(0)
+    count_from(0)(0)
     room = min(CARD_ROOM, left)
-    cards = thumbnails.sheets(store, first, room=room, cells=CARD_CELLS, on_done=told(0)) if room > 0 else None
+    cards = make_sheets(store, first, room=room, cells=CARD_CELLS, on_done=count_from(0)) if room > 0 else None
     if cards is None:
         return None
     room = min(MAP_ROOM, left - cards.bytes)
     while others:
-        if made := thumbnails.sheets(store, others, room=room, cells=MAP_CELLS, on_done=told(len(first))):
+        if made := make_sheets(store, others, room=room, cells=MAP_CELLS, on_done=count_from(len(first))):
             return [cards, made]
-        others = others[: len(others) // 2]  # the others are in a random order
+        others = others[: len(others) // 2]  # still a fair sample: they are in random order
     return [cards]
 
 
 class _Page:
-    """The page of what is shown, to be filled with thumbnails: first without any, to see how large it is."""
+    """A page without its thumbnails, whose size decides how much room is left for them."""
 
-    def __init__(self, run: Run, shown: Shown) -> None:
-        self.shown = shown
+    def __init__(self, run: Run, selection: Selection) -> None:
+        self.selection = shown = selection
         place = {row: at for at, row in enumerate(shown.rows)}
         self.data: dict[str, Any] = {
-            "images": records.images(run, shown.rows),
-            "categories": records.categories(shown.cards, place),
+            "images": summary.images(run, shown.rows),
+            "categories": summary.categories(shown.cards, place),
             "groups": [[place[row] for row in group.rows] for group in shown.groups],
             "map": {
                 "image": [place[row] for row in shown.points.tolist()],
@@ -135,7 +136,7 @@ class _Page:
         }
         self.values = _values(run, shown)
 
-    def filled(self, sheets: Sequence[Sheets]) -> bytes:
+    def render(self, sheets: Sequence[Sheets]) -> bytes:
         sizes = [size for each in sheets for size in each.sizes]
         data = {
             **self.data,
@@ -154,32 +155,26 @@ class _Page:
         return html.encode()
 
 
-def _values(run: Run, shown: Shown) -> dict[str, Any]:
-    """What the template says."""
-    metrics = run.metrics or {}
+def _values(run: Run, shown: Selection) -> dict[str, Any]:
+    """Return the variables of the template."""
+    metrics = run.metrics
     unlabelled = run.assignments.confidence[run.assignments.status != LABELLED]
+    found = (charts.risk_coverage(metrics.risk_coverage), charts.reliability(metrics.reliability)) if metrics else ()
     return {
-        "summary": records.summary(run),
-        "method": run.k.get("method"),
+        "summary": summary.summary(run),
+        "method": run.k.method,
         "k_curve": charts.k_curve(run.k),
-        "metrics": run.metrics,
-        "curves": [
-            chart
-            for chart in (
-                charts.risk_coverage(metrics.get("risk_coverage", {})),
-                charts.reliability(metrics.get("reliability", [])),
-            )
-            if chart
-        ],
-        "confusion": confusion(metrics.get("confusion", []), run.categories),
-        "histogram": charts.histogram(unlabelled, run.confidence.get("unsure_below")),
-        "doubt": records.doubt(run),
+        "metrics": metrics,
+        "curves": [chart for chart in found if chart],
+        "confusion": confusion(metrics.confusion, run.categories) if metrics else None,
+        "histogram": charts.histogram(unlabelled, run.confidence.unsure_below),
+        "confidence": summary.explain_confidence(run),
         "groups": shown.groups,
         "candidates": len(run.candidates),
-        "unreadable": records.unreadable(run),
-        "notes": [words.readable(note, SENTENCE) for note in run.about.get("notes", [])],
-        "facts": records.facts(run),
-        "command": words.readable(run.about.get("command", ""), SENTENCE),
+        "unreadable": run.quarantine[:QUARANTINED],
+        "notes": [readable(note, SENTENCE) for note in run.facts.notes],
+        "facts": summary.facts(run),
+        "command": readable(run.facts.command, SENTENCE),
         "points": len(shown.points),
     }
 
@@ -195,7 +190,7 @@ def _sheet(sheets: Sheets) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    """JSON that can stand in a page."""
+    """Return JSON that is safe inside a script element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for each in _ESCAPED:
         text = text.replace(each, f"\\u{ord(each):04x}")
@@ -203,12 +198,12 @@ def _json(value: Any) -> str:
 
 
 def _part(name: str) -> str:
-    return files("sortal.report").joinpath(name).read_text(encoding="utf-8")
+    return files("sortal.web").joinpath("static", name).read_text(encoding="utf-8")
 
 
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters.update(percent=words.percent, plural=words.plural)
+    environment.filters.update(percent=percent, plural=plural, readable=readable)
     return environment.from_string(_part("page.html"))

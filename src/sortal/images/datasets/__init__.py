@@ -1,4 +1,4 @@
-"""The paper's benchmarks as image sets, from the files that the publishers of the data sets distribute."""
+"""The paper's benchmarks as image sets, read from the files that their publishers distribute."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -7,12 +7,21 @@ from typing import Literal
 
 import numpy as np
 
-from sortal.datasets import cifar, class_folders, cub, fgvc_aircraft, herbarium19, imagenet100, split, stanford_cars
-from sortal.datasets.official import Official
 from sortal.errors import InputError, listing
-from sortal.images import ImageSet, image_set
+from sortal.images.datasets import (
+    cifar,
+    class_folders,
+    cub,
+    fgvc_aircraft,
+    herbarium19,
+    imagenet100,
+    split,
+    stanford_cars,
+)
+from sortal.images.datasets.official import PublishedDataset
+from sortal.images.image_set import ImageSet, image_set
 
-READERS: dict[str, Callable[[Path], Official]] = {
+READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "cifar10": cifar.read10,
     "cifar100": cifar.read100,
     "imagenet100": imagenet100.read,
@@ -22,16 +31,16 @@ READERS: dict[str, Callable[[Path], Official]] = {
     "herbarium19": herbarium19.read,
 }
 NAMES = tuple(READERS)
-FOLDER = "folder"  # the name of a benchmark made of a user's own folder
+FOLDER = "folder"  # the name of a benchmark made from a user's folder
 
 
 def label(name: str, root: str | os.PathLike[str]) -> str:
-    """What a data set is called; a user's own folder what the folder is, but never like a benchmark."""
+    """Return the name of a data set; a user's folder has its own, but never that of a benchmark."""
     if name != FOLDER:
         return name
     own = Path(root).resolve().name
     if not own:
-        raise InputError(f"root must be a folder that has a name, got {os.fspath(root)!r}.")
+        raise InputError(f"root must be a folder with a name, got {os.fspath(root)!r}.")
     return f"{own}-{FOLDER}" if own in NAMES else own
 
 
@@ -43,15 +52,15 @@ def load(
     fraction: float = 0.5,
     seed: int = 0,
 ) -> ImageSet:
-    """A benchmark by name, from a folder with the data set as its publisher packs it, or the folder around that one.
+    """Load a benchmark from the folder its publisher's archive was extracted to, or from that archive's top folder.
 
     Part "train" is the benchmark: the training images in data-set order, of which a fraction of those of old classes
-    keep a label (`ImageSet.hide_labels`), and after them, for validation, the test images of old classes. Part "test"
-    is the whole test split without labels, for which neither `fraction` nor `seed` matters. In both, truth numbers the
-    old classes first, then the new, each in the data set's own order.
+    keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. Part "test" is
+    the whole test split without labels, whatever `fraction` and `seed`. In both, truth numbers the old classes first,
+    then the new ones, each in the order of the data set.
 
-    "folder" is a labelled collection of the user's: folders of classes in `root`, of which the first half are old, or
-    such folders in train and in test. Without these, every fifth image of a class is for the test.
+    "folder" is a labelled collection of the user's own: class folders in `root`, the first half of which are old, or
+    class folders in train and test. Without these, every fifth image of a class belongs to the test split.
     """
     if name not in (*READERS, FOLDER):
         raise InputError(f"The data set must be one of {', '.join((*NAMES, FOLDER))}, got {name!r}.")
@@ -59,49 +68,49 @@ def load(
         raise InputError(f"part must be 'train' or 'test', got {part!r}.")
     folder = Path(root)
     if name == FOLDER:
-        official = class_folders.read(folder)
-        old = list(official.classes[: len(official.classes) // 2])
+        published = class_folders.read(folder)
+        old = list(published.classes[: len(published.classes) // 2])
     else:
-        official, choice = READERS[name](folder), split.read(name)
-        _check(name, official, choice.n_classes)
-        old = [official.classes[i] for i in choice.old]
-    order = [*old, *(each for each in official.classes if each not in set(old))]
+        published, choice = READERS[name](folder), split.read(name)
+        _check(name, published, choice.n_classes)
+        old = [published.classes[i] for i in choice.old]
+    order = [*old, *(each for each in published.classes if each not in set(old))]
     if part == "test":
-        return _test(official, folder, order)
-    return _train(official, folder, order).hide_labels(old=old, fraction=fraction, seed=seed)
+        return _test(published, folder, order)
+    return _train(published, folder, order).hide_labels(old=old, fraction=fraction, seed=seed)
 
 
-def _check(name: str, official: Official, n_classes: int) -> None:
-    """Class numbers choose the old classes, so one class too few or too many would make another benchmark."""
-    if len(set(official.classes)) != n_classes:
+def _check(name: str, published: PublishedDataset, n_classes: int) -> None:
+    """Check the number of classes: old classes are chosen by number, so an extra one would change the benchmark."""
+    if len(set(published.classes)) != n_classes:
         raise InputError(
-            f"{name} must have {n_classes} classes, got {len(set(official.classes)):,}: {listing(official.classes)}. "
+            f"{name} must have {n_classes} classes, got {len(set(published.classes)):,}: {listing(published.classes)}. "
             "Extract the data set again."
         )
-    if bare := sorted(set(official.classes) - set(official.train.classes)):
+    if bare := sorted(set(published.classes) - set(published.train.classes)):
         raise InputError(
-            f"{name} must have training images of every class; {len(bare):,} have none: {listing(bare)}. "
+            f"{name} must have training images of every class; these have none: {listing(bare)}. "
             "Extract the data set again."
         )
 
 
-def _train(official: Official, folder: Path, order: Sequence[str]) -> ImageSet:
-    """All training images, then all test images for validation, every one labelled."""
-    files = [*official.train.files, *official.test.files]
-    archives = [rows.pixels for rows in (official.train, official.test) if rows.pixels is not None]
+def _train(published: PublishedDataset, folder: Path, order: Sequence[str]) -> ImageSet:
+    """Return all training images, then all test images for validation, all of them labelled."""
+    files = [*published.train.files, *published.test.files]
+    archives = [rows.pixels for rows in (published.train, published.test) if rows.pixels is not None]
     return image_set(
         files,
         paths=() if archives else _paths(folder, files),
         pixels=np.concatenate(archives) if archives else None,
-        labels=[*official.train.classes, *official.test.classes],
-        validation=np.arange(len(files)) >= len(official.train.files),
+        labels=[*published.train.classes, *published.test.classes],
+        validation=np.arange(len(files)) >= len(published.train.files),
         order=order,
     )
 
 
-def _test(official: Official, folder: Path, order: Sequence[str]) -> ImageSet:
-    """Built by hand, since `image_set` leaves out classes without an image and would number the others anew."""
-    test = official.test
+def _test(published: PublishedDataset, folder: Path, order: Sequence[str]) -> ImageSet:
+    """Return the test images, with all classes numbered; `image_set` would drop classes without images."""
+    test = published.test
     number = {name: i for i, name in enumerate(order)}
     return ImageSet(
         files=tuple(test.files),

@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 in their versions for Python: pickles of 32 × 32 images.
+"""CIFAR-10 and CIFAR-100, Python version: pickles of 32 × 32 images.
 
-An image is named after its file and its row in it, from 0: data_batch_1/00042.png.
+An image is named after its file and its row there, counted from 0: data_batch_1/00042.png.
 """
 
 import pickle
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.datasets.official import Official, Rows, find
 from sortal.errors import InputError
+from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 
-def read10(root: Path) -> Official:
+def read10(root: Path) -> PublishedDataset:
     return _read(
         root,
         title="CIFAR-10",
@@ -30,7 +30,7 @@ def read10(root: Path) -> Official:
     )
 
 
-def read100(root: Path) -> Official:
+def read100(root: Path) -> PublishedDataset:
     return _read(
         root,
         title="CIFAR-100",
@@ -45,31 +45,31 @@ def read100(root: Path) -> Official:
 
 def _read(
     root: Path, *, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, names: str, labels: str
-) -> Official:
-    tree = find(root, title=f"{title} (Python version)", page=PAGE, tops=[top], needs=[*train, *test, meta])
+) -> PublishedDataset:
+    tree = find_dataset(root, title=f"{title} (Python version)", page=PAGE, tops=[top], needs=[*train, *test, meta])
     classes = _unpickle(tree.base / meta).get(names)
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise InputError(f"The file {str(tree.base / meta)!r} must hold a list of names, {names}. Extract it again.")
+        raise InputError(f"The file {str(tree.base / meta)!r} must contain a list of names, {names}. Extract it again.")
 
-    def rows(batches: Sequence[str]) -> Rows:
+    def rows(batches: Sequence[str]) -> SplitImages:
         parts = [_batch(tree.base / batch, labels, len(classes)) for batch in batches]
-        return Rows(
+        return SplitImages(
             files=[f"{batch}/{i:05d}.png" for batch, (_, y) in zip(batches, parts, strict=True) for i in range(len(y))],
             classes=[classes[number] for _, y in parts for number in y],
             pixels=np.concatenate([pixels for pixels, _ in parts]),
         )
 
-    return Official(classes=classes, train=rows(train), test=rows(test))
+    return PublishedDataset(classes=classes, train=rows(train), test=rows(test))
 
 
 def _batch(path: Path, key: str, n_classes: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """The images, (n, 32, 32, 3), and their class numbers."""
+    """Return the images, (n, 32, 32, 3), and their class numbers."""
     content = _unpickle(path)
     data, labels = content.get("data"), content.get(key)
     pixels = data.pixels if isinstance(data, _Array) else None
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != 3072:
         raise InputError(
-            f"The file {str(path)!r} must hold data of shape (n, 3072) in bytes, "
+            f"The file {str(path)!r} must contain uint8 data of shape (n, 3072), "
             f"got {'none' if pixels is None else pixels.shape}. Extract it again."
         )
     if (
@@ -78,25 +78,25 @@ def _batch(path: Path, key: str, n_classes: int) -> tuple[NDArray[np.uint8], lis
         or not all(isinstance(number, int) and 0 <= number < n_classes for number in labels)
     ):
         raise InputError(
-            f"The file {str(path)!r} must hold {key}, one for each of {len(pixels):,} images and "
+            f"The file {str(path)!r} must contain {key}, one for each of {len(pixels):,} images and "
             f"from 0 to {n_classes - 1}. Extract it again."
         )
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
 
 def _unpickle(path: Path) -> dict[str, Any]:
-    """The dictionary in a pickle, by Python 2 or later. A pickle is a program, so all it may call are the stand-ins."""
+    """Load a dictionary pickled by Python 2 or later. A pickle can run code, so only the stand-ins may be called."""
     try:
         with path.open("rb") as file:
             content = _Unpickler(file, encoding="latin1").load()
     except InputError as error:
         raise InputError(f"The file {str(path)!r} {error}") from None
-    except Exception as error:  # what a damaged pickle raises is not limited
+    except Exception as error:  # a damaged pickle may raise anything
         raise InputError(
             f"The file {str(path)!r} cannot be read as a pickle ({type(error).__name__}: {error}). Extract it again."
         ) from None
     if not isinstance(content, dict):
-        raise InputError(f"The file {str(path)!r} must hold a dictionary, got {type(content).__name__}.")
+        raise InputError(f"The file {str(path)!r} must contain a dictionary, got {type(content).__name__}.")
     return content
 
 
@@ -104,24 +104,24 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in STAND_INS:
             raise InputError(
-                f"asks to run {module}.{name}, which no file of CIFAR does, and was not read on. "
+                f"asks to run {module}.{name}, which no CIFAR file does; reading was stopped. "
                 f"Do not trust it; download it again from {PAGE}."
             )
         return STAND_INS[module, name]
 
 
 class _Type:
-    """For numpy.dtype."""
+    """A stand-in for numpy.dtype."""
 
     def __init__(self, code: str, *_: object) -> None:
         self.code = code
 
     def __setstate__(self, state: object) -> None:
-        """Byte order and fields: bytes have none."""
+        """Ignore byte order and fields, which uint8 does not have."""
 
 
 class _Array:
-    """For numpy.ndarray."""
+    """A stand-in for numpy.ndarray."""
 
     def __init__(self, *_: object) -> None:
         self.pixels: NDArray[np.uint8] | None = None
@@ -134,7 +134,7 @@ class _Array:
 
 
 def _encode(text: str, _: str) -> bytes:
-    """For _codecs.encode, by which Python 3 writes bytes into a pickle of Python 2's protocol."""
+    """Stand in for _codecs.encode, which Python 3 uses to pickle bytes in Python 2's protocol."""
     return text.encode("latin1")
 
 

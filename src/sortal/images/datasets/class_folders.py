@@ -1,20 +1,20 @@
-"""Any labelled collection as a benchmark: a folder for each class, or such folders in train and test."""
+"""Any labelled collection as a benchmark: one folder per class, or such folders in train and test."""
 
 from collections import Counter
 from pathlib import Path
 
-from sortal.datasets.official import Official, Rows, Tree
 from sortal.errors import InputError, listing
-from sortal.images import in_order
+from sortal.images.datasets.official import PublishedDataset, SplitImages, Tree
+from sortal.images.image_set import in_order
 
-EVERY = 5  # where there is no test split, every so manyth image of a class is in it
+EVERY = 5  # without a test split, every fifth image of a class is in it
 
 
-def read(root: Path) -> Official:
-    """Classes are in order of their names, or by value where all are numbers; images of a class in order of theirs."""
+def read(root: Path) -> PublishedDataset:
+    """Read class folders. Classes are sorted by name, or by value if all are numbers; images of a class by name."""
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
-        raise InputError(f"root must be a folder with a folder for each class, got {str(root)!r}, which {what}.")
+        raise InputError(f"root must be a folder with one folder per class, got {str(root)!r}, which {what}.")
     tree = Tree(title="A folder of classes", page="you", root=root, base=root)
     if (root / "train").is_dir() and (root / "test").is_dir():
         train, test = tree.class_folders("train"), tree.class_folders("test")
@@ -25,30 +25,31 @@ def read(root: Path) -> Official:
         train, test = _split(rows)
     if len(classes) < 2:
         raise InputError(
-            f"There must be images of at least two classes, each in a folder of its own, in {str(root)!r}, got "
-            f"{len(classes)}."
+            f"{str(root)!r} must contain images of at least two classes, one folder per class, got {len(classes)}."
         )
     if unknown := sorted(set(test.classes) - set(classes)):
         raise InputError(
-            f"Every class of test must have images in train, got {listing(unknown)} in {str(root / 'test')!r}. "
-            "Add some, or move these elsewhere."
+            f"Every class in {str(root / 'test')!r} must have images in train; these have none: {listing(unknown)}. "
+            "Add some, or remove these folders."
         )
-    return Official(classes=classes, train=_ordered(train, classes), test=_ordered(test, classes))
+    return PublishedDataset(classes=classes, train=_ordered(train, classes), test=_ordered(test, classes))
 
 
-def _split(rows: Rows) -> tuple[Rows, Rows]:
-    """Every fifth image of each class for the test, the others for training."""
-    seen: Counter[str] = Counter()
+def _split(rows: SplitImages) -> tuple[SplitImages, SplitImages]:
+    """Assign every fifth image of each class to the test split, the others to the training split."""
+    counts: Counter[str] = Counter()
     parts: tuple[list[int], list[int]] = ([], [])
     for row, name in enumerate(rows.classes):
-        seen[name] += 1
-        parts[seen[name] % EVERY == 0].append(row)
-    train, test = (Rows(files=[rows.files[i] for i in p], classes=[rows.classes[i] for i in p]) for p in parts)
+        counts[name] += 1
+        parts[counts[name] % EVERY == 0].append(row)
+    train, test = (SplitImages(files=[rows.files[i] for i in p], classes=[rows.classes[i] for i in p]) for p in parts)
     return train, test
 
 
-def _ordered(rows: Rows, classes: list[str]) -> Rows:
-    """By class in this order; images of one class stay in theirs."""
+def _ordered(rows: SplitImages, classes: list[str]) -> SplitImages:
+    """Sort images by class, in this order; images of one class stay in theirs."""
     number = {name: i for i, name in enumerate(classes)}
     order = sorted(range(len(rows.files)), key=lambda i: number[rows.classes[i]])
-    return Rows(files=[rows.files[i].removeprefix("./") for i in order], classes=[rows.classes[i] for i in order])
+    return SplitImages(
+        files=[rows.files[i].removeprefix("./") for i in order], classes=[rows.classes[i] for i in order]
+    )

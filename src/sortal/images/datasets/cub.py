@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from sortal.datasets.official import Official, Rows, find
 from sortal.errors import InputError, listing
+from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
 
 LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 
 
-def read(root: Path) -> Official:
-    tree = find(
+def read(root: Path) -> PublishedDataset:
+    tree = find_dataset(
         root,
         title="CUB-200-2011",
         page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
@@ -28,7 +28,7 @@ def read(root: Path) -> Official:
     classes = list(names.values())
     ids = sorted(images, key=lambda image: (len(image), image))  # as numbers: 9 before 10
 
-    def rows(of: str) -> Rows:
+    def rows(of: str) -> SplitImages:
         chosen = [image for image in ids if splits[image] == of]
         return tree.listed(
             "images",
@@ -36,4 +36,4 @@ def read(root: Path) -> Official:
             [tree.numbered(classes, labels[image], tree.base / "image_class_labels.txt") for image in chosen],
         )
 
-    return Official(classes=classes, train=rows("1"), test=rows("0"))
+    return PublishedDataset(classes=classes, train=rows("1"), test=rows("0"))

@@ -1,4 +1,4 @@
-"""A small set to try things on: scikit-learn's handwritten digits as a folder of images and a table of labels."""
+"""A small sample: scikit-learn's handwritten digits as a folder of images with a label table."""
 
 import os
 import secrets
@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import tables
 from sortal.errors import InputError, listing
-from sortal.images import ImageSet, image_set
-from sortal.reading import read_images
+from sortal.images import label_tables
+from sortal.images.image_set import ImageSet, image_set
+from sortal.images.reading import read_images
 
 TABLE = "labels.csv"
 OLD = 5  # digits 0–4 are old
 
 
 def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) -> ImageSet:
-    """Write 1,797 images and their labels.csv into a folder that is new or empty, all or nothing, and read it back.
+    """Write 1,797 images and their labels.csv to a new or empty folder, all or nothing, and read it back.
 
-    A fraction `labelled` of the images of digits 0–4 have a label, drawn from the seed; the table tells the truth of
-    all. The images are in a random order, the same for every seed, so that no file name gives its digit away.
+    A random fraction `labelled` of the images of digits 0–4 have a label; the table has the truth of all images. Their
+    order is random and the same for every seed, so that file names do not reveal digits.
     """
     out = Path(out)
     if not 0 < labelled <= 1:
@@ -47,7 +47,7 @@ def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) 
 
 
 def labels(labelled: float, seed: int) -> list[str]:
-    """The column label of the table that `write` writes, "" where there is none."""
+    """Return the label column of the table that `write` writes; "" if unlabelled."""
     return _digits(labelled, seed)[1]["label"]
 
 
@@ -58,24 +58,24 @@ def _check_free(out: Path) -> None:
         raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which is a file.")
     if entries := sorted(os.listdir(out)):
         raise InputError(
-            f"The folder to write must be new or empty, got {str(out)!r}, which holds {listing(entries)}. "
-            "Choose another or empty it."
+            f"The folder to write must be new or empty, got {str(out)!r}, which contains {listing(entries)}. "
+            "Choose another folder, or empty it."
         )
     if Path.cwd().is_relative_to(out.resolve()):
-        raise InputError(f"The folder to write cannot be the current one, got {str(out)!r}. Name a new folder in it.")
+        raise InputError(f"The folder to write must not be the current one, got {str(out)!r}. Choose a new one in it.")
 
 
 def _digits(labelled: float, seed: int) -> tuple[NDArray[np.uint8], dict[str, list[str]]]:
-    """The images, (n, 8, 8) in grey, and the table to write beside them."""
+    """Return the grey images, (n, 8, 8), and their table."""
     from sklearn.datasets import load_digits
 
     grey, digits = load_digits(return_X_y=True)
-    mixed = np.random.RandomState(0).permutation(len(digits))  # scikit-learn has them nearly in order: 0, 1, 2, …
+    shuffled = np.random.RandomState(0).permutation(len(digits))  # scikit-learn's order is nearly 0, 1, 2, …
     files = [f"{i:04d}.png" for i in range(len(digits))]
-    truth = [str(digits[i]) for i in mixed]
+    truth = [str(digits[i]) for i in shuffled]
     drawn = image_set(files, paths=files, labels=truth).hide_labels(old=OLD, fraction=labelled, seed=seed)
     names = (*drawn.classes, "")
-    pixels = np.rint(grey[mixed].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    pixels = np.rint(grey[shuffled].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     return pixels, {"file_name": files, "label": [names[i] for i in drawn.labels], "truth": truth}
 
 
@@ -84,4 +84,4 @@ def _save(folder: Path, pixels: NDArray[np.uint8], table: dict[str, list[str]]) 
 
     for name, image in zip(table["file_name"], pixels, strict=True):
         Image.fromarray(image).save(folder / name)
-    tables.write(folder / TABLE, table)
+    label_tables.write(folder / TABLE, table)

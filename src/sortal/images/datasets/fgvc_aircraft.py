@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from sortal.datasets.official import Official, Rows, find
 from sortal.errors import InputError, listing
+from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
 
 VARIANTS = "data/variants.txt"
 TRAIN, TEST = "data/images_variant_trainval.txt", "data/images_variant_test.txt"
 
 
-def read(root: Path) -> Official:
-    tree = find(
+def read(root: Path) -> PublishedDataset:
+    tree = find_dataset(
         root,
         title="FGVC-Aircraft",
         page="https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/",
@@ -19,10 +19,10 @@ def read(root: Path) -> Official:
     )
     classes = sorted(tree.lines(tree.base / VARIANTS))
 
-    def rows(name: str) -> Rows:
+    def rows(name: str) -> SplitImages:
         variants = tree.pairs(tree.base / name)
         if unknown := sorted(set(variants.values()) - set(classes)):
-            raise InputError(f"FGVC-Aircraft: {name} must name variants of {VARIANTS}; {listing(unknown)} is none.")
+            raise InputError(f"FGVC-Aircraft: {name} must only name variants of {VARIANTS}, got {listing(unknown)}.")
         return tree.listed("data/images", [f"{image}.jpg" for image in variants], list(variants.values()))
 
-    return Official(classes=classes, train=rows(TRAIN), test=rows(TEST))
+    return PublishedDataset(classes=classes, train=rows(TRAIN), test=rows(TEST))

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sortal.datasets.official import Official, find
 from sortal.errors import InputError, listing
+from sortal.images.datasets.official import PublishedDataset, find_dataset
 
 
-def read(root: Path) -> Official:
-    tree = find(
+def read(root: Path) -> PublishedDataset:
+    tree = find_dataset(
         root,
         title="Herbarium-19",
         page="https://github.com/visipedia/herbarium_comp",
@@ -18,7 +18,7 @@ def read(root: Path) -> Official:
     classes = sorted(set(train.classes))
     if unknown := sorted(set(test.classes) - set(classes)):
         raise InputError(
-            f"Herbarium-19: every class of small-validation must have images in small-train; {listing(unknown)} "
-            "has none. Extract small-train again."
+            f"Herbarium-19: every class of small-validation must have images in small-train; these have none: "
+            f"{listing(unknown)}. Extract small-train again."
         )
-    return Official(classes=classes, train=train, test=test)
+    return PublishedDataset(classes=classes, train=train, test=test)

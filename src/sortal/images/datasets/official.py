@@ -1,4 +1,4 @@
-"""A data set as its publisher packs it: finding its files, reading its lists, and saying what is missing."""
+"""Published data sets: finding their files, reading their lists, and reporting missing ones."""
 
 import os
 from collections.abc import Sequence
@@ -10,30 +10,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.folders import EXTENSIONS
+from sortal.images.folders import EXTENSIONS
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
-    """The images of an official split in data-set order."""
+class SplitImages:
+    """The images of a published split, in data-set order."""
 
-    files: Sequence[str]  # relative to the root with "/"; in an archive of pixels, names this package gives
+    files: Sequence[str]  # relative to the root with "/"; generated names for archives of pixels
     classes: Sequence[str]  # the class of each
-    pixels: NDArray[np.uint8] | None = None  # (n, height, width, 3), where the images are rows of an archive
+    pixels: NDArray[np.uint8] | None = None  # (n, height, width, 3), if the images are rows of an archive
 
 
 @dataclass(frozen=True, kw_only=True)
-class Official:
-    classes: Sequence[str]  # in the data set's own order, which the splits number
-    train: Rows
-    test: Rows
+class PublishedDataset:
+    """A data set with its official training and test splits."""
+
+    classes: Sequence[str]  # in the order of the data set, by which splits number them
+    train: SplitImages
+    test: SplitImages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A data set that was extracted: `base` holds its files and is `root`, the user's folder, or lies in it."""
+    """An extracted data set: its files are in `base`, which is the user's folder `root` or a folder in it."""
 
     title: str
     page: str
@@ -41,7 +43,7 @@ class Tree:
     base: Path
 
     def first(self, *names: str) -> Path:
-        """The first of several files or folders that exists, in `base` or, failing that, in `root`."""
+        """Return the first of several files or folders that exists, in `base` or else in `root`."""
         tried = dict.fromkeys(folder / name for name in names for folder in (self.base, self.root))
         for path in tried:
             if path.exists():
@@ -49,7 +51,7 @@ class Tree:
         raise self.missing([self._name(path) for path in tried], one_of=True)
 
     def lines(self, path: Path) -> list[str]:
-        """The lines of a text file that are not blank, without spaces around them."""
+        """Return the non-blank lines of a text file, stripped."""
         try:
             text = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -57,33 +59,33 @@ class Tree:
         return [line.strip() for line in text.splitlines() if line.strip()]
 
     def pairs(self, path: Path) -> dict[str, str]:
-        """Lines "id value" as a mapping in their order; a value may hold spaces."""
+        """Parse lines "id value" to a dictionary in their order; values may contain spaces."""
         found: dict[str, str] = {}
         for line in self.lines(path):
             key, _, value = line.partition(" ")
             if not value or key in found:
-                what = "names it again" if value else "holds one word"
-                raise InputError(f"{self._file(path)} must have one id and its value a line; the line {line!r} {what}.")
+                what = "repeats an id" if value else "has no value"
+                raise InputError(f"{self._file(path)} must have an id and a value per line; the line {line!r} {what}.")
             found[key] = value.strip()
         return found
 
     def matlab(self, path: Path, variable: str, fields: Sequence[str] = ()) -> list[list[Any]]:
-        """The columns of an array of structs in a .mat file, one for each field; without fields, an array as one."""
+        """Return the fields of an array of structs in a .mat file as columns; without fields, the array as one."""
         from scipy.io import loadmat
 
         try:
             array = np.atleast_1d(loadmat(path, squeeze_me=True, variable_names=[variable])[variable])
             columns = [array[field] for field in fields] if fields else [array]
             return [[np.asarray(cell).item() for cell in column.tolist()] for column in columns]
-        except Exception as error:  # what a damaged file makes SciPy raise is not limited
+        except Exception as error:  # SciPy may raise anything on a damaged file
             wanted = f"{variable} with the fields {', '.join(fields)}" if fields else variable
             raise InputError(
-                f"{self._file(path)} must be a MATLAB file that holds {wanted}; reading it failed "
+                f"{self._file(path)} must be a MATLAB file that contains {wanted}; reading it failed "
                 f"({type(error).__name__}: {error}). Extract or download it again."
             ) from None
 
     def numbered(self, classes: Sequence[str], number: object, path: Path) -> str:
-        """The class of a number from 1, as publishers count."""
+        """Return the class of a number, counted from 1 as publishers do."""
         try:
             at = int(str(number))
         except ValueError:
@@ -92,22 +94,22 @@ class Tree:
             raise InputError(f"{self._file(path)} must number classes from 1 to {len(classes)}, got {number!r}.")
         return classes[at - 1]
 
-    def listed(self, folder: str, names: Sequence[str], classes: Sequence[str]) -> Rows:
-        """Images that a list names, each of which must exist."""
+    def listed(self, folder: str, names: Sequence[str], classes: Sequence[str]) -> SplitImages:
+        """Return the images of a list, all of which must exist."""
         within = self._name(self.base / folder)
         files = [f"{within}/{name}" for name in names]
         there = {parent: set(_entries(self.root / parent)) for parent in {os.path.dirname(file) for file in files}}
         if absent := [file for file in files if os.path.basename(file) not in there[os.path.dirname(file)]]:
             raise InputError(
-                f"{self.title}: every image that is listed must lie in {str(self.root)!r}; {len(absent):,} of "
-                f"{len(files):,} do not: {listing(absent)}. Extract the images again; they come from {self.page}."
+                f"{self.title}: every listed image must be in {str(self.root)!r}; {len(absent):,} of "
+                f"{len(files):,} are not: {listing(absent)}. Extract the images again; they come from {self.page}."
             )
-        return Rows(files=files, classes=list(classes))
+        return SplitImages(files=files, classes=list(classes))
 
-    def class_folders(self, folder: str, classes: Sequence[str] | None = None) -> Rows:
-        """Images in a folder for each class: by class, in the order given or by code point, then by name.
+    def class_folders(self, folder: str, classes: Sequence[str] | None = None) -> SplitImages:
+        """Return the images of class folders: sorted by class, in the order given or by code point, then by name.
 
-        This is the order of torchvision's ImageFolder. Folders of other classes than those given are left alone.
+        This is the order of torchvision's ImageFolder. Folders of other classes than those given are ignored.
         """
         at = self.base / folder
         if classes is None:
@@ -118,50 +120,50 @@ class Tree:
             name: sorted(file for file in _entries(at / name) if os.path.splitext(file)[1].lower() in EXTENSIONS)
             for name in classes
         }
-        return Rows(
+        return SplitImages(
             files=[f"{self._name(at)}/{name}/{file}" for name, inside in found.items() for file in inside],
             classes=[name for name, inside in found.items() for _ in inside],
         )
 
     def missing(self, names: Sequence[str], *, one_of: bool = False) -> InputError:
-        """Says what was looked for, what is there instead, and where the data set is had."""
+        """Return an error that tells what is missing, what was found, and where to get the data set."""
         what = f"one of {listing(names, show=8)}" if one_of else listing(names, show=8)
         entries = _entries(self.root)
         packed = [name for name in entries if name.lower().endswith(ARCHIVES)]
         return InputError(
-            f"{self.title} must lie in {str(self.root)!r} as its publisher packs it; not found: {what}. "
-            f"The folder holds {listing(entries, show=6) or 'nothing'}. "
+            f"{self.title} must be in {str(self.root)!r} as its publisher packs it; not found: {what}. "
+            f"The folder contains {listing(entries, show=6) or 'nothing'}. "
             f"{f'Extract {listing(packed)} there first. ' if packed else ''}The data set comes from {self.page}."
         )
 
     def _name(self, path: Path) -> str:
-        """A path relative to the root."""
+        """Return a path relative to the root."""
         return path.relative_to(self.root).as_posix()
 
     def _file(self, path: Path) -> str:
         return f"{self.title}: the file {str(path)!r}"
 
 
-def find(root: Path, *, title: str, page: str, tops: Sequence[str], needs: Sequence[str]) -> Tree:
-    """The data set in `root`, or in the folder of `root` that its archive makes (`tops`); `needs` tell it."""
+def find_dataset(root: Path, *, title: str, page: str, tops: Sequence[str], needs: Sequence[str]) -> Tree:
+    """Find the data set in `root` or in the top folder of its archive (`tops`), by the files it needs."""
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
         raise InputError(
-            f"root must be the folder that holds {title}, got {str(root)!r}, which {what}. It comes from {page}."
+            f"root must be the folder that contains {title}, got {str(root)!r}, which {what}. It comes from {page}."
         )
     bases = [root, *(root / top for top in tops)]
     found = [[need for need in needs if (base / need).exists()] for base in bases]
     most = max(range(len(bases)), key=lambda i: len(found[i]))
     tree = Tree(title=title, page=page, root=root, base=bases[most])
     if len(found[most]) < len(needs):
-        # Where nothing at all is found, speak of the folder the archive makes.
+        # If nothing is found, report the top folder of the archive.
         base = bases[most] if found[most] else bases[1]
         raise tree.missing([(base / need).relative_to(root).as_posix() for need in needs if need not in found[most]])
     return tree
 
 
 def _entries(folder: Path) -> list[str]:
-    """What lies in a folder, sorted, without hidden files; nothing where there is no folder."""
+    """List a folder, sorted, without hidden files; a missing folder is empty."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):

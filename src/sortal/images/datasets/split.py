@@ -1,4 +1,4 @@
-"""Which classes of a data set are old: the benchmark's choice, from the JSON files in splits/."""
+"""The old classes of each benchmark, from the JSON files in splits/."""
 
 import json
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from importlib.resources import files
 
 
 @dataclass(frozen=True, kw_only=True)
-class Split:
-    """Class numbers are from 0, in the data set's own order of classes."""
+class ClassSplit:
+    """The old classes of a benchmark, numbered from 0 in the data set's own order."""
 
     n_classes: int
     old: tuple[int, ...]
@@ -15,9 +15,9 @@ class Split:
     wnids: tuple[str, ...] = ()  # ImageNet-100: the WordNet id of each class
 
 
-def read(name: str) -> Split:
-    found = json.loads(files("sortal.datasets").joinpath("splits", f"{name}.json").read_text(encoding="utf-8"))
-    return Split(
+def read(name: str) -> ClassSplit:
+    found = json.loads(files("sortal.images.datasets").joinpath("splits", f"{name}.json").read_text(encoding="utf-8"))
+    return ClassSplit(
         n_classes=found["n_classes"],
         old=tuple(found["old"]),
         ilsvrc=tuple(found.get("ilsvrc", ())),

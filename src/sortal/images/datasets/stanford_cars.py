@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from sortal.datasets.official import Official, Rows, find
+from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
 
-LABELLED_TEST = "cars_test_annos_withlabels.mat"  # published apart from the devkit, whose own list has no labels
+LABELLED_TEST = "cars_test_annos_withlabels.mat"  # published separately: the list in the devkit has no labels
 
 
-def read(root: Path) -> Official:
-    tree = find(
+def read(root: Path) -> PublishedDataset:
+    tree = find_dataset(
         root,
         title="Stanford Cars",
         page="https://ai.stanford.edu/~jkrause/cars/car_dataset.html",
@@ -17,11 +17,11 @@ def read(root: Path) -> Official:
     )
     (classes,) = tree.matlab(tree.base / "devkit/cars_meta.mat", "class_names")
 
-    def rows(folder: str, path: Path) -> Rows:
+    def rows(folder: str, path: Path) -> SplitImages:
         names, numbers = tree.matlab(path, "annotations", ["fname", "class"])
         return tree.listed(folder, names, [tree.numbered(classes, number, path) for number in numbers])
 
-    return Official(
+    return PublishedDataset(
         classes=classes,
         train=rows("cars_train", tree.base / "devkit/cars_train_annos.mat"),
         test=rows("cars_test", tree.first(f"devkit/{LABELLED_TEST}", LABELLED_TEST)),

@@ -1,19 +1,19 @@
-"""The pixel store: images that were decoded and resized once, read from memory-mapped files."""
+"""PixelStore: images decoded and resized once, read from memory-mapped files."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sortal import segments
 from sortal.errors import InputError
-from sortal.pixels import DIGEST, Quarantined
+from sortal.images import near_duplicates
+from sortal.images.decoding import DIGEST, FACTS, Quarantined
+from sortal.images.store.index import Index
 
 
 class PixelStore:
-    """The pixels of the images of a set, row by row; rows of `quarantine` have none, and their sizes are 0.
+    """The pixels of an image set, row by row; unreadable images have size 0 and are listed in `quarantine`, in order.
 
     A store can be sent to another process: it is pickled without its pixels, which are mapped there again.
     """
@@ -28,12 +28,15 @@ class PixelStore:
         quarantine: tuple[Quarantined, ...],
         digests: NDArray[np.bytes_] | None = None,
         made: str = "",
+        facts: NDArray[np.void] | None = None,
     ) -> None:
+        n = len(heights)
         self.heights = heights  # (n,)
         self.widths = widths  # (n,)
         self.quarantine = quarantine
-        self.digests = np.zeros(len(heights), "S32") if digests is None else digests  # (n,) of contents; b"" unread
-        self.made = made  # how, in a word: the key of the settings that decide the pixels of a content
+        self.digests = np.zeros(n, "S32") if digests is None else digests  # (n,) of contents; b"" where unreadable
+        self.made = made  # the key of the settings that decide the pixels of a content
+        self.facts = np.zeros(n, FACTS) if facts is None else facts  # (n,) about the files; zeros where unreadable
         self._segment = segment
         self._offset = offset
         self._maps = segments
@@ -60,34 +63,36 @@ class PixelStore:
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Which rows have pixels, (n,)."""
+        """The mask (n,) of rows that have pixels."""
         return self.heights > 0
 
     def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
-        """The rows of a mask (n,), in the same order; the quarantine stays whole."""
+        """Return the rows of a mask (n,), in the same order."""
+        unreadable = np.asarray(rows)[~self.present]
         return PixelStore(
             self._maps,
             self._segment[rows],
             self._offset[rows],
             self.heights[rows],
             self.widths[rows],
-            self.quarantine,
+            tuple(bad for bad, selected in zip(self.quarantine, unreadable, strict=True) if selected),
             self.digests[rows],
             self.made,
+            self.facts[rows],
         )
 
     def image(self, row: int) -> NDArray[np.uint8]:
-        """The pixels of an image, (height, width, 3), as they lie in the file."""
+        """Return the pixels of an image, (height, width, 3), as a view of the mapped file."""
         if not 0 <= row < len(self):
             raise InputError(f"row must be from 0 to {len(self) - 1}, got {row}.")
         if not self.heights[row]:
-            raise InputError(f"Row {row} has no pixels: its image could not be read; see quarantine.")
+            raise InputError(f"Row {row} has no pixels: its image could not be read; see `quarantine`.")
         return self._image(row)
 
     def crops(
         self, rows: ArrayLike, tops: ArrayLike, lefts: ArrayLike, size: int, *, out: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
-        """Square pieces of images, (b, size, size, 3): for each row of `rows`, the one whose corner is at top, left."""
+        """Return square crops, (b, size, size, 3): for each of `rows`, the one whose corner is at (top, left)."""
         if size < 1:
             raise InputError(f"size must be at least 1, got {size}.")
         rows, tops, lefts = (np.asarray(values, dtype=np.int64) for values in (rows, tops, lefts))
@@ -95,7 +100,7 @@ class PixelStore:
         out = np.empty(shape, dtype=np.uint8) if out is None else out
         if not rows.shape == tops.shape == lefts.shape == (len(rows),) or out.shape != shape or out.dtype != np.uint8:
             raise InputError(
-                f"rows, tops and lefts must be as long as each other and out uint8 of shape {shape}, "
+                f"rows, tops and lefts must have the same length, and out must be uint8 of shape {shape}; "
                 f"got {rows.shape}, {tops.shape}, {lefts.shape} and {out.dtype} {out.shape}."
             )
         if len(rows) and not (rows.min() >= 0 and rows.max() < len(self)):
@@ -103,14 +108,22 @@ class PixelStore:
         bad = (tops < 0) | (lefts < 0) | (tops > self.heights[rows] - size) | (lefts > self.widths[rows] - size)
         if bad.any():
             at = int(np.flatnonzero(bad)[0])
-            unread = "; it could not be read, see quarantine" if not self.heights[rows[at]] else ""
+            unread = "; it could not be read, see `quarantine`" if not self.heights[rows[at]] else ""
             raise InputError(
-                f"A crop must lie within its image; {size} × {size} at ({tops[at]}, {lefts[at]}) does not "
-                f"in row {rows[at]}, {self.heights[rows[at]]} × {self.widths[rows[at]]} pixels{unread}."
+                f"A crop must lie within its image; {size} × {size} at ({tops[at]}, {lefts[at]}) does not lie within "
+                f"row {rows[at]}, {self.heights[rows[at]]} × {self.widths[rows[at]]} pixels{unread}."
             )
         for piece, row, top, left in zip(out, rows.tolist(), tops.tolist(), lefts.tolist(), strict=True):
             np.copyto(piece, self._image(row)[top : top + size, left : left + size])
         return out
+
+    def thumbnails(self) -> NDArray[np.uint8]:
+        """Return the thumbnails that near-duplicates are found by, (n, LENGTH); zeros where unreadable."""
+        found = np.zeros((len(self), near_duplicates.LENGTH), np.uint8)
+        for row in np.flatnonzero(self.present):
+            end = self._offset[row] + 3 * self.heights[row] * self.widths[row]
+            found[row] = self._flat[self._segment[row]][end : end + near_duplicates.LENGTH]
+        return found
 
     def _image(self, row: int) -> NDArray[np.uint8]:
         height, width, offset = int(self.heights[row]), int(self.widths[row]), int(self._offset[row])
@@ -118,19 +131,16 @@ class PixelStore:
         return flat.reshape(height, width, 3)
 
 
-def opened(home: Path, contents: Sequence[str], quarantine: tuple[Quarantined, ...] = ()) -> PixelStore:
-    """The pixels of contents that are stored in a folder, row by row; "" has none."""
-    places = segments.places(home)
-    files = {segment: number for number, segment in enumerate(segments.find(home))}
-    table = np.zeros((4, len(contents)), dtype=np.int64)  # segment, offset, height, width
+def open_store(index: Index, contents: Sequence[str], quarantine: tuple[Quarantined, ...] = ()) -> PixelStore:
+    """Map the pixels of stored contents, row by row; "" stands for an unreadable image."""
+    table = np.zeros((3, len(contents)), dtype=np.int64)
+    facts = np.zeros(len(contents), FACTS)
     for row, content in enumerate(contents):
         if content:
-            place = places[content]
-            entry = place.segment.plan[place.slot]
-            sides = (int(entry["height"]), int(entry["width"]))
-            turned = place.mark == segments.TURNED
-            table[:, row] = files[place.segment], entry["offset"], *(sides[::-1] if turned else sides)
-    segment, offset, heights, widths = table
+            *place, fact = index.stored[content]
+            table[:, row], facts[row] = place, tuple(fact)
+    offset, heights, widths = table
+    maps = [np.memmap(index.pixels, dtype=np.uint8, mode="r")] if heights.any() else []
     digests = np.array(contents, dtype=f"S{DIGEST}")
-    maps = [file.pixels() for file in files]
-    return PixelStore(maps, segment, offset, heights, widths, quarantine, digests, home.name)
+    segment = np.zeros_like(offset)
+    return PixelStore(maps, segment, offset, heights, widths, quarantine, digests, index.home.name, facts)

@@ -1,17 +1,17 @@
-"""Convolutional backbones: a compact one trained from scratch for tiny images, and ResNets for comparison."""
+"""Convolutional backbones: a small network for tiny images, trained from scratch, and ResNets for comparison."""
 
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from sortal.network import Backbone, Spec
+from sortal.learning.backbones.backbone import Backbone, Spec
 
 
 class ConvNet(Backbone):
-    """Three convolutions for tiny images; all of it is trained, so its trunk does nothing.
+    """Three convolutions for tiny images, all trained, so that the trunk is empty.
 
-    Features are averages over the quarters of the last map: the mean over all of it does not tell a 6 from a 9, and no
-    mean at all tells where a digit stands. Group norm makes an image's features its own, whatever else is in the batch.
+    The last map is averaged over quadrants: one global mean cannot tell a 6 from a 9, and no mean would encode where a
+    digit is placed. Group norm keeps features independent of the rest of the batch.
     """
 
     WIDTH = 512
@@ -35,7 +35,7 @@ class ConvNet(Backbone):
 
 
 class ResNet(Backbone):
-    """A ResNet of timm: blocks are its residual blocks, features the average over the places of its last map."""
+    """A ResNet of timm; its blocks are the residual blocks, its features the global average of the last map."""
 
     @property
     def blocks(self) -> list[nn.Module]:

@@ -1,4 +1,4 @@
-"""Vision transformers of timm, split into trunk and tail; the last block computes what the class token needs."""
+"""Timm's vision transformers, split into trunk and tail; the last block computes the class token only."""
 
 from typing import Any, TypeAlias, cast
 
@@ -7,22 +7,22 @@ import torch.nn.functional as nnf
 from torch import Tensor, nn
 
 from sortal.errors import InputError
-from sortal.network import Backbone, Spec
+from sortal.learning.backbones.backbone import Backbone, Spec
 
 Rope: TypeAlias = Tensor | None
 
 
 class VisionTransformer(Backbone):
-    """Any vision transformer of timm that has a class token: DINO, DINOv2, DINOv3, MAE, CLIP's towers.
+    """Any vision transformer of timm with a class token: DINO, DINOv2, DINOv3, MAE, CLIP's towers.
 
-    The trunk gives the tokens that enter the trained blocks, (n, tokens, d), the class token first; the tail gives the
-    class token after the last block and the final norm, (n, d).
+    The trunk returns the tokens that enter the trained blocks, (n, tokens, d), the class token first; the tail returns
+    the class token after the last block and the final norm, (n, d).
     """
 
     def __init__(self, net: nn.Module, spec: Spec) -> None:
         super().__init__(net, spec)
         if getattr(net, "cls_token", None) is None:
-            raise InputError(f"{spec.name} has no class token, which features are read from. Choose another.")
+            raise InputError(f"Features need a class token, which {spec.name} does not have. Choose another backbone.")
         self.grid: tuple[int, int] = cast(Any, net).patch_embed.grid_size
 
     @property
@@ -32,7 +32,7 @@ class VisionTransformer(Backbone):
     def trunk(self, images: Tensor) -> Tensor:
         net = cast(Any, self.net)
         embedded = net._pos_embed(net.patch_embed(images))
-        tokens = embedded[0] if isinstance(embedded, tuple) else embedded  # the other part is the rope
+        tokens = embedded[0] if isinstance(embedded, tuple) else embedded  # the rest is the rope
         return self._run(net.norm_pre(tokens), 0, self.split)
 
     def tail(self, inputs: Tensor) -> Tensor:
@@ -43,14 +43,14 @@ class VisionTransformer(Backbone):
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
-        """How much the class token looks at each patch in the last block, (n, heads, rows, columns).
+        """Return the class token's attention to each patch in the last block, (n, heads, rows, columns).
 
-        What it gives to itself and to register tokens is left out, so a head's map sums to less than 1.
+        Attention to itself and to register tokens is omitted, so a map sums to less than 1.
         """
         last = len(self.blocks) - 1
         block = self.blocks[last]
-        if not _is_known(block):
-            raise InputError(f"{self.spec.name} has blocks of another kind, whose attention cannot be shown.")
+        if not _is_supported(block):
+            raise InputError(f"Attention maps do not support the blocks of {self.spec.name}. Use another ViT.")
         tokens = self._run(self.trunk(images), self.split, last)
         weights = _attention_weights(block, _standardise(cast(Any, block).norm1, tokens), self._rope(last))
         patches = self.grid[0] * self.grid[1]
@@ -60,7 +60,7 @@ class VisionTransformer(Backbone):
     def in_bf16(self) -> Backbone:
         copied = super().in_bf16()
         for name, buffer in self.named_buffers():
-            if ".rope." in name:  # angles, whose digits count
+            if ".rope." in name:  # angles need float32
                 copied.get_submodule(name.rpartition(".")[0]).register_buffer(
                     name.rpartition(".")[2], buffer, persistent=False
                 )
@@ -73,7 +73,7 @@ class VisionTransformer(Backbone):
         return tokens
 
     def _rope(self, block: int) -> Rope:
-        """The rotations of a block's queries and keys, where the network has such."""
+        """Return the rotary embedding of a block, if the network has one."""
         net = cast(Any, self.net)
         if getattr(net, "rope", None) is None:
             return None
@@ -81,65 +81,65 @@ class VisionTransformer(Backbone):
         return cast(Tensor, rope[block] if getattr(net, "rope_mixed", False) else rope)
 
     def _as_weights(self, tokens: Tensor) -> Tensor:
-        """Cached tokens come in bfloat16; without autocast the blocks need them in the type of their weights."""
+        """Convert cached tokens from bfloat16 to the type of the weights, unless autocast does it."""
         return tokens if torch.is_autocast_enabled(tokens.device.type) else tokens.to(self.dtype)
 
 
 def _class_row(block: nn.Module, tokens: Tensor, rope: Rope) -> Tensor:
-    """Row 0 of `block(tokens)`, (n, d), without computing the others."""
-    if not _is_known(block):
+    """Compute row 0 of `block(tokens)`, (n, d), without the others."""
+    if not _is_supported(block):
         rows: Tensor = block(tokens) if rope is None else block(tokens, rope=rope)
         return rows[:, 0]
     b = cast(Any, block)
     inputs = _standardise(b.norm1, tokens)
     weights = _attention_weights(block, inputs, rope)
-    # The values are mixed before they are projected: a sum over tokens for each head instead of a product for each
-    # token. The weights of a head sum to 1, so the bias passes through.
+    # Mix the values before projecting them: a sum over tokens per head instead of a product per token. The weights of
+    # a head sum to 1, so the bias is unchanged.
     heads = b.attn.num_heads
-    mixed = (_aligned(weights.to(inputs.dtype)).transpose(1, 2) @ inputs)[:, :heads]  # (n, heads, d)
+    mixed = (_align(weights.to(inputs.dtype)).transpose(1, 2) @ inputs)[:, :heads]  # (n, heads, d)
     weight, bias = _projection(block, 2)
     by_head = weight.unflatten(0, (heads, -1))  # (heads, head's d, d)
     values = torch.matmul(mixed.transpose(0, 1), by_head.transpose(1, 2).to(mixed.dtype))  # (heads, n, head's d)
     context = values.transpose(0, 1).flatten(1) + bias
-    row = tokens[:, 0] + _scaled(block, 1, b.attn.proj(b.attn.norm(context)))
-    return row + _scaled(block, 2, b.mlp(b.norm2(row)))
+    row = tokens[:, 0] + _scale(block, 1, b.attn.proj(b.attn.norm(context)))
+    return row + _scale(block, 2, b.mlp(b.norm2(row)))
 
 
 def _attention_weights(block: nn.Module, inputs: Tensor, rope: Rope) -> Tensor:
-    """Softmax over tokens of the class token's query against their keys, (n, tokens, heads), in float32."""
+    """Compute the attention of the class token to all tokens, (n, tokens, heads), in float32."""
     attn = cast(Any, block).attn
     heads = (attn.num_heads, -1)
     query = attn.q_norm(nnf.linear(inputs[:, 0], *_like(inputs, *_projection(block, 0))).unflatten(1, heads))
     weight, bias = _projection(block, 1)
     if rope is None and isinstance(attn.k_norm, nn.Identity):
-        # Keys are not needed: q · (W x + b) = (Wᵀ q) · x + a number that is the same for all tokens.
+        # No keys needed: q · (W x + b) = (Wᵀ q) · x + a constant over tokens.
         pulled = torch.matmul(query.transpose(0, 1), weight.unflatten(0, heads).to(query.dtype))  # (heads, n, d)
-        scores = (inputs @ _aligned(pulled.permute(1, 2, 0)))[:, :, : attn.num_heads]
+        scores = (inputs @ _align(pulled.permute(1, 2, 0)))[:, :, : attn.num_heads]
     else:
         keys = nnf.linear(inputs, *_like(inputs, weight, bias)).unflatten(2, heads).transpose(1, 2)
         keys = attn.k_norm(keys)
         if rope is not None:
-            keys = _rotated(attn, keys, rope)
+            keys = _rotate(attn, keys, rope)
         scores = (keys.to(query.dtype) @ query[:, :, :, None])[:, :, :, 0].transpose(1, 2)
     return torch.softmax(scores.float() * attn.scale, dim=1)
 
 
-def _aligned(values: Tensor) -> Tensor:
-    """Zeros added to the last dimension up to a multiple of 8, without which GPUs multiply in a slow way."""
+def _align(values: Tensor) -> Tensor:
+    """Pad the last dimension to a multiple of 8, for fast matrix products on GPUs."""
     return nnf.pad(values, (0, -values.shape[-1] % 8))
 
 
-def _rotated(attn: Any, keys: Tensor, rope: Tensor) -> Tensor:
-    """Keys of patches turned by their place; the prefix tokens, the class token's query among them, are not."""
+def _rotate(attn: Any, keys: Tensor, rope: Tensor) -> Tensor:
+    """Apply the rotary embedding to the keys of patches; prefix tokens are not rotated."""
     from timm.layers.pos_embed_sincos import apply_rot_embed_cat
 
     prefix = attn.num_prefix_tokens
-    turned = apply_rot_embed_cat(keys[:, :, prefix:], rope, half=attn.rotate_half)
-    return torch.cat([keys[:, :, :prefix], turned.to(keys.dtype)], dim=2)
+    rotated = apply_rot_embed_cat(keys[:, :, prefix:], rope, half=attn.rotate_half)
+    return torch.cat([keys[:, :, :prefix], rotated.to(keys.dtype)], dim=2)
 
 
-def _is_known(block: nn.Module) -> bool:
-    """Whether a block is x + attn(norm1(x)), then x + mlp(norm2(x)), with the parts that are handled here."""
+def _is_supported(block: nn.Module) -> bool:
+    """Tell whether a block is x + attn(norm1(x)), then x + mlp(norm2(x)), of types that are supported here."""
     from timm.layers.attention import Attention
     from timm.models.eva import EvaAttention, EvaBlock
     from timm.models.vision_transformer import Block
@@ -153,17 +153,17 @@ def _is_known(block: nn.Module) -> bool:
 
 
 def _standardise(norm: nn.Module, tokens: Tensor) -> Tensor:
-    """A layer norm without its weight and bias, which `_projection` folds into what follows."""
+    """Apply a layer norm without its weight and bias, which `_projection` folds into the projections."""
     n, device = cast(nn.LayerNorm, norm), tokens.device.type
-    with torch.autocast(device, enabled=False):  # it sums up in float32 anyway
+    with torch.autocast(device, enabled=False):  # it computes in float32 anyway
         standard = nnf.layer_norm(tokens, n.normalized_shape, None, None, n.eps)
     return standard.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else standard
 
 
 def _projection(block: nn.Module, which: int) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the queries (0), keys (1) or values (2), with the weight and bias of norm1 folded in.
+    """Return weight and bias of the queries (0), keys (1) or values (2), with those of norm1 folded in.
 
-    The gradient of norm1 then needs no product over all tokens.
+    So the gradient of norm1 needs no product over all tokens.
     """
     attn, norm = cast(Any, block).attn, cast(Any, block).norm1
     if attn.qkv is None:
@@ -180,8 +180,8 @@ def _projection(block: nn.Module, which: int) -> tuple[Tensor, Tensor]:
     return folded, shift if bias is None else shift + bias
 
 
-def _scaled(block: nn.Module, which: int, values: Tensor) -> Tensor:
-    """The layer scale of the first or second half of a block."""
+def _scale(block: nn.Module, which: int, values: Tensor) -> Tensor:
+    """Apply the layer scale of the first or second half of a block."""
     scale = getattr(block, f"ls{which}", None)
     if scale is not None:
         return cast(Tensor, scale(values))

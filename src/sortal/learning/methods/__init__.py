@@ -1,14 +1,14 @@
-"""Training methods by name, and how each is made."""
+"""Training methods by name."""
 
 from collections.abc import Sequence
 
 from sortal.config import Contrast, Distillation, Ranks, Recipe, Swaps
-from sortal.methods.contrastive import Contrastive
-from sortal.methods.method import Method
-from sortal.methods.rankstats import RankStats
-from sortal.methods.simgcd import SimGcd
-from sortal.methods.uno import Uno
-from sortal.network import Backbone
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.methods.contrastive import Contrastive
+from sortal.learning.methods.method import Method
+from sortal.learning.methods.rankstats import RankStats
+from sortal.learning.methods.simgcd import SimGcd
+from sortal.learning.methods.uno import Uno
 
 METHODS: dict[str, type[Method]] = {"gcd": Contrastive, "rankstats": RankStats, "simgcd": SimGcd, "uno": Uno}
 
@@ -16,7 +16,7 @@ __all__ = ["METHODS", "Contrastive", "Method", "RankStats", "SimGcd", "Uno", "ma
 
 
 def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) -> Method:
-    """The method of a recipe; k categories, of which the first are the `known` class numbers, are for classifiers."""
+    """Create the method of a recipe; classifiers get k categories, the first of which are the `known` class numbers."""
     seed, losses = recipe.training.seed, recipe.losses
     match losses:
         case Contrast():
@@ -28,4 +28,4 @@ def make(recipe: Recipe, backbone: Backbone, *, k: int, known: Sequence[int]) ->
         case Distillation():
             return SimGcd(backbone, k, known, losses, seed=seed)
         case None:
-            raise ValueError(f"{recipe.method} learns nothing")
+            raise ValueError(f"{recipe.method} is not trained")

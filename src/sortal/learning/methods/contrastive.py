@@ -1,20 +1,19 @@
-"""Generalized category discovery (Vaze et al., CVPR 2022): contrast among all images and among the labelled ones."""
-
-from dataclasses import asdict
-from typing import Any
+"""GCD (Vaze et al., CVPR 2022): contrastive learning, self-supervised on all images and supervised on labelled ones."""
 
 from torch import Tensor
 
-from sortal.batches import Batch
 from sortal.config import Contrast
-from sortal.head import ProjectionHead
-from sortal.losses import contrastive
-from sortal.methods.method import Method
-from sortal.network import Backbone
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import Batch
+from sortal.learning.heads import ProjectionHead
+from sortal.learning.losses import contrastive
+from sortal.learning.methods.method import Method
 
 
 class Contrastive(Method):
-    """(1 − λ) InfoNCE over all views + λ SupCon over the labelled ones, on the output of a projection head."""
+    """(1 − λ) InfoNCE over all views + λ SupCon over labelled views, on the output of a projection head."""
+
+    config: Contrast
 
     def __init__(self, backbone: Backbone, config: Contrast | None = None, *, seed: int = 0) -> None:
         super().__init__(backbone)
@@ -26,9 +25,6 @@ class Contrastive(Method):
             prototypes=self.config.prototypes if self.config.output == "prototypes" else None,
             seed=seed,
         )
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **asdict(self.config)}
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.head(self.backbone.tail(inputs))

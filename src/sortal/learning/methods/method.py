@@ -1,47 +1,51 @@
-"""What every training method says: what a view becomes, and what a batch of views costs."""
+"""The interface of training methods: a forward pass per view, and losses per batch."""
 
 from abc import ABC, abstractmethod
+from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor, nn
 
-from sortal.batches import Batch
-from sortal.network import Backbone
+from sortal.config import Losses
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import Batch
 
 
 class Method(nn.Module, ABC):
-    """A backbone's tail and what is trained on top of it.
+    """A backbone's tail with a head, and their losses.
 
-    Everything that has weights happens in `forward`, one view independent of the others, so that the loop can spread
-    views over processes and cut batches to fit memory; `losses` then sees the outputs of the whole batch.
+    All weights are used in `forward`, which treats views independently, so that the loop can distribute views over
+    processes and split batches to fit memory; `losses` gets the outputs of the whole batch.
     """
+
+    config: Losses | None = None
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()
         self.backbone = backbone
 
     def settings(self) -> dict[str, Any]:
-        """What its losses depend on beside its weights, to tell runs apart."""
-        return {"name": type(self).__name__}
+        """Return the settings that its losses depend on, which are part of a run's key."""
+        return {"name": type(self).__name__, **(asdict(self.config) if self.config is not None else {})}
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Tensor:
-        """One row a view, from what the backbone's trunk gave."""
+        """Compute one row per view from the trunk's tokens."""
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Named numbers, already weighted; the loop sums and logs them.
+        """Compute named scalars, already weighted; the loop sums and logs them.
 
-        A function of the batch, the weights and the buffers, which it does not change: where memory runs out it is
-        called again. On a GPU it is recorded once and replayed, so what it does must not depend on values.
+        Must not change weights or buffers, as it is called again when memory runs out, and must not branch on values,
+        as a CUDA graph records it once and replays it.
         """
 
-    def settle(self, batch: Batch) -> None:
-        """What remains to be done when weights have been updated by a batch: buffers change here alone."""
+    def after_step(self, batch: Batch) -> None:
+        """Update buffers after a batch has updated the weights; nothing else may change buffers."""
 
     def classifier(self) -> Tensor | None:
-        """(k, d + 1) weights and biases of what tells categories by features of length 1; None without such a head.
+        """Return (k, d + 1) weights and biases of a softmax classifier on L2-normalised features; None without one.
 
-        The first outputs are the known classes in order. Their softmax are the probabilities it was trained to give.
+        Its first outputs are the known classes in order.
         """
         return None

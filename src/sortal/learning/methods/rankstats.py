@@ -1,28 +1,27 @@
-"""RankStats+: ranking statistics (Han et al., ICLR 2020) for categories old and new, as the GCD paper's baseline."""
+"""RankStats+: ranking statistics (Han et al., ICLR 2020) on old and new categories, the GCD paper's baseline."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.batches import Batch
 from sortal.config import Ranks
-from sortal.head import Classifier, outputs_of
-from sortal.losses import classification, pairwise, same_top
-from sortal.methods.method import Method
-from sortal.network import Backbone
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import Batch
+from sortal.learning.heads import Classifier, output_index
+from sortal.learning.losses import classification, pairwise, same_top_features
+from sortal.learning.methods.method import Method
 
 
 class RankStats(Method):
-    """A linear classifier of k categories, of which the first are the `known` class numbers.
+    """A linear classifier of k categories, the first of which are the `known` class numbers.
 
-    Labelled images learn their class among the known ones; unlabelled images whose largest features are the same learn
-    to be in one category, all others to be apart; and both views of any image learn to agree.
+    Labelled images are classified among the known classes; pairs of unlabelled images are pulled into one category if
+    their largest features are the same, else apart; and both views of an image must agree.
     """
 
+    config: Ranks
     known: Tensor
 
     def __init__(
@@ -33,11 +32,8 @@ class RankStats(Method):
         self.head = Classifier(backbone.spec.width, k, bias=True, seed=seed)
         self.register_buffer("known", torch.tensor(known, dtype=torch.int64))
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **asdict(self.config)}
-
     def forward(self, inputs: Tensor) -> Tensor:
-        """Features and scores side by side, (n, d + k)."""
+        """Compute features and logits, concatenated to (n, d + k)."""
         features = self.backbone.tail(inputs).float()
         return torch.cat([features, self.head(features)], dim=1)
 
@@ -45,14 +41,14 @@ class RankStats(Method):
         c, k = self.config, len(self.head.weight)
         features, logits = batch.outputs.split([batch.outputs.shape[1] - k, k], dim=1)
         first, second = logits.softmax(1).chunk(2)
-        alike = same_top(features.chunk(2)[0].detach(), c.top)
+        alike = same_top_features(features.chunk(2)[0].detach(), c.top)
         unlabelled = batch.labels.chunk(2)[0] < 0
-        risen = c.consistency * torch.exp(-5 * (1 - (batch.progress / c.ramp).clamp(max=1)) ** 2)
+        ramped = c.consistency * torch.exp(-5 * (1 - (batch.progress / c.ramp).clamp(max=1)) ** 2)
         return {
-            "classification": classification(logits[:, : len(self.known)], outputs_of(batch.labels, self.known)),
+            "classification": classification(logits[:, : len(self.known)], output_index(batch.labels, self.known)),
             "pairs": pairwise(first, second, alike, unlabelled),
-            "consistency": risen * nnf.mse_loss(first, second),
+            "consistency": ramped * nnf.mse_loss(first, second),
         }
 
     def classifier(self) -> Tensor:
-        return self.head.table()
+        return self.head.weights_and_biases()

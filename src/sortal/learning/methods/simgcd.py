@@ -1,28 +1,27 @@
-"""SimGCD (Wen et al., ICCV 2023): GCD's two contrastive losses, and a classifier that teaches itself."""
+"""SimGCD (Wen et al., ICCV 2023): GCD's contrastive losses and a self-distilled classifier."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.batches import Batch
 from sortal.config import Distillation
-from sortal.head import Classifier, ProjectionHead, outputs_of
-from sortal.losses import classification, contrastive, lack_of_entropy, soft_classification
-from sortal.methods.method import Method
-from sortal.network import Backbone
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import Batch
+from sortal.learning.heads import Classifier, ProjectionHead, output_index
+from sortal.learning.losses import classification, contrastive, entropy_deficit, soft_classification
+from sortal.learning.methods.method import Method
 
 
 class SimGcd(Method):
-    """A cosine classifier of k categories, of which the first are the `known` class numbers, beside a projection head.
+    """A projection head and a cosine classifier of k categories, the first of which are the `known` class numbers.
 
-    Labelled images learn their class; each view of any image learns what the other view is taken for, sharpened; and
-    all categories are to be used, on average over a batch.
+    Labelled images are classified; each view of any image is trained towards the sharpened prediction for its other
+    view; and the entropy of the mean prediction over a batch is maximised.
     """
 
+    config: Distillation
     known: Tensor
 
     def __init__(
@@ -34,11 +33,8 @@ class SimGcd(Method):
         self.categories = Classifier(backbone.spec.width, k, bias=False, seed=seed)
         self.register_buffer("known", torch.tensor(known, dtype=torch.int64))
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **asdict(self.config)}
-
     def forward(self, inputs: Tensor) -> Tensor:
-        """The projection and the cosines to all categories side by side, (n, bottleneck + k)."""
+        """Compute the projection and the cosines to all categories, concatenated to (n, bottleneck + k)."""
         features = self.backbone.tail(inputs)
         return torch.cat([self.head(features), self.categories(features, cosine=True)], dim=1)
 
@@ -49,16 +45,16 @@ class SimGcd(Method):
         sharpened = (batch.progress / c.sharpening).clamp(max=1)
         temperature = c.first_teacher_temperature + (c.teacher_temperature - c.first_teacher_temperature) * sharpened
         teacher = (cosines.detach() / temperature).softmax(1)
-        other = torch.cat(teacher.chunk(2)[::-1])  # what the other view of the image is taken for
+        other = torch.cat(teacher.chunk(2)[::-1])  # prediction for the other view
         everything = torch.ones_like(batch.labels, dtype=torch.bool)
         return {
             "distillation": (1 - supervised) * soft_classification(logits, other, everything),
-            "entropy": (1 - supervised) * c.entropy_weight * lack_of_entropy(logits.softmax(1)),
-            "classification": supervised * classification(logits, outputs_of(batch.labels, self.known)),
+            "entropy": (1 - supervised) * c.entropy_weight * entropy_deficit(logits.softmax(1)),
+            "classification": supervised * classification(logits, output_index(batch.labels, self.known)),
             "unsupervised": (1 - supervised) * contrastive(projected, batch.images, temperature=c.temperature),
             "supervised": supervised * contrastive(projected, batch.labels, temperature=c.supervised_temperature),
         }
 
     def classifier(self) -> Tensor:
-        table = nnf.normalize(self.categories.table(), dim=1)
+        table = nnf.normalize(self.categories.weights_and_biases(), dim=1)
         return table / self.config.student_temperature

@@ -1,31 +1,31 @@
-"""UNO+: swapped predictions (Fini et al., ICCV 2021) for categories old and new, as the GCD paper's baseline."""
+"""UNO+: swapped predictions (Fini et al., ICCV 2021) on old and new categories, the GCD paper's baseline."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor, nn
 
-from sortal.batches import Batch
 from sortal.config import AUTO, Swaps
-from sortal.head import Classifier, outputs_of
-from sortal.losses import sinkhorn
-from sortal.methods.method import Method
-from sortal.network import Backbone
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import Batch
+from sortal.learning.heads import Classifier, output_index
+from sortal.learning.losses import sinkhorn
+from sortal.learning.methods.method import Method
 
-FOR_EACH = 4  # views for each category that are shared out together, at least
-SLOW = 0.99  # how much of the mean loss of a head stays in a step
+VIEWS_PER_CATEGORY = 4  # views in the Sinkhorn assignment, at least
+DECAY = 0.99  # of the moving average of a head's loss
 
 
 class Uno(Method):
-    """Cosine prototypes of k categories, of which the first are the `known` class numbers.
+    """Cosine prototypes of k categories, the first of which are the `known` class numbers.
 
-    Labelled images learn their class; unlabelled ones are shared out evenly over all categories, and each view learns
-    the share of the other. Of several heads, that with the lowest loss predicts; over-clustering heads only teach.
+    Labelled images are classified; unlabelled ones are assigned evenly to all categories by Sinkhorn's iterations, and
+    each view is trained towards the assignment of the other. Of several heads, the one with the lowest loss predicts;
+    over-clustering heads never do.
     """
 
+    config: Swaps
     known: Tensor
     queue: Tensor
     filled: Tensor
@@ -51,60 +51,57 @@ class Uno(Method):
             for size, own in zip(self.sizes, seeds, strict=True)
         )
         self._renormalise()
-        wanted = FOR_EACH * max(self.sizes)
-        enough = wanted <= batch_size // 2  # what a view of a batch has without a label, in expectation
-        length = (0 if enough else wanted) if c.queue == AUTO else int(c.queue)
+        needed = VIEWS_PER_CATEGORY * max(self.sizes)
+        enough = needed <= batch_size // 2  # unlabelled images in a batch, in expectation
+        length = (0 if enough else needed) if c.queue == AUTO else int(c.queue)
         self.register_buffer("known", torch.tensor(known, dtype=torch.int64))
         self.register_buffer("queue", torch.zeros(length, sum(self.sizes)))
         self.register_buffer("filled", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean_losses", torch.zeros(c.heads))
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **asdict(self.config)}
-
     def forward(self, inputs: Tensor) -> Tensor:
-        """The cosines to the prototypes of all heads side by side; prototypes have length 1, see `settle`."""
+        """Compute the cosines to the prototypes of all heads, concatenated; `after_step` normalises prototypes."""
         features = self.backbone.tail(inputs)
         return torch.cat([head(features) for head in self.heads], dim=1)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        each = self._each(batch)  # (heads, views)
+        each = self._view_losses(batch)  # (heads, views)
         unlabelled = batch.labels < 0
         return {
             "unsupervised": each.masked_fill(~unlabelled, 0).mean(),
             "supervised": each.masked_fill(unlabelled, 0).mean(),
         }
 
-    def _each(self, batch: Batch) -> Tensor:
-        """(heads, views) what each view costs in each head."""
-        c, outputs = self.config, outputs_of(batch.labels, self.known)
+    def _view_losses(self, batch: Batch) -> Tensor:
+        """Compute the loss of each view in each head, (heads, views)."""
+        c, outputs = self.config, output_index(batch.labels, self.known)
         costs = []
         parts = zip(batch.outputs.split(self.sizes, dim=1), self.queue.split(self.sizes, dim=1), strict=True)
         for cosines, recent in parts:
-            shares = torch.cat([self._shares(view, recent, batch) for view in cosines.detach().chunk(2)[::-1]])
+            shares = torch.cat([self._assign(view, recent, batch) for view in cosines.detach().chunk(2)[::-1]])
             one_hot = nnf.one_hot(outputs.clamp(min=0), cosines.shape[1])
             targets = torch.where((outputs >= 0)[:, None], one_hot, shares)
             costs.append(-(targets * (cosines / c.temperature).log_softmax(1)).sum(1))
         return torch.stack(costs)
 
-    def _shares(self, view: Tensor, recent: Tensor, batch: Batch) -> Tensor:
-        """(images, categories) how the unlabelled ones of one view are shared out, together with the recent ones."""
+    def _assign(self, view: Tensor, recent: Tensor, batch: Batch) -> Tensor:
+        """Assign the unlabelled images of one view, together with the queue, to categories: (images, categories)."""
         unlabelled = batch.labels.chunk(2)[0] < 0
-        there = torch.arange(len(recent), device=recent.device) < self.filled
-        scores, among = torch.cat([view, recent]), torch.cat([unlabelled, there])
+        queued = torch.arange(len(recent), device=recent.device) < self.filled
+        scores, among = torch.cat([view, recent]), torch.cat([unlabelled, queued])
         shares = sinkhorn(scores, among, epsilon=self.config.epsilon, iterations=self.config.iterations)
         return shares[: len(view)]
 
-    def settle(self, batch: Batch) -> None:
+    def after_step(self, batch: Batch) -> None:
         self._renormalise()
         if self.config.heads > 1:
-            now = self._each(batch)[: self.config.heads].mean(1)
-            self.mean_losses.mul_(SLOW).add_((1 - SLOW) * now)
+            now = self._view_losses(batch)[: self.config.heads].mean(1)
+            self.mean_losses.mul_(DECAY).add_((1 - DECAY) * now)
         if len(self.queue):
-            self._remember(batch.outputs.detach(), batch.labels < 0)
+            self._enqueue(batch.outputs.detach(), batch.labels < 0)
 
-    def _remember(self, rows: Tensor, which: Tensor) -> None:
-        """Put the rows of a mask before those of the queue, of which the oldest leave."""
+    def _enqueue(self, rows: Tensor, which: Tensor) -> None:
+        """Put the rows of a mask at the front of the queue, and drop its oldest rows."""
         count, first = which.sum(), torch.argsort(~which, stable=True)
         at = torch.arange(len(self.queue), device=rows.device)
         source = torch.where(at < count, first[at.clamp(max=len(rows) - 1)], len(rows) + at - count)
@@ -118,4 +115,4 @@ class Uno(Method):
 
     def classifier(self) -> Tensor:
         best = int(self.mean_losses.argmin())
-        return self.heads[best].table() / self.config.temperature
+        return self.heads[best].weights_and_biases() / self.config.temperature

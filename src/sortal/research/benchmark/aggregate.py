@@ -1,26 +1,27 @@
-"""Means over seeds: which runs may be in one, and what must be said about them."""
+"""Means over seeds: which runs share a mean, and notes on how the others differ."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
-from sortal.benchmark.presets import DATASETS, PRESETS
-from sortal.benchmark.records import Record
 from sortal.config import AUTO
+from sortal.research.benchmark.presets import DATASETS, PRESETS
+from sortal.research.benchmark.records import Record
 
 NOTHING = "–"
-HEADS = ("version", "weights")  # what a row has in common on all data sets
+SHARED = ("version", "weights")  # the same on all data sets of a row
 
-Group: TypeAlias = Sequence[Record]  # that differ in nothing but the seed, by seed
+Group: TypeAlias = Sequence[Record]  # runs that differ only in the seed, by seed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A mean over runs, and what was published of the same."""
+    """A mean over runs, and the published figure."""
 
     mean: float | None
     sd: float | None  # of the sample; None for fewer than two runs
@@ -41,7 +42,7 @@ class Figure:
 def figure(
     values: Sequence[float | None], published: float | None = None, *, digits: int = 1, spread: bool = True
 ) -> Figure:
-    """Of what each run has, which is None where it is not defined."""
+    """Return the mean of values, ignoring those that are None (undefined)."""
     defined = [value for value in values if value is not None]
     return Figure(
         mean=fmean(defined) if defined else None,
@@ -56,23 +57,23 @@ def figure(
 def share(
     group: Group, score: str, of: str | None = None, published: float | None = None, *, part: str = "transductive"
 ) -> Figure:
-    """A score in %."""
-    scores = [getattr(record, part) for record in group]
-    values = [None if each is None else each[score] if of is None else each[score][of] for each in scores]
+    """Return a score in %; `of` names a field of an accuracy."""
+    path = score if of is None else f"{score}.{of}"
+    values = [None if (scores := getattr(record, part)) is None else attrgetter(path)(scores) for record in group]
     return figure([None if value is None else 100 * value for value in values], published)
 
 
 def number_of_classes(group: Group, published: int | None = None) -> Figure:
-    """k, without a spread where it was given."""
-    found = [record.k["k"] for record in group]
-    spread = bool(group) and group[0].k["asked"] == AUTO
+    """Return k, without a spread where it was given."""
+    found = [record.k.k for record in group]
+    spread = bool(group) and group[0].k.asked == AUTO
     return figure(found, published, digits=1 if len(set(found)) > 1 else 0, spread=spread)
 
 
 def lines(label: str, by_column: Mapping[str, Sequence[Record]]) -> tuple[dict[str, dict[str, Group]], list[str]]:
-    """The rows that one becomes, each of runs that differ in the seed alone, and what must be said about them.
+    """Split a row into rows of runs that differ only in the seed, and return them with notes.
 
-    Columns are data sets. Rows are put together of runs with the same version and weights on all of them.
+    Columns are data sets. The runs of a row have the same version and weights on all of them.
     """
     ways: dict[tuple[int, str, int], dict[str, list[Record]]] = {}
     for column, records in by_column.items():
@@ -86,32 +87,32 @@ def lines(label: str, by_column: Mapping[str, Sequence[Record]]) -> tuple[dict[s
             ways.setdefault((*head, count[head]), {})[column] = alike[way]
     found = [ways[way] for way in sorted(ways)] or [{}]
     labels = [label] if len(found) == 1 else [f"{label} ({number})" for number in range(1, len(found) + 1)]
-    notes = _apart(labels, found)
+    notes = _row_differences(labels, found)
     rows: dict[str, dict[str, Group]] = {}
     for own, groups in zip(labels, found, strict=True):
-        rows[own] = {column: _once(records) for column, records in groups.items()}
+        rows[own] = {column: _newest_per_seed(records) for column, records in groups.items()}
         for column, records in groups.items():
-            notes += _said(f"{own}{_on(column)}", records, rows[own][column])
+            notes += _run_notes(f"{own}{_on(column)}", records, rows[own][column])
     return rows, notes
 
 
 def _way(record: Record) -> dict[str, Any]:
-    """All that must be the same in one mean."""
+    """Return everything that must be the same in one mean."""
     return {
         "version": record.version,
         "weights": record.weights,
         "backbone": record.backbone,
         "method": record.method,
         "clustering": record.clustering,
-        "k": record.k["asked"],
-        "classes": record.k["true"],
-        "images": record.transductive["images"],
+        "k": record.k.asked,
+        "classes": record.k.true,
+        "images": record.transductive.images,
         **flat(record.recipe),
     }
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted names, less the seed."""
+    """Return settings by dotted names, without the seed."""
     found: dict[str, Any] = {}
     for name, value in settings.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
@@ -119,49 +120,49 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _apart(labels: Sequence[str], found: Sequence[Mapping[str, Sequence[Record]]]) -> list[str]:
-    """In what the rows that one became differ: on all data sets, then on each."""
+def _row_differences(labels: Sequence[str], found: Sequence[Mapping[str, Sequence[Record]]]) -> list[str]:
+    """Describe how the rows that one became differ: on all data sets, then on each."""
     ways = [{column: _way(records[0]) for column, records in groups.items()} for groups in found]
-    heads = [{name: way[name] for name in HEADS} for groups in ways for way in [*groups.values()][:1]]
+    heads = [{name: way[name] for name in SHARED} for groups in ways for way in [*groups.values()][:1]]
     notes = [_difference(labels, heads)]
     for column in dict.fromkeys(column for groups in ways for column in groups):
         there = {label: groups[column] for label, groups in zip(labels, ways, strict=True) if column in groups}
-        rest = [{name: value for name, value in way.items() if name not in HEADS} for way in there.values()]
+        rest = [{name: value for name, value in way.items() if name not in SHARED} for way in there.values()]
         notes.append(_difference([*there], rest, _on(column)))
     return [note for note in notes if note]
 
 
 def _difference(labels: Sequence[str], ways: Sequence[Mapping[str, Any]], on: str = "") -> str:
-    told = [f"{name} ({', '.join(values)})" for name, values in _differing(ways).items()]
-    return f"{', '.join(labels)}{on} differ in {'; '.join(told)}." if told else ""
+    found = [f"{name} ({', '.join(values)})" for name, values in _differing(ways).items()]
+    return f"{', '.join(labels)}{on} differ in {'; '.join(found)}." if found else ""
 
 
 def _differing(ways: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """What is not the same in all, and what it is in each."""
+    """Return the names whose values are not all the same, with those values."""
     names = dict.fromkeys(name for way in ways for name in way)
     values = {name: [shortened(str(way.get(name, NOTHING))) for way in ways] for name in names}
     return {name: each for name, each in values.items() if len(set(each)) > 1}
 
 
-def _once(records: Sequence[Record]) -> Group:
-    """The newest of each seed."""
+def _newest_per_seed(records: Sequence[Record]) -> Group:
+    """Return the newest record of each seed."""
     newest = {record.seed: record for record in sorted(records, key=lambda record: record.moment)}
     return [newest[seed] for seed in sorted(newest)]
 
 
-def _said(where: str, records: Sequence[Record], group: Group) -> list[str]:
-    """Of the runs of one mean: seeds that were run again, and what else was not the same."""
+def _run_notes(where: str, records: Sequence[Record], group: Group) -> list[str]:
+    """Describe the runs of one mean: repeated seeds, and differences outside the settings."""
     count = Counter(record.seed for record in records)
     notes = [
-        f"{where}: seed {seed} was run {times} times; the newest counts."
+        f"{where}: seed {seed} was run {times} times; the newest run counts."
         for seed, times in sorted(count.items())
         if times > 1
     ]
-    beside = [{"machine": record.machine, **flat(record.versions)} for record in group]
-    tested = [{"test images": record.inductive["images"]} for record in group if record.inductive is not None]
-    differing = {**_differing(beside), **_differing(tested)}
-    told = "; ".join(f"{name} ({', '.join(sorted(set(values)))})" for name, values in differing.items())
-    return [*notes, f"{where}: runs differ in {told}."] if told else notes
+    context = [{"machine": record.machine, **flat(record.versions)} for record in group]
+    tested = [{"test images": record.inductive.images} for record in group if record.inductive is not None]
+    differing = {**_differing(context), **_differing(tested)}
+    listed = "; ".join(f"{name} ({', '.join(sorted(set(values)))})" for name, values in differing.items())
+    return [*notes, f"{where}: the runs differ in {listed}."] if listed else notes
 
 
 def _on(column: str) -> str:
@@ -169,5 +170,5 @@ def _on(column: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Digests in short."""
+    """Abbreviate digests."""
     return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", r"\1", text)

@@ -1,11 +1,10 @@
-"""Presets: the recipe of every row of the paper's tables, under a name and with a version."""
+"""Presets: the recipe of every row of the paper's tables, with a name and a version."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
-from sortal.advice import FEW, recipe_for
 from sortal.config import (
     BACKBONE,
     TRAININGS,
@@ -19,10 +18,10 @@ from sortal.config import (
     Recipe,
     Swaps,
 )
+from sortal.discovery.defaults import FEW, recipe_for
 from sortal.errors import InputError, quoted
 from sortal.errors import listing as first_few
-
-K = Literal["true", "auto"] | int  # "true" is the number of classes that the data set has; "auto" estimates it
+from sortal.research.benchmark.records import RequestedK
 
 DATASETS = {
     "cifar10": "CIFAR-10",
@@ -40,7 +39,7 @@ METHODS: dict[MethodName, str] = {
     "gcd": "GCD",
     "simgcd": "SimGCD",
 }
-ACCURACY = {  # tables of methods on data sets
+ACCURACY = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
     "table3": ("cub", "stanford_cars", "herbarium19"),
     "table6": ("fgvc_aircraft",),
@@ -48,40 +47,40 @@ ACCURACY = {  # tables of methods on data sets
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 ABLATED = ("cifar100", "herbarium19")  # table5
 
-VERSIONS: dict[MethodName, int] = dict.fromkeys(METHODS, 1)  # raised when the recipes of a method change
+VERSIONS: dict[MethodName, int] = dict.fromkeys(METHODS, 1)  # incremented when the recipes of a method change
 
-CLUSTERINGS: dict[MethodName, Clustering] = {"kmeans": "kmeans", "gcd": "semi-supervised"}  # of all others: "head"
+CLUSTERINGS: dict[MethodName, Clustering] = {"kmeans": "kmeans", "gcd": "semi-supervised"}  # all others: "head"
 N_INIT = 100
 RESNET = "resnet50"
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
-# Where SimGCD's authors' scripts have another weight than 1.
+# The weights other than 1 in the scripts of SimGCD's authors
 ENTROPY_WEIGHTS = {"cifar100": 4.0, "cub": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """What is run on a data set; the seed is not a part of it."""
+    """A recipe on a data set, without a seed."""
 
     name: str  # table3/cub/gcd
-    version: int | None  # of the recipe; None for one that is no preset
-    dataset: str  # for sortal.datasets.load
+    version: int | None  # of the recipe; None outside the paper's presets
+    dataset: str  # for sortal.images.datasets.load
     backbone: str
-    weights: str | None  # None: the hub's
-    k: K
+    weights: str | None  # a file, "random", or None for those of the hub
+    k: RequestedK
     n_init: int
     recipe: Recipe
     title: str  # for people
-    needs: str | None = None  # the file of weights that must be given, as no hub has it, and where it comes from
+    needs: str | None = None  # a weights file that is not on the hub, and its source
 
     def settings(self) -> dict[str, Any]:
-        """How it learns and sorts: the recipe and n_init, less the seed."""
+        """Return the recipe without its seed, and n_init."""
         recipe = asdict(self.recipe)
         del recipe["training"]["seed"]
         return {**recipe, "n_init": self.n_init}
 
 
 def select(name: str) -> tuple[Preset, ...]:
-    """The preset of a name, or all below a part of one: "table2" or "table2/cifar10"."""
+    """Return the preset of a name, or all whose names start with it: "table2" or "table2/cifar10"."""
     asked = name.rstrip("/")
     found = tuple(preset for own, preset in PRESETS.items() if f"{own}/".startswith(f"{asked}/"))
     if found and asked:
@@ -89,29 +88,29 @@ def select(name: str) -> tuple[Preset, ...]:
     parts = [*dict.fromkeys(own.rsplit("/", depth)[0] for own in PRESETS for depth in (1, 2)), *PRESETS]
     near = [part for part in parts if asked == part.rsplit("/", 1)[-1]] or get_close_matches(asked, parts)
     hint = f" Did you mean {first_few(near)}?" if near else ""
-    raise InputError(f"There is no preset {quoted(name)}.{hint} sortal benchmark presets lists them.")
+    raise InputError(f"Unknown preset {quoted(name)}.{hint} List them with: sortal benchmark presets.")
 
 
 def listing() -> tuple[tuple[str, int | None, str, str], ...]:
-    """Name, version, data set and title of every preset."""
+    """Return the name, version, data set and title of every preset."""
     return tuple((each.name, each.version, each.dataset, each.title) for each in PRESETS.values())
 
 
 def ad_hoc(
     dataset: str,
     method: MethodName,
-    k: K = "true",
+    k: RequestedK = "true",
     *,
     name: str | None = None,
     backbone: str = BACKBONE,
     weights: str | None = None,
     n_init: int = N_INIT,
 ) -> Preset:
-    """A method with Sortal's own defaults on any data set; it is called dataset/method unless told."""
+    """Return a method with Sortal's own defaults on any data set, named dataset/method by default."""
     if k not in ("true", "auto") and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
         raise InputError(f"k must be 'true', 'auto' or a whole number of at least 1, got {quoted(k)}.")
     settings = Discovery(method=method, backbone=backbone, weights=weights, n_init=n_init)
-    recipe = recipe_for(settings, FEW, on_gpu=True)  # epochs as where there is enough of everything
+    recipe = recipe_for(settings, FEW, on_gpu=True)  # the epochs of a large set on a GPU
     return Preset(
         name=name or f"{dataset}/{method}",
         version=None,
@@ -150,7 +149,7 @@ def _preset(
     clustering: Clustering | None = None,
     **others: Any,
 ) -> Preset:
-    """A method as the paper has it, but for what is given: new views in every epoch, of all 200."""
+    """Return a method with the paper's settings, 200 epochs with new views in each, except for those given."""
     recipe = Recipe(
         method=method,
         training=replace(TRAININGS[method], epochs=200, batch_size=128, views=None),
@@ -159,14 +158,14 @@ def _preset(
         estimate_on="raw",
         select=method == "gcd",
     )
-    usual: dict[str, Any] = {"backbone": BACKBONE, "weights": None, "k": "true", "n_init": N_INIT}
+    defaults: dict[str, Any] = {"backbone": BACKBONE, "weights": None, "k": "true", "n_init": N_INIT}
     return Preset(
         name=name,
         version=VERSIONS[method],
         dataset=dataset,
         recipe=recipe,
         title=f"{DATASETS[dataset]}, {title}",
-        **{**usual, **others},
+        **{**defaults, **others},
     )
 
 

@@ -1,4 +1,4 @@
-"""Figures that others have published: DINO ViT-B/16, accuracy on unlabelled images with true k, in %.
+"""Published figures: DINO ViT-B/16, accuracy on unlabelled images with true k, in %.
 
 k-means, RankStats+, UNO+ and GCD, the numbers of classes and the ablation: Vaze, Han, Vedaldi, Zisserman, Generalized
 Category Discovery, CVPR 2022. SimGCD: Wen, Zhao, Qi, Parametric Classification for Generalized Category Discovery: A
@@ -90,14 +90,14 @@ K: dict[str, tuple[int, int]] = {  # estimated, true
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What was published for a preset."""
+    """The published figures of a preset."""
 
     accuracy: Triple | None = None
     k: tuple[int, int] | None = None  # estimated, true
 
 
 def of(name: str) -> Published:
-    """What was published for the preset of this name; nothing for any other name."""
+    """Return the published figures of the preset of this name; empty for any other name."""
     table, _, rest = name.partition("/")
     dataset, _, row = rest.partition("/")
     if table == "table4":

@@ -1,47 +1,68 @@
-"""Records: what came of one benchmark run, one JSON file each."""
+"""Records: the outcome of one benchmark run, stored as one JSON file."""
 
 import json
 import math
 import os
-import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from sortal.errors import InputError, listing, quoted
-from sortal.segments import write_atomically
+from sortal.errors import InputError, quoted
+from sortal.metrics import Accuracy
+from sortal.system.files import write_atomically
+from sortal.system.json_records import read_record
 
 NAME = "benchmark.json"
 FORMAT = "sortal benchmark 1"
-TEXTS = ("key", "name", "dataset", "method", "clustering", "backbone", "weights", "machine", "command", "finished")
-SHARES = ("all", "old", "new")  # of an accuracy
-SINGLE = ("nmi", "ari", "known_accuracy")
-NO_RUN = "A benchmark run is what sortal benchmark wrote: a folder with benchmark.json, or that file"
+SHARES = ("all", "old", "new")  # the fields of Accuracy
+A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
+
+RequestedK = Literal["true", "auto"] | int  # "true" is the data set's number of classes; "auto" estimates it
+
+
+@dataclass(frozen=True, kw_only=True)
+class KRecord:
+    """The number of clusters of a run: requested, used and true, and how it was estimated."""
+
+    asked: RequestedK
+    k: int
+    true: int
+    error: float  # |k - true| / true
+    interval: tuple[int, int] | None = None  # None where k was given
+    curve: tuple[dict[str, Any], ...] = ()  # k, score and each of every k tried
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitScores:
+    """Scores on one split: fractions, None where undefined."""
+
+    images: int
+    accuracy: Accuracy
+    legacy: Accuracy
+    nmi: float | None
+    ari: float | None
+    known_accuracy: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One run of a preset, or of what is none.
+    """One run of a preset, or of a method outside the presets."""
 
-    Scores are {"images", "accuracy", "legacy", "nmi", "ari", "known_accuracy"}: two times {"all", "old", "new"} and
-    single numbers, all fractions, and None where they are not defined.
-    """
-
-    key: str  # of all that decides the result
-    name: str  # of the preset; of what is none dataset/row
-    version: int | None  # None: no preset, or a changed one
+    key: str  # digest of everything that decides the result
+    name: str  # of the preset, else dataset/row
+    version: int | None  # of the preset; None for a modified one and outside the presets
     dataset: str
     method: str
     clustering: str
     backbone: str
-    weights: str  # where they came from
+    weights: str  # their source
     seed: int
-    k: dict[str, Any]  # "asked" ("true", "auto" or a number), "k", "true", "error", "interval", "curve"
-    transductive: dict[str, Any]  # scores on the unlabelled images
-    inductive: dict[str, Any] | None  # on the test split
-    recipe: dict[str, Any]  # as Preset.settings(), and the seed
+    k: KRecord
+    transductive: SplitScores  # on the unlabelled images
+    inductive: SplitScores | None  # on the test split
+    recipe: dict[str, Any]  # as Preset.settings(), with the seed; any version of Sortal may have written it
     training: dict[str, Any] | None
     timings: dict[str, float]  # seconds of each stage
     machine: str
@@ -49,22 +70,18 @@ class Record:
     command: str
     finished: str  # ISO 8601
 
-    def __post_init__(self) -> None:
-        for name, rule, value in _broken(self):
-            raise InputError(f"{name} of a benchmark run must be {rule}, got {quoted(value, 100)}.")
-
     @property
     def minutes(self) -> float:
         return math.fsum(self.timings.values()) / 60
 
     @property
     def moment(self) -> datetime:
-        """When it finished; a time without a zone is taken for UTC."""
+        """Return when the run finished, in UTC if it does not name a time zone."""
         moment = datetime.fromisoformat(self.finished)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
     def to_json(self) -> dict[str, Any]:
-        """What is no number, in anything that is kept beside, is nothing."""
+        """Return the record as JSON, with null in place of NaN and infinity."""
         content: dict[str, Any] = _finite({"format": FORMAT, **asdict(self)})
         return content
 
@@ -78,7 +95,7 @@ def _finite(value: Any) -> Any:
 
 
 def save(record: Record, folder: str | os.PathLike[str]) -> Path:
-    """Write a record into the folder of its run."""
+    """Write a record to the folder of its run."""
     path = Path(folder) / NAME
     content = json.dumps(record.to_json(), indent=2, allow_nan=False)
     try:
@@ -87,51 +104,49 @@ def save(record: Record, folder: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise InputError(
             f"The benchmark run {str(path)!r} cannot be written: {error.strerror or error}. "
-            "Choose another folder, or make room."
+            "Choose another folder, or free some disk space."
         ) from error
     return path
 
 
 def load(path: str | os.PathLike[str]) -> Record:
-    """The record of a run folder, or in a file."""
+    """Read the record in a run folder or file."""
     place = Path(path)
     file = place / NAME if place.is_dir() else place
     if not file.exists():
-        what = f"holds no {NAME}" if place.is_dir() else "is not there"
-        raise InputError(f"{NO_RUN}, got {str(place)!r}, which {what}.")
+        problem = f"has no {NAME}" if place.is_dir() else "does not exist"
+        raise InputError(f"{A_RUN}, got {str(place)!r}, which {problem}.")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
+        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
         raise InputError(f"The benchmark run {str(file)!r} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
         raise _damaged(file, str(error)) from None
     if not isinstance(content, dict) or "format" not in content:
-        raise InputError(f"{NO_RUN}, got {str(file)!r}, which is something else.")
+        raise InputError(f"{A_RUN}, got {str(file)!r}, which is some other file.")
     if (found := content.pop("format")) != FORMAT:
         raise InputError(
             f"The benchmark run {str(file)!r} must have the format {FORMAT!r}, got {quoted(found, 100)}. "
             "Use the version of Sortal that wrote it, or run it again."
         )
-    names = {field.name for field in fields(Record)}
-    if names != content.keys():
-        wrong = sorted(names ^ content.keys())
-        raise _damaged(file, f"what must be there is not, or what must not be there is: {listing(wrong)}")
     try:
-        return Record(**content)
-    except InputError as error:
+        record = read_record(Record, content, "the record")
+        _ = record.moment
+    except (ValueError, OverflowError) as error:
         raise _damaged(file, str(error)) from None
+    return record
 
 
 def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[Record, ...]:
-    """The records in files, run folders, and folders with run folders anywhere below; each file counts once."""
+    """Read all records in files, in run folders and anywhere below other folders, each file once."""
     found: dict[Path, Record] = {}
     given = [Path(path) for path in paths]
     if not given:
-        raise InputError(f"{NO_RUN}, or a folder with some, got none. Name at least one.")
+        raise InputError(f"{A_RUN}, or a folder of such runs; got no path. Name at least one.")
     for path in given:
         files = [*_below(path)] if path.is_dir() else [path]
         if not files:
-            raise InputError(f"{NO_RUN}; there is none in {str(path)!r} or below. Run sortal benchmark first.")
+            raise InputError(f"{A_RUN}; {str(path)!r} contains none. Run sortal benchmark first.")
         for file in files:
             own = file.resolve()
             if own not in found:
@@ -140,7 +155,7 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[Record, ...]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """In the order of names. What lies in a run folder is its own."""
+    """Yield record files by name, without looking into run folders."""
 
     def refuse(error: OSError) -> None:
         raise InputError(f"The folder {error.filename!r} cannot be read: {error.strerror}.") from error
@@ -156,72 +171,5 @@ def _damaged(file: Path, how: str) -> InputError:
     return InputError(f"The benchmark run {str(file)!r} is damaged: {how.rstrip('.')}. Run it again.")
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-# What a record must be
-
-Broken = tuple[str, str, Any]  # name, rule, value
-
-
-def _broken(record: Record) -> Iterator[Broken]:
-    for name in TEXTS:
-        if not isinstance(value := getattr(record, name), str):
-            yield name, "text", value
-    if record.version is not None and not _is_whole(record.version):
-        yield "version", "a whole number or nothing", record.version
-    if not _is_whole(record.seed):
-        yield "seed", "a whole number", record.seed
-    for name in ("k", "transductive", "recipe", "timings", "versions"):
-        if not isinstance(value := getattr(record, name), dict):
-            yield name, "a table", value
-    yield from _broken_k(record.k)
-    yield from _broken_scores("transductive", record.transductive)
-    if record.inductive is not None:
-        yield from _broken_scores("inductive", record.inductive)
-    for stage, seconds in record.timings.items():
-        if not _is_number(seconds):
-            yield f"timings.{stage}", "a number of seconds", seconds
-    try:
-        datetime.fromisoformat(record.finished)
-    except ValueError:
-        yield "finished", "a time in ISO 8601", record.finished
-
-
-def _broken_k(k: Mapping[str, Any]) -> Iterator[Broken]:
-    asked = k.get("asked")
-    if asked not in ("true", "auto") and not _is_whole(asked):
-        yield "k.asked", "'true', 'auto' or a whole number", asked
-    for name in ("k", "true"):
-        if not _is_whole(k.get(name)):
-            yield f"k.{name}", "a whole number", k.get(name)
-    if not _is_number(k.get("error")):
-        yield "k.error", "a number", k.get("error")
-
-
-def _broken_scores(name: str, scores: Any) -> Iterator[Broken]:
-    if not isinstance(scores, dict):
-        yield name, "a table", scores
-        return
-    if not _is_whole(scores.get("images")):
-        yield f"{name}.images", "a whole number", scores.get("images")
-    for part in ("accuracy", "legacy"):
-        three = scores.get(part)
-        if not isinstance(three, dict) or not all(each in three and _is_share(three[each]) for each in SHARES):
-            yield f"{name}.{part}", f"a table of {', '.join(SHARES)}", three
-    for part in SINGLE:
-        if part not in scores or not _is_share(scores[part]):
-            yield f"{name}.{part}", "a number or nothing", scores.get(part)
-
-
-def _is_share(value: Any) -> bool:
-    return value is None or _is_number(value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a number")

@@ -1,14 +1,14 @@
-"""What a person asks for, in names and a few changes, as presets to run."""
+"""Selection of the presets to run, by names, methods and a few changed settings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from sortal import datasets
-from sortal.benchmark.presets import Preset, ad_hoc, select
-from sortal.config import AUTO, Contrast, MethodName
-from sortal.errors import InputError
+from sortal.config import AUTO, LIVE, Contrast, MethodName, Overrides, from_keywords
+from sortal.errors import InputError, Remedy
+from sortal.images import datasets
+from sortal.research.benchmark.presets import Preset, ad_hoc, select
 
 
 def choose(
@@ -17,53 +17,46 @@ def choose(
     *,
     methods: Sequence[str] = (),
     names: Sequence[str] = (),
-    k: str | None = None,
-    backbone: str | None = None,
-    weights: str | None = None,
-    epochs: int | None = None,
-    lr: float | None = None,
-    views: int | str | None = None,
     fast: bool = False,
+    **changes: Any,
 ) -> tuple[Preset, ...]:
-    """The presets of some names, or those of methods on a data set; what is given besides takes the place of theirs.
+    """Return the presets of some names, or those of methods on a data set, with the settings of `Overrides` changed.
 
-    A file of weights is for those presets that need one, where there are any. `fast` takes Sortal's way of learning
-    instead of the paper's: kept views, and losses on the bottleneck. A preset that is changed is none any more: it has
-    no version, and on another data set it is named after that.
+    Weights go to the presets that require a file, if any of them does. `fast` trains in Sortal's way instead of the
+    paper's: with cached views, and losses on the bottleneck. A modified preset loses its version; on another data set
+    it is named after that.
     """
+    (overrides,) = from_keywords(changes, Overrides)
     if dataset is not None and dataset not in (*datasets.NAMES, datasets.FOLDER):
         known = ", ".join((*datasets.NAMES, datasets.FOLDER))
-        raise InputError(f"The data set must be one of {known}, got {dataset!r}. A folder of yours: folder --root IT.")
+        raise InputError(
+            f"The data set must be one of {known}, got {dataset!r}.",
+            Remedy("for your own folder, use the data set named folder", root=...),
+        )
     if names:
         found = dict.fromkeys(preset for name in names for preset in select(name))  # each once
-        chosen = [*found] if dataset is None else _moved(list(found), dataset, datasets.label(dataset, root))
+        chosen = [*found] if dataset is None else _on_dataset(list(found), dataset, datasets.label(dataset, root))
         if methods:
-            raise InputError(f"A preset has its method; give none beside it, got {', '.join(methods)}.")
+            raise InputError(f"A preset has its own method; give no other with it, got {', '.join(methods)}.")
     elif dataset is None:
-        raise InputError("A data set or a preset must be named: sortal benchmark presets lists them.")
+        raise InputError("Name a data set or a preset. List the presets with: sortal benchmark presets.")
     else:
-        beside: Any = {} if backbone is None else {"backbone": backbone}
+        backbone: Any = {} if overrides.backbone is None else {"backbone": overrides.backbone}
         chosen = [
-            ad_hoc(dataset, _method(name), name=f"{datasets.label(dataset, root)}/{name}", **beside)
+            ad_hoc(dataset, _method(name), name=f"{datasets.label(dataset, root)}/{name}", **backbone)
             for name in dict.fromkeys(methods or ("gcd",))
         ]
-    training: dict[str, Any] = {"views": AUTO} if fast else {}
-    if epochs is not None:
-        training["epochs"] = epochs
-    if lr is not None:
-        training["lr"] = lr
-    if views is not None:
-        training["views"] = None if views == "live" else views
-    needy = any(preset.needs and backbone is None for preset in chosen)  # a file of weights is for these alone
-    given = {preset: weights if not needy or preset.needs else None for preset in chosen}
-    return tuple(_changed(preset, _k(k), backbone, given[preset], training, fast) for preset in chosen)
+    if overrides.weights is not None and overrides.backbone is None and any(preset.needs for preset in chosen):
+        without = replace(overrides, weights=None)
+        return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
+    return tuple(_override(preset, overrides, fast) for preset in chosen)
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Seeds, as they are typed: 0,1,2."""
+    """Parse seeds: 0,1,2."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise InputError(f"seeds must be whole numbers with commas between, like 0,1,2, got {text!r}.")
+        raise InputError(f"seeds must be comma-separated whole numbers, like 0,1,2, got {text!r}.")
     return tuple(int(part) for part in parts)
 
 
@@ -74,16 +67,8 @@ def _method(name: str) -> MethodName:
     raise InputError(f"method must be one of {', '.join(get_args(MethodName))}, got {name!r}.")
 
 
-def _k(text: str | None) -> Any:
-    if text is None or text in ("true", AUTO):
-        return text
-    if text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    raise InputError(f"k must be true, auto or a number of at least 1, got {text!r}.")
-
-
-def _moved(presets: Sequence[Preset], dataset: str, label: str) -> list[Preset]:
-    """Presets on another data set: what is the same there is run once, and what is not has a name of its own."""
+def _on_dataset(presets: Sequence[Preset], dataset: str, label: str) -> list[Preset]:
+    """Move presets to another data set, dropping those that become equal there, under names of their own."""
     if all(preset.dataset == dataset for preset in presets):
         return list(presets)
     first: dict[Preset, Preset] = {}
@@ -98,13 +83,19 @@ def _moved(presets: Sequence[Preset], dataset: str, label: str) -> list[Preset]:
     ]
 
 
-def _changed(
-    preset: Preset, k: Any, backbone: str | None, weights: str | None, training: dict[str, Any], fast: bool
-) -> Preset:
+def _override(preset: Preset, changes: Overrides, fast: bool) -> Preset:
+    training: dict[str, Any] = {"views": AUTO} if fast else {}
+    training |= {name: value for name in ("epochs", "lr", "views") if (value := getattr(changes, name)) is not None}
+    if training.get("views") == LIVE:
+        training["views"] = None
     recipe = replace(preset.recipe, training=replace(preset.recipe.training, **training))
     if fast and isinstance(recipe.losses, Contrast):
         recipe = replace(recipe, losses=replace(recipe.losses, output="bottleneck"))
-    other: Any = {} if backbone in (None, preset.backbone) else {"backbone": backbone, "needs": None}
-    changed = replace(preset, k=k or preset.k, weights=weights or preset.weights, recipe=recipe, **other)
+    other: Any = {"backbone": changes.backbone, "needs": None}
+    if changes.backbone in (None, preset.backbone):
+        other = {}
+    changed = replace(
+        preset, k=changes.k or preset.k, weights=changes.weights or preset.weights, recipe=recipe, **other
+    )
     same = replace(changed, weights=preset.weights) == preset  # a file may hold the same weights as the hub
     return changed if same else replace(changed, version=None)

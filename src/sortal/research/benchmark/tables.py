@@ -1,4 +1,4 @@
-"""Tables of benchmark runs: the paper's, our figures beside the published ones, and one for each other set of runs."""
+"""Tables of benchmark runs: the paper's, with the published figures, and one for each other group of runs."""
 
 import json
 import os
@@ -9,37 +9,50 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sortal import cells, kept, whole
-from sortal.benchmark import published
-from sortal.benchmark.means import NOTHING, Figure, Group, figure, flat, lines, number_of_classes, share, shortened
-from sortal.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
-from sortal.benchmark.records import SHARES, Record
 from sortal.config import BACKBONE, Contrast
-from sortal.errors import InputError
+from sortal.errors import InputError, Remedy
+from sortal.research.benchmark import published
+from sortal.research.benchmark.aggregate import (
+    NOTHING,
+    Figure,
+    Group,
+    figure,
+    flat,
+    lines,
+    number_of_classes,
+    share,
+    shortened,
+)
+from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
+from sortal.research.benchmark.records import SHARES, Record
+from sortal.runs import cache
+from sortal.runs.tables import table as csv_table
+from sortal.system.files import replace_all
+from sortal.system.text import plain
 
-FILE, MARKER = "tables.md", ".sortal-tables.json"  # MARKER: the files that were written
+FILE, MARKER = "tables.md", ".sortal-tables.json"  # MARKER lists the files written
 UNTRAINED = "random weights"
 TITLES = {
     "table2": "Table 2: generic images",
     "table3": "Table 3: fine-grained images",
-    "table4": "Table 4: how many classes",
-    "table5": "Table 5: what each part gives",
+    "table4": "Table 4: number of classes",
+    "table5": "Table 5: ablation",
     "table6": "Table 6: aircraft",
 }
 K_WORDS = {"true": "true k", "auto": "estimated k"}
 ABOUT_ACCURACY = (
-    "Accuracy on the unlabelled images in %, true k: mean ± standard deviation (of the sample) over seeds; in "
-    "brackets what was published.",
-    "Of the epochs of GCD ours is the one that is best on validation images of old classes; the published one was "
-    "chosen on the test split, with new classes and true k.",
+    "Accuracy on the unlabelled images in %, true k: mean ± sample standard deviation over seeds; published figures "
+    "in brackets.",
+    "GCD: our epoch is the best one on validation images of old classes; the published epoch was selected on the test "
+    "split, with new classes and true k.",
 )
-ABOUT_SIMGCD = "SimGCD came after the paper; its published figures are means of 5 runs."
-ABOUT_K = "Mean ± standard deviation (of the sample) over seeds; in brackets what was published. The error is in %."
+ABOUT_SIMGCD = "SimGCD is newer than the paper; its published figures are means of 5 runs."
+ABOUT_K = "Mean ± sample standard deviation over seeds; published figures in brackets. The error is in %."
 ABOUT_OTHERS = (
-    "In %, but for k, seeds and minutes: mean ± standard deviation (of the sample) over seeds. Legacy matches old and "
-    "new classes apart; Old by name goes by the names of categories, without a match; inductive is on the test split, "
-    "whose images of old classes chose the epoch where one was chosen. Minutes leave out what was there from other "
-    "runs.",
+    "In %, except k, seeds and minutes: mean ± sample standard deviation over seeds. Legacy matches old and new "
+    "classes separately; Old by name compares the names of categories, without a match; Inductive is on the test "
+    "split, whose images of old classes decide the epoch where one is selected. Minutes exclude stages reused from "
+    "other runs.",
 )
 OTHERS = (
     *("All", "Old", "New", "Legacy All", "Old by name", "NMI", "ARI", "k"),
@@ -52,7 +65,7 @@ Row: TypeAlias = tuple[tuple[str, ...], Mapping[str, Sequence[Record]]]  # first
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Rows of cells, one a heading."""
+    """Rows of cells, one per heading."""
 
     name: str  # of its file
     title: str
@@ -62,28 +75,28 @@ class Table:
 
 
 def tables(records: Sequence[Record]) -> tuple[Table, ...]:
-    """The paper's tables of which there is something, then the others. The order of records does not matter."""
+    """Return the paper's tables for which there are records, then the others, whatever the order of records."""
     ordered = sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True))
     of_paper = [record for record in ordered if _is_preset(record)]
     by_name = {name: [record for record in of_paper if record.name == name] for name in PRESETS}
-    there = {record.name.partition("/")[0] for record in of_paper}
+    present = {record.name.partition("/")[0] for record in of_paper}
     made = {"table4": _counted, "table5": _ablated}
-    paper = [made[name](by_name) if name in made else _accuracy(name, by_name) for name in TITLES if name in there]
+    paper = [made[name](by_name) if name in made else _accuracy(name, by_name) for name in TITLES if name in present]
     return (*paper, *_others([record for record in ordered if not _is_preset(record)]))
 
 
 def _is_preset(record: Record) -> bool:
-    """Whether a run is what its name and version say; recipes of other versions are not known here."""
+    """Tell whether a run is an unmodified preset; the recipes of other versions are not known here."""
     preset = PRESETS.get(record.name)
     if preset is None or record.version is None or record.weights == UNTRAINED:
         return False
-    if (record.dataset, record.backbone, record.k["asked"]) != (preset.dataset, preset.backbone, preset.k):
+    if (record.dataset, record.backbone, record.k.asked) != (preset.dataset, preset.backbone, preset.k):
         return False
     ours, theirs = flat(preset.settings()), flat(record.recipe)
     return record.version != preset.version or all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
 
 
-# The paper's
+# The paper's tables
 
 
 def _accuracy(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
@@ -107,7 +120,7 @@ def _ablated(by_name: Mapping[str, Sequence[Record]]) -> Table:
 
 
 def _parts(preset: Preset) -> tuple[str, ...]:
-    """What a row of the ablation has."""
+    """Return the cells that describe a row of the ablation."""
     losses = preset.recipe.losses
     supervised = losses.supervised_weight if isinstance(losses, Contrast) else None
     return (
@@ -124,7 +137,7 @@ def _headings(datasets: Sequence[str]) -> list[str]:
 
 def _accuracy_cells(name: str, group: Group) -> list[Cell]:
     known = published.of(name).accuracy or (None, None, None)
-    figures = [share(group, "accuracy", of, beside) for of, beside in zip(SHARES, known, strict=True)]
+    figures = [share(group, "accuracy", of, figure_of) for of, figure_of in zip(SHARES, known, strict=True)]
     return [*figures, len(group) or None]
 
 
@@ -139,29 +152,29 @@ def _k_cells(name: str, group: Group) -> list[Cell]:
     error = None if estimated is None or true is None else 100 * abs(estimated - true) / true
     return [
         number_of_classes(group, estimated),
-        ", ".join(str(record.k["k"]) for record in group) or None,
-        group[0].k["true"] if group else true,
-        figure([100 * record.k["error"] for record in group], error),
+        ", ".join(str(record.k.k) for record in group) or None,
+        group[0].k.true if group else true,
+        figure([100 * record.k.error for record in group], error),
         len(group) or None,
     ]
 
 
 def _made_with(rows: Sequence[Row]) -> str:
-    """Of which version, and with which weights: a file of any may have been given."""
+    """Name the versions of the recipes and the weights, which may come from any file."""
     records = [record for _, by_column in rows for some in by_column.values() for record in some]
     versions = ", ".join(str(version) for version in sorted({record.version or 0 for record in records}))
     weights = "; ".join(sorted({f"{record.backbone} with {shortened(record.weights)}" for record in records}))
-    return f"Recipes of version {versions}; {weights}."
+    return f"Recipe version {versions}; {weights}."
 
 
-# All others
+# Other tables
 
 
 def _others(records: Sequence[Record]) -> list[Table]:
-    """One table for each data set, backbone, weights and k asked."""
+    """Return one table per data set, backbone, weights and requested k."""
 
     def where(record: Record) -> tuple[str, str, str, str]:
-        return record.dataset, record.backbone, record.weights, str(record.k["asked"])
+        return record.dataset, record.backbone, record.weights, str(record.k.asked)
 
     made: list[Table] = []
     for (dataset, backbone, weights, asked), some in groupby(sorted(records, key=where), where):
@@ -176,13 +189,13 @@ def _others(records: Sequence[Record]) -> list[Table]:
 
 
 def _label(record: Record) -> str:
-    """What a run is called in a table of its data set; a preset that was changed has its whole name."""
+    """Return the name of a run in the table of its data set; a modified preset keeps its whole name."""
     own = record.name if record.name in PRESETS else record.name.partition("/")[2] or record.name
     return next((title for method, title in METHODS.items() if method == own), own)
 
 
 def _place(record: Record) -> tuple[int, str]:
-    """Methods as in the paper, then all else by name."""
+    """Return a sort key: methods in the order of the paper, then the rest by name."""
     label, titles = _label(record), [*METHODS.values()]
     return titles.index(label) if label in titles else len(titles), label
 
@@ -210,8 +223,8 @@ def _table(
     body: list[tuple[Cell, ...]] = []
     notes = [*about]
     for (label, *leading), by_column in rows:
-        found, said = lines(label, by_column)
-        notes += said
+        found, differences = lines(label, by_column)
+        notes += differences
         for own, groups in found.items():
             further = [cell for column in by_column for cell in cells_of(column, groups.get(column, ()))]
             body.append((own, *leading, *further))
@@ -220,7 +233,7 @@ def _table(
 
 
 def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str]:
-    """Figures that not every run has."""
+    """Note the figures that some runs lack."""
     short: dict[str, list[str]] = {}
     for heading, cell in zip(header, row, strict=True):
         if isinstance(cell, Figure) and 0 < cell.n < cell.runs:
@@ -228,7 +241,7 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
     return [f"{label}: only {seeds} have {', '.join(headings)}." for seeds, headings in short.items()]
 
 
-# As text and files
+# Text and files
 
 
 def markdown(table: Table) -> str:
@@ -244,12 +257,12 @@ def markdown(table: Table) -> str:
 
 
 def document(made: Sequence[Table]) -> str:
-    """All tables as one Markdown text."""
+    """Return all tables as one Markdown text."""
     return "\n".join(["# Benchmarks\n", *map(markdown, made)])
 
 
 def csv(table: Table) -> bytes:
-    """Numbers as they are: of a figure its mean, standard deviation, over how many runs, and what was published."""
+    """Return unrounded numbers: for a figure its mean, standard deviation, number of runs and published figure."""
     columns: list[tuple[str, list[Any]]] = []
     for at, heading in enumerate(table.header):
         column = [row[at] for row in table.rows]
@@ -262,44 +275,44 @@ def csv(table: Table) -> bytes:
         columns.append((f"{heading} n", [each.n or None for each in figures]))
         if any(each.published is not None for each in figures):
             columns.append((f"{heading} published", [each.published for each in figures]))
-    return cells.table(columns)
+    return csv_table(columns)
 
 
 def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = False) -> tuple[Path, ...]:
-    """Write tables into a folder, together: one Markdown file of all, and a CSV of each.
+    """Write tables to a folder, atomically: one Markdown file for all, and a CSV file for each.
 
-    `force` writes over files that are there, and removes tables of earlier that are none any more.
+    `force` overwrites existing files, and removes tables of an earlier call that no longer exist.
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"Tables go into a folder, got {str(folder)!r}, which is a file. Name another.")
+        raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
     files = {FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
-    if not force and (there := [name for name in files if (folder / name).exists()]):
+    if not force and (existing := [name for name in files if (folder / name).exists()]):
         raise InputError(
-            f"Tables must be new files, got {str(folder / there[0])!r}, which exists. Write over it with --force, or "
-            "name another folder."
+            f"The file {str(folder / existing[0])!r} already exists.",
+            Remedy("choose another folder", out=...),
+            Remedy("overwrite it", force=True),
         )
     marker = json.dumps(sorted(files)).encode()
-    whole.replace_all(folder, {**files, MARKER: marker}, _earlier(folder) - files.keys())
+    replace_all(folder, {**files, MARKER: marker}, _listed(folder) - files.keys())
     return tuple(folder / name for name in files)
 
 
-def _earlier(folder: Path) -> set[str]:
-    """Tables that were written into a folder; what else a file says there does not count."""
-    names = kept.load(folder / MARKER)
-    told = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
-    return {name for name in told if name == os.path.basename(name) and name.endswith(".csv")}
+def _listed(folder: Path) -> set[str]:
+    """Return the tables that the marker of a folder lists, ignoring anything else in it."""
+    names = cache.load(folder / MARKER)
+    listed = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+    return {name for name in listed if name == os.path.basename(name) and name.endswith(".csv")}
 
 
 def _file_name(text: str, taken: set[str]) -> str:
-    """A name that is one everywhere."""
+    """Return a file name that is valid on every system and not taken."""
     name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip(".-")[:80]
     others = (f"{name}-{number}" for number in range(2, len(taken) + 3))
     return next(each for each in (name, *others) if each not in taken)
 
 
 def _escaped(text: str) -> str:
-    """Text that is nothing but text in Markdown, and disturbs no terminal."""
-    plain = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    plain = re.sub(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))", r"\\\1", plain)
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Escape Markdown, and characters that could disturb a terminal."""
+    escaped = re.sub(r"([\\`*\[\]|#~$]|(?<!\w)_|_(?!\w))", r"\\\1", plain(text))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,44 +1,46 @@
-"""One run of a benchmark: a preset, a seed and a data set become a run folder and a record."""
+"""One benchmark run: a preset, a seed and a data set become a run folder and a record."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sortal import datasets, kept, metrics, outcome
-from sortal.backbone import load_backbone
-from sortal.benchmark import records
-from sortal.benchmark.presets import Preset
-from sortal.benchmark.records import Record
-from sortal.config import CLASSIFIERS, Discovery, Recipe
-from sortal.features import extract
-from sortal.images import ImageSet
-from sortal.job import Job, check_sortable
-from sortal.lock import alone
-from sortal.network import Backbone
-from sortal.packing import Settings, pack_readable
-from sortal.run import Run
-from sortal.seen import stamp_of
-from sortal.sorting import Stages, order_of, sort
-from sortal.workers import Progress
+from sortal import metrics
+from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
+from sortal.discovery.job import Job, check_sortable
+from sortal.discovery.stages import Stages, order_of, sort, store_pixels
+from sortal.images import datasets
+from sortal.images.image_set import ImageSet
+from sortal.images.store.index import stamp_of
+from sortal.images.store.packing import Settings, pack_readable
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import extract
+from sortal.research.benchmark import records
+from sortal.research.benchmark.presets import Preset
+from sortal.research.benchmark.records import KRecord, Record, SplitScores
+from sortal.runs import cache
+from sortal.runs.confidence import place
+from sortal.runs.run import KNOWN, Run
+from sortal.system.lock import lock_folder
+from sortal.system.progress import Progress
 
-CACHE = "cache"  # in the folder of a sweep: what runs on one data set share
-BESIDE = ("name", "version", "title", "needs")  # what a preset says beside what decides its result
-FIGURES = ("images", "accuracy", "legacy", "nmi", "ari", "known_accuracy")
+CACHE = "cache"  # in the folder of a sweep: shared by the runs on a data set
+DESCRIPTIVE = ("name", "version", "title", "needs")  # fields of a preset that do not affect its result
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One run: a preset, a seed, where the data set is, and where the run goes."""
+    """One run to do: a preset, a seed, the folder of the data set and the folder of the sweep."""
 
     preset: Preset
     seed: int
@@ -50,7 +52,7 @@ class Task:
 
     @property
     def dataset(self) -> str:
-        """The data set's name; a user's own folder is called what the folder is."""
+        """Return the name of the data set, or that of a folder of the user's own."""
         return datasets.label(self.preset.dataset, self.root)
 
     @property
@@ -71,14 +73,14 @@ class Task:
         return f"{self.preset.name}, k {self.preset.k}, seed {self.seed}"
 
     def key(self, data: Data) -> str:
-        """What decides the result, wherever the data lie."""
-        decides = {name: value for name, value in asdict(self.preset).items() if name not in BESIDE}
+        """Return a digest of everything that decides the result; the location of the data does not."""
+        decides = {name: value for name, value in asdict(self.preset).items() if name not in DESCRIPTIVE}
         weights = None if self.preset.weights is None else stamp_of(self.preset.weights)
-        return kept.key("benchmark", decides, weights, self.seed, data.stamp)
+        return cache.key("benchmark", decides, weights, self.seed, data.stamp)
 
     @property
-    def lesson(self) -> tuple[Any, ...]:
-        """What decides what is learned: tasks that have it in common learn once, the others find it done."""
+    def training_key(self) -> tuple[Any, ...]:
+        """Return everything that decides the training: the first of several tasks with the same key trains for all."""
         p = self.preset
         k = p.k if p.recipe.method in CLASSIFIERS else None
         return self.dataset, p.backbone, p.weights, repr(p.recipe.losses), repr(p.recipe.training), self.seed, k
@@ -86,26 +88,26 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Data:
-    """A benchmark: images to learn from and to sort, those for validation among them; and the test split."""
+    """The splits of a benchmark; validation images are in `train`, marked as such."""
 
     train: ImageSet
     test: ImageSet
 
     @property
     def k(self) -> int:
-        """Classes among the images that are sorted."""
+        """Return the number of classes among the images to sort."""
         return len(np.unique(self.train.truth[~self.train.validation]))
 
     @cached_property
     def stamp(self) -> str:
-        """Which images there are, of which classes, and how long their files are."""
-        return kept.key("data", *(_stamp(images) for images in (self.train, self.test)))
+        """Return a digest of the images, their classes and the sizes of their files."""
+        return cache.key("data", *(_stamp(images) for images in (self.train, self.test)))
 
 
 def _stamp(images: ImageSet) -> list[Any]:
-    rows = [images.files, images.classes, images.new_classes, kept.hashed(images.labels, images.truth)]
+    rows = [images.files, images.classes, images.new_classes, cache.hashed(images.labels, images.truth)]
     if images.pixels is not None:
-        return [*rows, kept.hashed(images.pixels)]
+        return [*rows, cache.hashed(images.pixels)]
     return [*rows, [(stamp_of(path) or [-1])[0] for path in images.paths]]
 
 
@@ -114,7 +116,7 @@ def read(dataset: str, root: Path) -> Data:
 
 
 def settings_of(task: Task, data: Data) -> Discovery:
-    """How a task sorts; what cannot end well is refused."""
+    """Return the settings of a task; raise InputError if they do not suit the data."""
     preset, training = task.preset, task.recipe.training
     settings = Discovery(
         k=data.k if preset.k == "true" else preset.k,
@@ -123,7 +125,7 @@ def settings_of(task: Task, data: Data) -> Discovery:
         weights=preset.weights,
         epochs=training.epochs,
         lr=training.lr,
-        views=training.views,
+        views=training.views or LIVE,
         seed=task.seed,
         n_init=preset.n_init,
         held_out=0.0,
@@ -135,7 +137,7 @@ def settings_of(task: Task, data: Data) -> Discovery:
 def run(
     task: Task, data: Data, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
 ) -> Record:
-    """Do one run, and record it."""
+    """Carry out one run and record it."""
     preset, recipe, settings = task.preset, task.recipe, settings_of(task, data)
     job = Job(
         images=data.train,
@@ -148,43 +150,52 @@ def run(
         recipe=recipe,
         shared=task.cache,
     )
-    with alone(task.place):
+    with lock_folder(task.place):
         backbone = load_backbone(preset.backbone, weights=preset.weights, seed=task.seed)
         stages = Stages((*order_of(settings, recipe), "test"), on_progress, on_note)
-        found = sort(job, recipe, backbone, stages)
+        found = sort(job, recipe, backbone, stages, store_pixels(job, backbone, stages))
         with stages.stage("test", "Sorting the test split") as tell:
             inductive = _inductive(job, backbone, found.run, data.test, tell)
-        (task.place / records.NAME).unlink(missing_ok=True)  # of another run, from now on
-        found.run.save(found.files)
-        record = _record(task, found.run, inductive, data, stages.timings)
+        (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
+        done = replace(found.run, facts=replace(found.run.facts, timings=stages.timings))
+        done.save(found.files)
+        record = _record(task, done, inductive, data)
         records.save(record, task.place)
-    return records.load(task.place)  # as it will be found again
+    return records.load(task.place)  # exactly as later sweeps will read it
 
 
-def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, tell: Progress) -> dict[str, Any] | None:
-    """The figures on images that were not learned from: each in the nearest category, or the classifier's.
+def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, tell: Progress) -> SplitScores | None:
+    """Return figures on the test split: each image in the nearest category, or that of the classifier.
 
-    Where an epoch was selected, it was by those of them that are of old classes.
+    Where an epoch was selected, its images of old classes decided which.
     """
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
     options: Any = {"settings": settings, "workers": job.workers, "on_progress": tell}
     images, store, _ = pack_readable(test, job.cache / "pixels", **options)
-    options = {"device": job.device, "precision": run.about["precision"], "on_progress": tell}
+    options = {"device": job.device, "precision": run.facts.precision, "on_progress": tell}
     x = extract(backbone, store, normalise=True, folder=job.cache, **options)
-    old, names = run.about["classes"], (*images.classes, *images.new_classes)
-    confidence = outcome.confidence_of(run)
-    category = outcome.assign(images, store.digests, x, run.centres, len(old), confidence).category
-    truth, categories = [names[i] for i in images.truth.tolist()], [run.names[j] for j in category.tolist()]
-    scores = asdict(metrics.evaluate(truth, category, old=old, categories=categories))
-    return {name: {**scores, "images": len(images), "known_accuracy": scores["known"]}[name] for name in FIGURES}
+    old = [category.name for category in run.categories if category.kind == KNOWN]
+    names = (*images.classes, *images.new_classes)
+    category = place(x, run.centres, run.confidence.temperature, head=run.head).row
+    truth = [names[i] for i in images.truth.tolist()]
+    categories = [run.categories[row].name for row in category.tolist()]
+    scores = metrics.evaluate(truth, category, old=old, categories=categories)
+    return SplitScores(
+        images=len(images),
+        accuracy=scores.accuracy,
+        legacy=scores.legacy,
+        nmi=scores.nmi,
+        ari=scores.ari,
+        known_accuracy=scores.known,
+    )
 
 
-def _record(task: Task, run: Run, inductive: dict[str, Any] | None, data: Data, timings: dict[str, float]) -> Record:
-    assert run.metrics is not None  # a benchmark knows the truth
-    preset, about, k, k_true = task.preset, run.about, run.k["k"], data.k
-    told = {"interval": run.k["interval"], "curve": run.k["curve"]}
+def _record(task: Task, run: Run, inductive: SplitScores | None, data: Data) -> Record:
+    assert run.metrics is not None  # the truth of a benchmark is known
+    preset, facts, k, k_true = task.preset, run.facts, run.k.k, data.k
+    curve = tuple(asdict(tried) for tried in run.k.curve)
     return Record(
         key=task.key(data),
         name=preset.name,
@@ -193,16 +204,18 @@ def _record(task: Task, run: Run, inductive: dict[str, Any] | None, data: Data, 
         method=preset.recipe.method,
         clustering=preset.recipe.clustering,
         backbone=preset.backbone,
-        weights=about["weights"],
+        weights=facts.weights,
         seed=task.seed,
-        k={"asked": preset.k, "k": k, "true": k_true, "error": abs(k - k_true) / k_true, **told},
-        transductive={name: run.metrics[name] for name in FIGURES},
+        k=KRecord(
+            asked=preset.k, k=k, true=k_true, error=abs(k - k_true) / k_true, interval=run.k.interval, curve=curve
+        ),
+        transductive=SplitScores(**{field.name: getattr(run.metrics, field.name) for field in fields(SplitScores)}),
         inductive=inductive,
-        recipe={**about["recipe"], "n_init": preset.n_init},
-        training=about["training"],
-        timings=timings,
-        machine=about["machine"],
-        versions=about["versions"],
-        command=about["command"],
-        finished=about["finished"],
+        recipe={**asdict(facts.recipe), "n_init": preset.n_init},
+        training=None if facts.training is None else asdict(facts.training),
+        timings=facts.timings,
+        machine=facts.machine,
+        versions=facts.versions,
+        command=facts.command,
+        finished=facts.finished,
     )

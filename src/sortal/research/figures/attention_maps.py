@@ -1,4 +1,4 @@
-"""Attention: where each head of the last block looks, before training and after it, and how focused it is."""
+"""Attention: where each head of the last block looks before and after training, and how narrowly."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from sortal import views
 from sortal.config import AUTO
 from sortal.errors import InputError, listing, quoted
-from sortal.figures import grid
-from sortal.figures.backbones import backbones
-from sortal.figures.images import classes_of, drawn_order, stored
-from sortal.figures.paper import LeftOutError
-from sortal.inputs import choose_device
-from sortal.network import Backbone
-from sortal.run import LABELLED, Run
-from sortal.store import PixelStore
-from sortal.workers import Progress
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import views
+from sortal.learning.backbones.backbone import Backbone
+from sortal.research.figures import attention_grid
+from sortal.research.figures.backbones import backbones
+from sortal.research.figures.samples import classes_of, load_pixels, sampling_order
+from sortal.research.figures.style import LeftOutError
+from sortal.runs.run import LABELLED, Run
+from sortal.system.device import choose_device
+from sortal.system.progress import Progress
 
-SAMPLED = 3  # images of old classes, and as many of new ones, where none are named
-MOST = 12  # images that can be named: more make no page
-SEARCHED = 10_000  # names that are looked through for one like a wrong one
+SAMPLED = 3  # images of old classes, and as many of new ones, unless some are named
+MOST = 12  # images on a page
+SEARCHED = 10_000  # names to search for one like a misspelt one
 
 logger = logging.getLogger(__name__)
 
 
-def focus(maps: ArrayLike) -> NDArray[np.float64]:
-    """How focused attention is, (..., rows, columns) -> (...): 0 when all patches get the same, 1 when one gets all.
+def focus_score(maps: ArrayLike) -> NDArray[np.float64]:
+    """Measure how narrowly attention is focused, (..., rows, columns) -> (...): 0 if it is uniform, 1 if on one patch.
 
-    1 − H / log P, with H the entropy of a map scaled to sum to 1, over its P patches: a head that looks at m patches
-    alike and at no others has 1 − log m / log P. It says how narrowly a head looks, not whether at the right place.
-    NaN where it is not defined: for a map that is all 0, and for a single patch.
+    1 − H / log P, where H is the entropy of a map of P patches, scaled to sum to 1: a head that attends equally to m
+    patches and to no others scores 1 − log m / log P. It does not tell whether these are the right patches. NaN for a
+    map of zeros and for a single patch.
     """
     a = np.asarray(maps, dtype=np.float64)
     flat = a.reshape(*a.shape[:-2], -1)
@@ -59,34 +59,35 @@ def attention(
     on_progress: Progress = lambda *_: None,
     on_note: Callable[[str], None] = logger.info,
 ) -> Figure:
-    """Where the class token looks in the last block, head by head, before training above after it.
+    """Show where the class token looks in the last block, head by head, before training above after it.
 
-    For the images of these names or, without any, for three of old and three of new classes, drawn by seed and content,
-    those without a label first. A map goes from 0 to its own largest value, with its `focus` above it; above a head is
-    the mean of these. Where there is nothing from before training, there is one row, and that is noted.
+    Shows the named images or, by default, three of old and three of new classes, sampled by seed and content,
+    unlabelled ones first. Each map is scaled to its maximum and has its `focus_score` above it; each head has the mean.
+    Without weights from before training, shows one row and says so in a note.
     """
-    rows = np.array(sampled(run, seed) if images is None else named(run, images), dtype=np.int64)
+    rows = np.array(sample_rows(run, seed) if images is None else find_rows(run, images), dtype=np.int64)
     both = backbones(run)
     if type(both.after).attention is Backbone.attention:
-        raise LeftOutError(f"{both.after.spec.name} has no class token, so there is no attention to show.")
-    store = stored(run, rows, workers=workers, on_progress=on_progress)
-    on_progress("Looking where heads look", 0, 0)
-    pixels = _middles(store, both.after.spec.image_size)
+        raise LeftOutError(f"{both.after.spec.name} has no class token, so it has no attention to show.")
+    store = load_pixels(run, rows, workers=workers, on_progress=on_progress)
+    on_progress("Computing attention", 0, 0)
+    pixels = _centre_crops(store, both.after.spec.image_size)
     maps = [_maps(both.after, pixels, device)]
     if both.before is None:
-        on_note(f"Attention is shown once. {both.lacking}")
+        on_note(f"Attention is shown after training only. {both.missing}")
     else:
         maps = [_maps(both.before, pixels, device), *maps]
     classes = classes_of(run)
     subjects = [
-        grid.Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row]) for row in rows.tolist()
+        attention_grid.Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row])
+        for row in rows.tolist()
     ]
     together = np.stack(maps, axis=1)  # (n, states, heads, rows, columns)
-    return grid.draw(pixels, together, focus(together), subjects, both.lacking)
+    return attention_grid.draw(pixels, together, focus_score(together), subjects, both.missing)
 
 
-def named(run: Run, names: Sequence[str]) -> list[int]:
-    """The rows of images by the names that they have in the run, or by their paths."""
+def find_rows(run: Run, names: Sequence[str]) -> list[int]:
+    """Return the rows of images, given by their names in the run or by their paths."""
     if isinstance(names, str) or not 0 < len(names) <= MOST:
         got = quoted(names) if isinstance(names, str) else f"{len(names):,}"
         raise InputError(f"images must be a list of 1 to {MOST} file names of the run, got {got}.")
@@ -99,8 +100,8 @@ def named(run: Run, names: Sequence[str]) -> list[int]:
         have = run.assignments.files[:SEARCHED]
         like = (get_close_matches(str(unknown[0]), have, n=1) or have)[0]
         raise InputError(
-            f"images must be file names of the run, as its assignments.csv has them, got {listing(unknown)}. "
-            f"There is {quoted(like)}, for example."
+            f"images must be file names of the run, as in its assignments.csv, got {listing(unknown)}. "
+            f"Use names such as {quoted(like)}."
         )
     return list(dict.fromkeys(row for name in names for row in rows[name]))
 
@@ -108,19 +109,21 @@ def named(run: Run, names: Sequence[str]) -> list[int]:
 def _by_path(run: Run, names: Sequence[str]) -> dict[str, list[int]]:
     try:
         places = {os.path.abspath(path): row for row, path in enumerate(run.paths())}
-    except InputError:  # images of an array lie nowhere
+    except InputError:  # images of an array have no paths
         return {}
     return {name: [places[at]] for name in names if (at := os.path.abspath(name)) in places}
 
 
-def sampled(run: Run, seed: int) -> list[int]:
-    """Rows of a few images of old and a few of new classes: no class twice while there are others."""
+def sample_rows(run: Run, seed: int) -> list[int]:
+    """Return the rows of a few images of old and of new classes, no class twice before every class was shown."""
     classes, labelled = classes_of(run), run.assignments.status == LABELLED
     chosen: list[int] = []
     for kind in (True, False):
         times: Counter[str] = Counter()
-        turns: list[tuple[int, int, int]] = []  # how often the class was there before, the place in the order, the row
-        rows = sorted((row for row in drawn_order(run, seed).tolist() if classes.old[row] == kind), key=labelled.item)
+        turns: list[tuple[int, int, int]] = []  # (earlier images of the class, position, row)
+        rows = sorted(
+            (row for row in sampling_order(run, seed).tolist() if classes.old[row] == kind), key=labelled.item
+        )
         for row in rows:
             turns.append((times[classes.names[row]], len(turns), row))
             times[classes.names[row]] += 1
@@ -128,14 +131,14 @@ def sampled(run: Run, seed: int) -> list[int]:
     return chosen
 
 
-def _middles(store: PixelStore, size: int) -> NDArray[np.uint8]:
-    """What the backbone is shown of each image, (n, size, size, 3)."""
-    crops = views.centre(store, np.arange(len(store)), size=size)
+def _centre_crops(store: PixelStore, size: int) -> NDArray[np.uint8]:
+    """Return the part of each image that the backbone sees, (n, size, size, 3)."""
+    crops = views.centre_crops(store, np.arange(len(store)), size=size)
     return store.crops(crops.rows, crops.tops, crops.lefts, size)
 
 
 def _maps(backbone: Backbone, pixels: NDArray[np.uint8], device: str) -> NDArray[np.float64]:
-    """(n, heads, rows, columns), in float32 wherever it is computed; one by one, for heads of large networks."""
+    """Compute maps, (n, heads, rows, columns), in float32; one image at a time to save memory."""
     on = backbone.to(choose_device(device, None))
     try:
         maps = [on.attention(on.normalise(torch.from_numpy(image[None]).to(on.device))).cpu() for image in pixels]

@@ -1,4 +1,4 @@
-"""The backbone of a run as it was trained, and as it was before."""
+"""The backbone of a run, before and after training."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from sortal.backbone import load_backbone
 from sortal.errors import InputError
-from sortal.figures.paper import LeftOutError
-from sortal.network import Backbone
-from sortal.run import INITIAL, MODEL, Run
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.research.figures.style import LeftOutError
+from sortal.runs.run import INITIAL, MODEL, Run
 
-UNLEARNED = "Nothing was learned in this run: its features are those of the backbone as it is."
-FORGOTTEN = f"What the backbone was before training is not in the run's folder ({INITIAL})."
+UNTRAINED = "This run did not train its backbone."
+FORGOTTEN = f"The run's folder does not have the weights from before training ({INITIAL})."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backbones:
     after: Backbone
     before: Backbone | None
-    lacking: str  # why there is none from before
+    missing: str  # why `before` is None
 
 
-def why_no_before(run: Run) -> str:
-    """Why there is nothing to compare with what was trained; empty where there is."""
+def why_untrained_missing(run: Run) -> str:
+    """Return why the backbone from before training is unavailable; empty if it is available."""
     if (run.folder / INITIAL).is_file():
         return ""
-    return UNLEARNED if run.about["training"] is None else FORGOTTEN
+    return UNTRAINED if run.facts.training is None else FORGOTTEN
 
 
 def backbones(run: Run) -> Backbones:
-    """Both, on the CPU."""
+    """Load both, on the CPU."""
     try:
         after = load_backbone(str(run.folder / f"{MODEL}.json"))
     except InputError as error:
         raise LeftOutError(str(error)) from error
-    lacking = why_no_before(run)
-    return Backbones(after=after, before=None if lacking else _untrained(run, after), lacking=lacking)
+    missing = why_untrained_missing(run)
+    return Backbones(after=after, before=None if missing else _untrained(run, after), missing=missing)
 
 
 @torch.no_grad()
@@ -51,14 +51,14 @@ def _untrained(run: Run, after: Backbone) -> Backbone:
     try:
         initial = load_file(path)
         if initial.keys() != trained.keys():
-            raise ValueError("it is of other parts than those that were trained")
+            raise ValueError("it does not have the trained parameters")
         for name, value in trained.items():
             if value.shape != initial[name].shape:
-                raise ValueError(f"{name} is of another shape")
+                raise ValueError(f"{name} has another shape")
             value.copy_(initial[name])
     except (OSError, ValueError, SafetensorError) as error:
         raise LeftOutError(
-            f"{str(path)!r} is damaged: {error}. Give the command that made the run again, with --force."
+            f"{str(path)!r} is damaged: {error}. Repeat the command that made the run, overwriting it."
         ) from error
     before.source = f"{after.source}, before training"
     return before

@@ -1,4 +1,4 @@
-"""Give a run to other tools: tables, folders, and the formats in which they read images and classes."""
+"""Exports of a run: tables, folders, and the formats of other tools."""
 
 import os
 from dataclasses import dataclass
@@ -6,34 +6,32 @@ from pathlib import Path
 from typing import get_args
 
 from sortal.errors import InputError
-from sortal.export import coco, fiftyone, folders, imagefolder, labelstudio, output, tables
-from sortal.export.job import Format, How, Job, rows_of
-from sortal.run import Run
-from sortal.workers import Progress
+from sortal.runs.export import coco, fiftyone, folders, imagefolder, labelstudio, output, table
+from sortal.runs.export.format import Format, How, Request, rows_of
+from sortal.runs.run import Run
+from sortal.system.progress import Progress
 
 FORMATS: dict[str, Format] = {
-    "csv": Format(write=tables.csv, folder=False, needs="names"),
-    "parquet": Format(write=tables.parquet, folder=False, needs="names"),
-    "folders": Format(write=folders.write, folder=True, needs="files", holds_images=True),
-    "imagefolder": Format(write=imagefolder.write, folder=True, needs="files", holds_images=True),
-    "coco": Format(write=coco.write, folder=False, needs="files"),
-    "fiftyone": Format(write=fiftyone.write, folder=True, needs="files", holds_images=True),
-    "labelstudio": Format(write=labelstudio.write, folder=True, needs="files"),
+    "csv": Format(write=table.csv, extension=".csv"),
+    "parquet": Format(write=table.parquet, extension=".parquet"),
+    "folders": Format(write=folders.write, needs_files=True, holds_images=True),
+    "imagefolder": Format(write=imagefolder.write, needs_files=True, holds_images=True),
+    "coco": Format(write=coco.write, extension=".json", needs_files=True),
+    "fiftyone": Format(write=fiftyone.write, needs_files=True, holds_images=True),
+    "labelstudio": Format(write=labelstudio.write, needs_files=True),
 }
 
-ENDINGS = {"csv": ".csv", "parquet": ".parquet", "coco": ".json"}  # of formats that are one file
-
-__all__ = ["FORMATS", "Exported", "export"]
+__all__ = ["FORMATS", "ExportResult", "export"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exported:
-    """What was written. Images and missing ones together are those of the run."""
+class ExportResult:
+    """What an export wrote; `images` and the missing files add up to the images of the run."""
 
     format: str
     out: Path
     images: int
-    missing: tuple[str, ...]  # files of the run that are not there any more, or cannot be read
+    missing: tuple[str, ...]  # files of the run that no longer exist or cannot be read
 
 
 def export(
@@ -44,23 +42,24 @@ def export(
     how: How = "hardlink",
     force: bool = False,
     on_progress: Progress = lambda *_: None,
-) -> Exported:
-    """Write a run in one of `FORMATS` to a file or folder that is not there yet.
+) -> ExportResult:
+    """Write a run in one of `FORMATS` to a new file or folder, by default RUN-FORMAT in the current folder.
 
-    Without `out` it is named after the run and the format, in the current folder.
-    `how` says what becomes of images in formats that hold them; the originals are never moved or changed. `force`
+    `how` links or copies the images into formats that hold them; the originals are never moved or changed. `force`
     replaces a file, or a folder that an earlier export wrote.
+
+    >>> sortal.export(sortal.load_run("photos-run"), "folders", "sorted-photos")  # doctest: +SKIP
     """
     if format not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
+    chosen = FORMATS[format]
     if out is None:
-        out = f"{run.folder.resolve().name}-{format}{ENDINGS.get(format, '')}"
-    chosen, place = FORMATS[format], Path(os.path.realpath(out))
-    if chosen.needs == "files":
-        run.paths()  # which tells where there are none
+        out = f"{run.folder.resolve().name}-{format}{chosen.extension}"
+    if chosen.needs_files:
+        run.paths()  # raises if the images have no files
     rows = rows_of(run)
-    with output.written(place, run, rows, format, chosen, force=force) as at:
-        missing = chosen.write(Job(run=run, rows=rows, out=at, how=how, on_progress=on_progress))
-    return Exported(format=format, out=Path(out), images=len(rows) - len(missing), missing=tuple(missing))
+    with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
+        missing = chosen.write(Request(run=run, rows=rows, out=place, how=how, on_progress=on_progress))
+    return ExportResult(format=format, out=Path(out), images=len(rows) - len(missing), missing=tuple(missing))

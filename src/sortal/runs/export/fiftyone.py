@@ -1,29 +1,25 @@
-"""A FiftyOneImageClassificationDataset: a folder of images, and labels by the names of their files."""
+"""A FiftyOneImageClassificationDataset: a folder of images, and labels by file name."""
 
-import json
 import os
 from collections.abc import Sequence
 
-from sortal.export.images import place
-from sortal.export.job import Job
-from sortal.export.names import Names, plain
-from sortal.segments import write_atomically
+from sortal.runs.export.copying import place
+from sortal.runs.export.file_names import Names
+from sortal.runs.export.format import Request, utf8, write_json
 
 DATA, LABELS = "data", "labels.json"
 
 
-def write(job: Job) -> Sequence[str]:
-    names = Names(by_stem=True)  # labels are found by file names without extensions
-    (job.out / DATA).mkdir()
-    placed, missing = place(job, lambda row: f"{DATA}/{names.file(row.file)}")
+def write(request: Request) -> Sequence[str]:
+    names = Names(by_stem=True)  # FiftyOne looks labels up by file name without extension
+    placed, missing = place(request, lambda row: names.file(row.file), DATA)
     labels = {
-        os.path.splitext(to.removeprefix(f"{DATA}/"))[0]: {
-            "label": plain(row.name),
+        os.path.splitext(path)[0]: {
+            "label": utf8(row.name),
             "confidence": row.confidence,
-            "attributes": {"status": row.status, "category": row.category, "source": plain(row.file)},
+            "attributes": {"status": row.status, "category": row.category, "source": utf8(row.file)},
         }
-        for row, to in placed
+        for row, path in placed
     }
-    content = {"classes": [plain(name) for name in job.run.names], "labels": labels}
-    write_atomically(job.out / LABELS, json.dumps(content).encode())
+    write_json(request.out / LABELS, {"classes": [utf8(name) for name in request.run.names.values()], "labels": labels})
     return missing

@@ -1,38 +1,41 @@
-"""Names of files and folders made of names that are data: those of classes, and of files from anywhere."""
+"""Safe, unique names of files and folders, made from class and file names that may be anything."""
 
 import os
 import re
 from unicodedata import category, normalize
 
 LONGEST = 100  # bytes of a name
-ROOM = 14  # bytes of them for what is put around a name to make it free
-SUFFIX = 16  # bytes; what is longer after the last dot is no extension
-UNSAFE = frozenset('<>:"/\\|?*')  # not allowed on Windows; the separators nowhere
-# Marks that change the direction of the text after them, and so what a name seems to be.
+ROOM = 14  # bytes of them, reserved for what makes a name unique
+SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
+UNSAFE = frozenset('<>:"/\\|?*')  # forbidden on Windows; the slash everywhere
+# Marks that reverse the direction of the following text and so disguise a name.
 TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-# Names of devices on Windows, with any extension.
+# Device names of Windows, with any extension.
 RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u00b2\u00b3])\s*(\.|$)", re.IGNORECASE)
 
 
 class Names:
-    """Names that are given out once, whatever their case, as not every file system tells case apart."""
+    """Unique names, regardless of case, which not every file system distinguishes."""
 
     def __init__(self, *taken: str, by_stem: bool = False) -> None:
-        self._by_stem = by_stem  # whether they must differ in more than the extension
-        self._next = {self._key(name): 2 for name in taken}  # what is taken: the number to put behind it next
+        self._by_stem = by_stem  # names must differ in more than the extension
+        self._next = {self._key(name): 2 for name in taken}  # taken name: number to append next
 
     def folder(self, text: str) -> str:
-        """A folder for this text."""
-        return self._free(safe(text), "")
+        """Return a folder name for a text."""
+        return self._claim(safe(text), "")
 
     def file(self, path: str) -> str:
-        """A file for the last part of this path, with its extension."""
-        name, suffix = os.path.splitext(_cleaned(path.rsplit("/", 1)[-1]))
+        """Return a file name for the last part of a path, with its extension."""
+        name, suffix = os.path.splitext(_clean(path.rsplit("/", 1)[-1]))
         if len(suffix.encode()) > SUFFIX:
-            name, suffix = (name + suffix).replace(".", "_"), ""  # without a dot, so that there is no other extension
-        return self._free(safe(name, LONGEST - len(suffix.encode())), suffix)
+            name, suffix = (
+                (name + suffix).replace(".", "_"),
+                "",
+            )  # no dot, or part of the name would become the extension
+        return self._claim(safe(name, LONGEST - len(suffix.encode())), suffix)
 
-    def _free(self, name: str, suffix: str) -> str:
+    def _claim(self, name: str, suffix: str) -> str:
         free, first = name + suffix, self._key(name + suffix)
         while (key := self._key(free)) in self._next:
             free = f"{name} ({self._next[first]}){suffix}"
@@ -46,19 +49,16 @@ class Names:
 
 
 def safe(text: str, longest: int = LONGEST) -> str:
-    """A name that any file system takes, that is never a path, and is not hidden. Not more than `longest` bytes."""
-    cut = _cleaned(text).encode()[: longest - ROOM].decode("utf-8", "ignore").rstrip(". ")
+    """Return a name of at most `longest` bytes that every file system accepts, never a path and never hidden."""
+    cut = _clean(text).encode()[: longest - ROOM].decode("utf-8", "ignore").rstrip(". ")
     return f"_{cut}" if not cut or RESERVED.match(cut) else cut
 
 
-def plain(text: str) -> str:
-    """Text that is UTF-8, which names of files and of the classes made of them need not be."""
-    return text.encode("utf-8", "backslashreplace").decode()
+def _clean(text: str) -> str:
+    return (
+        "".join("_" if _is_unsafe(each) else each for each in normalize("NFC", text)).strip().lstrip(". ").rstrip(". ")
+    )
 
 
-def _cleaned(text: str) -> str:
-    return "".join("_" if _odd(each) else each for each in normalize("NFC", text)).strip().lstrip(". ").rstrip(". ")
-
-
-def _odd(character: str) -> bool:
+def _is_unsafe(character: str) -> bool:
     return character in UNSAFE or character in TURNING or category(character) in ("Cc", "Cs", "Zl", "Zp")

@@ -1,36 +1,29 @@
-"""A folder for each category, which is what most tools that train classifiers read."""
+"""One folder per category, which most training tools read."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from sortal.cells import table
-from sortal.export.images import place
-from sortal.export.job import Job, Row
-from sortal.export.names import Names
-from sortal.run import UNSURE
-from sortal.segments import write_atomically
+from sortal.runs.export.copying import place
+from sortal.runs.export.file_names import Names
+from sortal.runs.export.format import ASSIGNED, Request, Row
+from sortal.runs.run import UNSURE
+from sortal.runs.tables import table
+from sortal.system.files import write_atomically
 
 INDEX = "index.csv"
 
 
-def write(job: Job) -> Sequence[str]:
-    """CATEGORY/FILE, or unsure/CATEGORY/FILE, so that a category's folder holds only what is sure; and an index."""
+def write(request: Request) -> Sequence[str]:
+    """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE for the others, and an index."""
     top = Names(UNSURE, INDEX)
-    folders = [top.folder(name) for name in job.run.names]
+    folders = {category: top.folder(name) for category, name in request.run.names.items()}
     files: dict[str, Names] = {}
 
     def path(row: Row) -> str:
         folder = f"{UNSURE}/{folders[row.category]}" if row.status == UNSURE else folders[row.category]
         return f"{folder}/{files.setdefault(folder, Names()).file(row.file)}"
 
-    placed, missing = place(job, path)
-    index: dict[str, list[Any]] = {
-        "exported": [to for _, to in placed],
-        "file_name": [row.file for row, _ in placed],
-        "category": [row.category for row, _ in placed],
-        "category_name": [row.name for row, _ in placed],
-        "status": [row.status for row, _ in placed],
-        "confidence": [row.confidence for row, _ in placed],
-    }
-    write_atomically(job.out / INDEX, table([*index.items()]))
+    placed, missing = place(request, path)
+    index = [{"exported": path, "file_name": row.file, **row.assigned} for row, path in placed]
+    columns = [(name, [each[name] for each in index]) for name in ("exported", "file_name", *ASSIGNED)]
+    write_atomically(request.out / INDEX, table(columns))
     return missing

@@ -1,34 +1,32 @@
-"""Label Studio: tasks that show the images where they are, with what was found, and the interface to correct it."""
+"""Label Studio: tasks with predictions that show the images in place, and the labelling interface."""
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 from sortal import __version__
-from sortal.errors import InputError
-from sortal.export.images import readable, with_each
-from sortal.export.job import Job, Row
-from sortal.export.names import plain
-from sortal.run import LABELLED
-from sortal.segments import write_atomically
+from sortal.errors import InputError, Remedy
+from sortal.runs.export.copying import has_content, visit
+from sortal.runs.export.format import Request, Row, utf8, write_json
+from sortal.runs.run import LABELLED
+from sortal.system.files import write_atomically
 
 TASKS, CONFIG, README = "tasks.json", "config.xml", "README.txt"
-CHOICES, IMAGE = "category", "image"  # names in the interface, to which tasks refer
-QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # so that attributes keep them
+CHOICES, IMAGE = "category", "image"  # names in the interface that tasks refer to
+QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
 
 
-def write(job: Job) -> Sequence[str]:
-    found, missing = with_each(job, lambda row: row.path if readable(row.path) else None)
-    choices = _choices(job.run.names)
+def write(request: Request) -> Sequence[str]:
+    found, missing = visit(request, lambda row: row.path if has_content(row.path) else None)
+    choices = _choices(request.run.names)
     root, shown = _root([path for _, path in found])
-    version = f"sortal {job.run.about.get('versions', {}).get('sortal', __version__)}"
+    version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
     tasks = [_task(row, root, choices[row.category], version) for row, _ in found]
-    write_atomically(job.out / TASKS, json.dumps(tasks).encode())
-    write_atomically(job.out / CONFIG, _config(choices).encode())
-    write_atomically(job.out / README, _readme(root, shown).encode())
+    write_json(request.out / TASKS, tasks)
+    write_atomically(request.out / CONFIG, _config([*choices.values()]).encode())
+    write_atomically(request.out / README, _readme(root, shown).encode())
     return missing
 
 
@@ -38,7 +36,7 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
     task = {
         "data": {
             "image": f"/data/local-files/?d={quote(os.fsencode(path))}",
-            "file_name": plain(row.file),
+            "file_name": utf8(row.file),
             "status": row.status,
             "confidence": row.confidence,
         },
@@ -47,17 +45,17 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
     return {**task, "annotations": [{"result": result}]} if row.status == LABELLED else task
 
 
-def _choices(names: Sequence[str]) -> list[str]:
-    """Names of categories as XML can hold them, each once."""
-    choices: list[str] = []
+def _choices(names: Mapping[int, str]) -> dict[int, str]:
+    """Return the names of the categories, by id, made valid in XML and unique."""
+    choices: dict[int, str] = {}
     taken: set[str] = set()
-    for name in names:
-        free = text = "".join(each if _in_xml(each) else "\ufffd" for each in plain(name))
+    for category, name in names.items():
+        free = text = "".join(each if _in_xml(each) else "\ufffd" for each in utf8(name))
         number = 2
         while free in taken:
             free, number = f"{text} ({number})", number + 1
         taken.add(free)
-        choices.append(free)
+        choices[category] = free
     return choices
 
 
@@ -77,7 +75,10 @@ def _config(choices: Sequence[str]) -> str:
 
 
 def _root(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """The folder that tasks name images from, and those below it that are to be shown, which may not be the same."""
+    """Return the document root, which tasks name images from, and the folders below it to add as storage.
+
+    Label Studio refuses a storage folder that is the document root itself.
+    """
     folders = sorted({os.path.dirname(path) for path in paths})
     if not folders:
         return os.sep, []
@@ -85,8 +86,8 @@ def _root(paths: Sequence[str]) -> tuple[str, list[str]]:
         common = os.path.commonpath(folders)
     except ValueError:  # on Windows
         raise InputError(
-            "Label Studio shows images below one folder only; those of this run are on several drives. "
-            "Export them as folders first (--format folders --how copy)."
+            "Label Studio shows images below one folder, but those of this run are on several drives.",
+            Remedy("export them as folders first", format="folders", how="copy"),
         ) from None
     root = os.path.dirname(common)
     if root != common:
@@ -95,15 +96,15 @@ def _root(paths: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _readme(root: str, shown: Sequence[str]) -> str:
-    folders = "\n".join(f"     {plain(folder)}" for folder in shown)
+    folders = "\n".join(f"     {utf8(folder)}" for folder in shown)
     return f"""To open these tasks in Label Studio:
 
-1. Start it with these environment variables, so that it may show the images:
+1. Start it with these environment variables, which let it show the images:
      LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true
-     LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={plain(root)}
-2. Make a project. In its settings, paste {CONFIG} as the code of the labeling interface.
-3. Under Cloud Storage add a source storage of the type Local files for this path. Do not sync it:
-   that would make a second task of every image.
+     LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={utf8(root)}
+2. Create a project. In its settings, paste {CONFIG} as the code of the labeling interface.
+3. Under Cloud Storage, add a source storage of type Local files for each path below. Do not sync it:
+   that would create a second task for every image.
 {folders}
 4. Import {TASKS}.
 """

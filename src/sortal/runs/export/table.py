@@ -1,24 +1,21 @@
-"""One table: a row an image."""
+"""One table with a row per image."""
 
 import io
 from collections.abc import Sequence
 from typing import Any
 
-from sortal.cells import table
 from sortal.errors import InputError
-from sortal.export.job import Job
-from sortal.export.names import plain
-from sortal.segments import write_atomically
+from sortal.runs.export.format import ASSIGNED, Request, utf8
+from sortal.runs.tables import table
+from sortal.system.files import write_atomically
 
 
-def csv(job: Job) -> Sequence[str]:
-    write_atomically(job.out, table([*_columns(job).items()]))
-    job.on_progress("Exporting", len(job.rows), len(job.rows))
-    return ()
+def csv(request: Request) -> Sequence[str]:
+    return _write(request, table([*_columns(request).items()]))
 
 
-def parquet(job: Job) -> Sequence[str]:
-    """The same columns with their types. Parquet's text is UTF-8, so names that are not are written with escapes."""
+def parquet(request: Request) -> Sequence[str]:
+    """Write the same columns, typed. Parquet text is UTF-8, so other bytes in names are escaped."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -27,27 +24,25 @@ def parquet(job: Job) -> Sequence[str]:
     types = {"category": pyarrow.int64(), "confidence": pyarrow.float64()}
     columns = {
         name: pyarrow.array(
-            [plain(value) if isinstance(value, str) else value for value in column], types.get(name, pyarrow.string())
+            [utf8(value) if isinstance(value, str) else value for value in column], types.get(name, pyarrow.string())
         )
-        for name, column in _columns(job).items()
+        for name, column in _columns(request).items()
     }
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), buffer)
-    write_atomically(job.out, buffer.getvalue())
-    job.on_progress("Exporting", len(job.rows), len(job.rows))
+    return _write(request, buffer.getvalue())
+
+
+def _columns(request: Request) -> dict[str, list[Any]]:
+    rows = [
+        {"file_name": row.file, "path": row.path or None, **row.assigned, "label": row.label, "truth": row.truth}
+        for row in request.rows
+    ]
+    truth = ("truth",) if any(row["truth"] is not None for row in rows) else ()
+    return {name: [row[name] for row in rows] for name in ("file_name", "path", *ASSIGNED, "label", *truth)}
+
+
+def _write(request: Request, content: bytes) -> Sequence[str]:
+    write_atomically(request.out, content)
+    request.on_progress("Exporting", len(request.rows), len(request.rows))
     return ()
-
-
-def _columns(job: Job) -> dict[str, list[Any]]:
-    rows = job.rows
-    columns: dict[str, list[Any]] = {
-        "file_name": [row.file for row in rows],
-        "path": [row.path or None for row in rows],
-        "category": [row.category for row in rows],
-        "category_name": [row.name for row in rows],
-        "status": [row.status for row in rows],
-        "confidence": [row.confidence for row in rows],
-        "label": [row.label for row in rows],
-    }
-    truth = [row.truth for row in rows]
-    return {**columns, "truth": truth} if any(name is not None for name in truth) else columns

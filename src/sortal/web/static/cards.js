@@ -1,13 +1,13 @@
-// The cards: filtered, searched, sorted, and drawn in portions.
+// Category cards: filtered, searched, sorted, and drawn in batches.
 
-const PORTION = 30;
+const BATCH = 30;
 const FILTERS = {
   all: () => true,
   known: (category) => !category.new,
   new: (category) => category.new,
   unsure: (category) => category.unsure > 0,
 };
-const last = (value) => value ?? Infinity; // categories without a figure come last
+const last = (value) => value ?? Infinity; // categories without a value come last
 const ORDERS = {
   size: (a, b) => b.size - a.size,
   doubt: (a, b) => last(a.confidence) - last(b.confidence),
@@ -28,8 +28,8 @@ function factsOf(category) {
   const facts = [[thousands(category.size), category.size === 1 ? "image" : "images", ""]];
   if (category.labelled) facts.push([thousands(category.labelled), "labelled", ""]);
   if (category.unsure) facts.push([thousands(category.unsure), "unsure", ""]);
-  if (category.cohesion !== null) facts.push([category.cohesion.toFixed(2), "cohesion", "Mean cosine similarity of its images to its centre: 1 when all are alike"]);
-  if (category.confidence !== null) facts.push([percent(category.confidence), "sure", "Mean confidence of its images without a label"]);
+  if (category.cohesion !== null) facts.push([category.cohesion.toFixed(2), "cohesion", "Mean cosine similarity of its images to its centre; 1 means that they are all alike"]);
+  if (category.confidence !== null) facts.push([percent(category.confidence), "confidence", "Mean confidence of its unlabelled images"]);
   return facts.map(([value, name, title]) => make("span", { title }, make("b", { textContent: value }), ` ${name}`));
 }
 
@@ -50,7 +50,7 @@ function card(category) {
       make("div", { className: "top" }, swatch, make("h3", { title: category.name }, isolated(category.name)), make("span", { className: `badge ${kind}`, textContent: kind })),
       make("p", { className: "facts-line" }, ...factsOf(category)),
       ...row(all ? "All images, most typical first" : "Most typical", category.typical),
-      ...row("Most doubtful", category.doubtful),
+      ...row("Least confident", category.doubtful),
       category.size ? make("div", { className: "bottom" }, nearest, show) : nearest,
     ),
   );
@@ -64,12 +64,12 @@ function draw(count) {
   chosen.drawn += next.length;
   const left = chosen.matches.length - chosen.drawn;
   byId("more").hidden = left === 0;
-  byId("more").textContent = `Show ${thousands(Math.min(PORTION * 2, left))} more`;
-  byId("all").hidden = left <= PORTION * 2;
+  byId("more").textContent = `Show ${thousands(Math.min(BATCH * 2, left))} more`;
+  byId("all").hidden = left <= BATCH * 2;
   byId("all").textContent = `Show all ${thousands(chosen.matches.length)}`;
   const shown = counted(chosen.matches.length, "category", "categories");
   const inThem = counted(chosen.matches.reduce((sum, each) => sum + each.size, 0), "image", "images");
-  byId("count").textContent = chosen.matches.length ? `${shown} with ${inThem}${left ? `; the first ${thousands(chosen.drawn)} are shown` : ""}` : "No category matches.";
+  byId("count").textContent = chosen.matches.length ? `${shown} with ${inThem}${left ? `; showing the first ${thousands(chosen.drawn)}` : ""}` : "No category matches.";
 }
 
 function redraw() {
@@ -79,10 +79,10 @@ function redraw() {
     .sort((a, b) => ORDERS[chosen.sort](a, b) || a.id - b.id);
   chosen.drawn = 0;
   byId("cards").replaceChildren();
-  draw(PORTION);
+  draw(BATCH);
 }
 
-/** Buttons of which one is pressed. */
+/** Make buttons exclusive: one is pressed at a time. */
 function choice(id, name, onChoice) {
   const buttons = [...byId(id).querySelectorAll("button")];
   for (const button of buttons) {
@@ -101,7 +101,7 @@ for (const button of choice("filter", "filter", (filter) => { chosen.filter = fi
 }
 byId("search").addEventListener("input", (event) => { chosen.search = event.target.value.trim(); redraw(); });
 byId("sort").addEventListener("change", (event) => { chosen.sort = event.target.value; redraw(); });
-byId("more").addEventListener("click", () => draw(PORTION * 2));
+byId("more").addEventListener("click", () => draw(BATCH * 2));
 byId("all").addEventListener("click", () => draw(Infinity));
 addEventListener("beforeprint", () => draw(Infinity));
 redraw();

@@ -1,4 +1,4 @@
-// The map: points on a canvas that can be moved, zoomed, pointed at and highlighted.
+// The map: points on a canvas to pan, zoom, hover over and highlight.
 
 const theMap = (() => {
   const SPAN = 9999;
@@ -7,12 +7,12 @@ const theMap = (() => {
   const canvas = byId("canvas");
   const context = canvas.getContext("2d");
   const tip = byId("tip");
-  const view = { scale: 1, x: 0, y: 0 }; // of the whole, and where its corner is, in pixels
+  const view = { scale: 1, x: 0, y: 0 }; // zoom factor, and the position of the upper left corner in pixels
   let [width, height] = [1, 1];
   let colour = "category";
-  let lit = null; // a category or a status, by the colour that is chosen
-  let at = -1; // the point that is pointed at
-  let pinned = -1; // the point that was asked for
+  let lit = null; // the highlighted category or status, depending on `colour`
+  let at = -1; // the point under the pointer
+  let pinned = -1; // the point shown from a card
   const touches = new Map();
   const pointOf = new Map(points.image.map((image, point) => [image, point]));
 
@@ -23,7 +23,7 @@ const theMap = (() => {
   ];
   const radius = () => Math.min(9, (points.x.length > 2000 ? 2.6 : points.x.length > 400 ? 3.6 : 5) * Math.sqrt(view.scale));
 
-  /** A shape for each status, so that colour is not the only thing that tells them apart. */
+  /** Trace a shape per status, so that colour is not the only difference. */
   function trace(status, x, y, r) {
     context.beginPath();
     if (status === 0) context.rect(x - r * 0.85, y - r * 0.85, r * 1.7, r * 1.7);
@@ -91,7 +91,7 @@ const theMap = (() => {
     redraw();
   }
 
-  function moved() {
+  function applyView() {
     view.x = Math.min(0, Math.max(width * (1 - view.scale), view.x));
     view.y = Math.min(0, Math.max(height * (1 - view.scale), view.y));
     canvas.classList.toggle("zoomed", view.scale > 1);
@@ -105,7 +105,7 @@ const theMap = (() => {
     view.x = x - ((x - view.x) * scale) / view.scale;
     view.y = y - ((y - view.y) * scale) / view.scale;
     view.scale = scale;
-    moved();
+    applyView();
   }
 
   function nearest(x, y, reach) {
@@ -119,7 +119,7 @@ const theMap = (() => {
     return best;
   }
 
-  /** Show what a point is, or nothing for −1. */
+  /** Show the tooltip of a point; hide it for −1. */
   function point(next) {
     if (next === at) return;
     at = next;
@@ -127,7 +127,7 @@ const theMap = (() => {
     canvas.style.cursor = at < 0 ? "" : "pointer";
     if (at >= 0) {
       const image = points.image[at];
-      const lines = described(image).map(([name, value]) => make("div", { className: "clamp" }, make("span", { className: "soft", textContent: `${name}: ` }), isolated(value)));
+      const lines = describe(image).map(([name, value]) => make("div", { className: "clamp" }, make("span", { className: "soft", textContent: `${name}: ` }), isolated(value)));
       tip.replaceChildren(...(findPicture(image) ? [frame(image)] : []), make("div", { className: "clamp" }, make("b", {}, isolated(images.file[image]))), ...lines);
       const [x, y] = placeOf(at);
       const left = x + 16 + tip.offsetWidth > width ? x - 16 - tip.offsetWidth : x + 16;
@@ -166,7 +166,7 @@ const theMap = (() => {
       canvas.classList.add("dragging");
       view.x += now[0] - before[0];
       view.y += now[1] - before[1];
-      moved();
+      applyView();
     }
   });
   const release = (event) => {
@@ -182,7 +182,7 @@ const theMap = (() => {
   canvas.addEventListener("pointerleave", (event) => event.pointerType !== "touch" && point(-1));
   canvas.addEventListener("touchmove", (event) => event.touches.length > 1 && event.preventDefault(), { passive: false });
 
-  // A page that is being scrolled goes on scrolling when the map comes under the pointer.
+  // Keep scrolling the page when the map moves under the pointer.
   let scrolled = -Infinity;
   addEventListener("scroll", () => { scrolled = performance.now(); }, { passive: true });
   canvas.addEventListener("wheel", (event) => {
@@ -199,7 +199,7 @@ const theMap = (() => {
     if (ARROWS[event.key] && view.scale > 1) {
       view.x += ARROWS[event.key][0];
       view.y += ARROWS[event.key][1];
-      moved();
+      applyView();
     } else if (KEYS[event.key]) KEYS[event.key]();
     else return;
     event.preventDefault();
@@ -249,7 +249,7 @@ const theMap = (() => {
 
   return {
     has: (image) => pointOf.has(image),
-    /** Highlight a category, and ring an image of it; scroll there. */
+    /** Highlight a category, circle an image of it, and scroll to the map. */
     show(category, image = -1) {
       byId("colour").querySelector('[data-colour="category"]').click();
       byId("legend-search").value = "";

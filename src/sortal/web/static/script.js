@@ -1,4 +1,4 @@
-// What the page knows, and thumbnails. Names are data: they become text, never markup.
+// Data of the page, and thumbnails. Names become text, never markup.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const { images, categories } = data;
@@ -6,20 +6,20 @@ const STATUSES = ["labelled", "known", "new", "unsure"];
 const wrong = new Set(images.wrong);
 const byId = (id) => document.getElementById(id);
 const thousands = (value) => value.toLocaleString("en-US");
-const percent = (value) => (value === null ? "–" : `${Math.round(100 * value)}%`);
+const percent = (value) => (value === null ? "n/a" : `${Math.round(100 * value)}%`);
 const counted = (value, one, many) => `${thousands(value)} ${value === 1 ? one : many}`;
 
-/** An element with properties, and children that are elements or text. */
+/** Create an element with properties and children. */
 function make(tag, properties = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
   element.append(...children.filter((child) => child !== null));
   return element;
 }
 
-/** Text in its own direction, so that a name from right to left does not turn its neighbours around. */
+/** Isolate text, so that a right-to-left name does not reorder its neighbours. */
 const isolated = (text, className = "") => make("bdi", { textContent: text, className });
 
-/** A colour for each category: neighbours in number are far apart in hue, and lightness takes turns. */
+/** Pick a colour: consecutive ids are far apart in hue, and lightness alternates. */
 function colourOf(category) {
   const dark = matchMedia("(prefers-color-scheme: dark)").matches;
   const hue = (25 + category * 137.508) % 360;
@@ -29,7 +29,7 @@ function colourOf(category) {
 
 const colourOfStatus = (status) => getComputedStyle(document.documentElement).getPropertyValue(`--${STATUSES[status]}`);
 
-// Pictures lie side by side on sheets. A sheet becomes an object URL when it is first needed.
+// Pictures are side by side on sheets. A sheet becomes an object URL when it is first needed.
 
 const urls = new Map();
 
@@ -42,7 +42,7 @@ function urlOf(group, at) {
   return urls.get(key);
 }
 
-/** Where the picture of an image is, or nothing where there is none. */
+/** Locate the picture of an image; null if it has none. */
 function findPicture(image) {
   let at = image;
   for (const [group, sheets] of data.sheets.entries()) {
@@ -70,10 +70,10 @@ function findPicture(image) {
   return null;
 }
 
-/** The picture of an image in a square frame. */
+/** Draw the picture of an image in a square frame. */
 function frame(image) {
   const found = findPicture(image);
-  if (!found) return make("span", { className: "frame" }, make("span", { className: "picture none", textContent: "no picture" }));
+  if (!found) return make("span", { className: "frame" }, make("span", { className: "picture none", textContent: "no preview" }));
   const picture = make("span", { className: found.crisp ? "picture crisp" : "picture" });
   const places = { side: found.side, w: found.width, h: found.height, x: found.x, y: found.y, sw: found.sheetWidth, sh: found.sheetHeight };
   for (const [name, value] of Object.entries(places)) picture.style.setProperty(`--${name}`, value);
@@ -84,8 +84,8 @@ function frame(image) {
 const mark = (status) => make("i", { className: `mark ${STATUSES[status]}`, ariaHidden: "true" });
 const lastPart = (file) => file.slice(file.lastIndexOf("/") + 1) || file;
 
-/** What is said of an image, in pairs. */
-function described(image) {
+/** List what is known about an image, as [name, value] pairs. */
+function describe(image) {
   const pairs = [
     ["Category", categories[images.category[image]].name],
     ["Status", STATUSES[images.status[image]]],
@@ -93,19 +93,19 @@ function described(image) {
   ];
   const next = images.next[image];
   if (next !== images.category[image] && categories[next]) pairs.push(["Next nearest", categories[next].name]);
-  if (images.truth[image] !== null) pairs.push(["True class", images.truth[image] + (wrong.has(image) ? " (not this one)" : "")]);
+  if (images.truth[image] !== null) pairs.push(["True class", images.truth[image] + (wrong.has(image) ? " (different)" : "")]);
   return pairs;
 }
 
-/** A thumbnail that opens the viewer. */
+/** Create a thumbnail that opens the viewer. */
 function thumbnail(image) {
   const status = images.status[image];
-  const said = described(image).map(([name, value]) => `${name}: ${value}`).join("\n");
+  const details = describe(image).map(([name, value]) => `${name}: ${value}`).join("\n");
   const button = make(
     "button",
-    { type: "button", className: "thumb", title: `${images.file[image]}\n${said}` },
+    { type: "button", className: "thumb", title: `${images.file[image]}\n${details}` },
     frame(image),
-    make("span", { className: "line" }, mark(status), status === 0 ? "labelled" : percent(images.confidence[image]), wrong.has(image) ? make("span", { className: "wrong", textContent: "✕", title: "Its true class is another" }) : null),
+    make("span", { className: "line" }, mark(status), status === 0 ? "labelled" : percent(images.confidence[image]), wrong.has(image) ? make("span", { className: "wrong", textContent: "✕", title: "Belongs to a different class" }) : null),
     isolated(lastPart(images.file[image]), "file"),
   );
   button.addEventListener("click", () => openViewer(image));
@@ -117,7 +117,7 @@ function openViewer(image) {
   viewer.querySelector(".big").replaceChildren(frame(image));
   byId("viewer-title").replaceChildren(isolated(images.file[image]));
   viewer.querySelector("dl").replaceChildren(
-    ...described(image).map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))),
+    ...describe(image).map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))),
   );
   const button = byId("viewer-map");
   button.textContent = theMap.has(image) ? "Show on the map" : "Show its category on the map";

@@ -1,0 +1,1 @@
+"""The `sortal` command: parse, make one library call, print."""

@@ -1,0 +1,99 @@
+"""The command line: every command parses, makes one library call and prints; heavy imports stay inside commands."""
+
+import errno
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from cyclopts import App, CycloptsError
+
+from sortal import __version__
+from sortal.cli.benchmark import benchmark
+from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
+from sortal.cli.export import EXPORT_EXAMPLES, FIGURES_EXAMPLES, export, figures
+from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
+from sortal.cli.options import spell, words
+from sortal.cli.predict import PREDICT_EXAMPLES, predict
+from sortal.cli.stderr import complain, say
+from sortal.errors import InputError, SortalError
+
+HELP = "Sortal sorts partly labelled images into classes: the ones you have named and the ones nobody has named yet."
+
+EXAMPLES = """\
+Examples:
+  sortal discover photos       sort a folder of images, and write a report
+  sortal predict RUN new       sort further images by a run
+  sortal export RUN --format folders --out sorted
+  sortal figures RUN           figures of a run, for print
+  sortal benchmark presets     the rows of the paper's tables, one command each
+  sortal check photos          count the images in a folder, and find problems
+  sortal demo                  find ten digits, five of them never named
+"""
+
+app = App(
+    name="sortal",
+    help=HELP,
+    help_epilogue=EXAMPLES,
+    help_format="plaintext",
+    version=__version__,
+    # Errors, Ctrl-C and the exit code are handled in one place, main().
+    exit_on_error=False,
+    print_error=False,
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+)
+app.command(discover, help_epilogue=DISCOVER_EXAMPLES)
+app.command(predict, help_epilogue=PREDICT_EXAMPLES)
+app.command(export, help_epilogue=EXPORT_EXAMPLES)
+app.command(figures, help_epilogue=FIGURES_EXAMPLES)
+app.command(benchmark)
+app.command(demo, help_epilogue=DEMO_EXAMPLES)
+app.command(check, help_epilogue=CHECK_EXAMPLES)
+app.command(sample, help_epilogue=SAMPLE_EXAMPLES)
+
+
+def main(tokens: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    0 done, 1 failed, 2 bad usage or input, 3 done but files were left out, 130 interrupted.
+    """
+    words.set(tuple(sys.argv[1:] if tokens is None else tokens))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
+    try:
+        with _sigterm_as_ctrl_c():
+            code = app(words.get())
+            print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
+    except CycloptsError as error:
+        return complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.", 2)
+    except SortalError as error:
+        return complain(error.text(spell), 2 if isinstance(error, InputError) else 1)
+    except KeyboardInterrupt:
+        resumable = words.get()[:1] in (("discover",), ("benchmark",))
+        say(f"sortal: interrupted{'; run the same command to resume' if resumable else ''}")
+        return 130
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
+        return 1 if isinstance(error, BrokenPipeError) else complain("No space is left on the device.", 1)
+    return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """Handle SIGTERM, by which systems end programs, like Ctrl-C."""
+    main_thread = threading.current_thread() is threading.main_thread()  # the only one that may set handlers
+    if not main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

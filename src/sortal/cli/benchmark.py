@@ -1,0 +1,121 @@
+"""The commands of `sortal benchmark`: run, table and presets."""
+
+import json as jsonlib
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from sortal.cli.options import Device, Flag, Flat, Json, Workers, words
+from sortal.cli.stderr import note
+from sortal.config import Overrides
+
+BENCHMARK_EXAMPLES = """\
+Examples:
+  sortal benchmark cub --root data --method gcd
+  sortal benchmark --preset table3/cub/gcd --root data
+  sortal benchmark --preset table2 --root data        all rows of a table
+  sortal benchmark folder --root flowers --method gcd,uno --k auto
+  sortal benchmark presets
+  sortal benchmark table benchmark --out tables
+"""
+
+benchmark = App(name="benchmark", help_format="plaintext", help_epilogue=BENCHMARK_EXAMPLES)
+
+
+@benchmark.default
+def run_benchmark(
+    dataset: str | None = None,
+    *,
+    root: Path = Path("data"),
+    method: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
+    preset: Annotated[list[str] | None, Parameter(negative="")] = None,
+    seeds: Annotated[str, Parameter(metavar="INT,…")] = "0,1,2",
+    overrides: Annotated[Overrides, Flat] = Overrides(),
+    fast: Flag = False,
+    out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
+    processes: Annotated[int | None, Parameter(help="Runs at the same time; one per GPU by default.")] = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    json: Json = False,
+) -> int:
+    """Run a benchmark: split, train, sort, evaluate; one record per seed.
+
+    DATASET is cifar10, cifar100, imagenet100, cub, stanford_cars, fgvc_aircraft
+    or herbarium19, as published, or folder: a folder per class, the first half
+    of them old. A preset is the recipe of a row of the paper; with a DATASET it
+    runs on that one instead. Options replace the settings of a preset.
+
+    Run the same command to resume an interrupted benchmark; recorded runs are
+    not repeated.
+
+    Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
+
+    Parameters
+    ----------
+    dataset
+        The data set; optional with a preset.
+    root
+        The folder that contains it.
+    method
+        gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; gcd by default.
+    preset
+        Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable.
+    seeds
+        Comma-separated seeds, one run each.
+    fast
+        Train presets in Sortal's own way: cache views, and take the losses on the bottleneck.
+    """
+    from sortal.cli import printing
+    from sortal.research.benchmark.select import choose, numbers
+
+    methods = () if method is None else method.split(",")
+    chosen = choose(dataset, root, methods=methods, names=preset or (), fast=fast, **asdict(overrides))
+    with printing.bar("Starting") as on_progress:
+        from sortal.research.benchmark.sweep import sweep
+
+        command = shlex.join(["sortal", *words.get()])
+        options: Any = {"processes": processes, "device": device, "workers": workers, "on_progress": on_progress}
+        result = sweep(chosen, root, out=out, seeds=numbers(seeds), command=command, on_note=note, **options)
+    if json:
+        print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
+    else:
+        printing.sweep(result)
+    return 1 if result.failed else 0
+
+
+@benchmark.command
+def table(*runs: Path, out: Path | None = None, force: Flag = False) -> None:
+    """Print the paper's tables for recorded runs, beside the published figures.
+
+    Prints Markdown; --out also writes it, and each table as CSV.
+
+    Parameters
+    ----------
+    runs
+        Folders of runs, or folders that contain runs.
+    out
+        Folder for tables.md and the CSV files.
+    force
+        Overwrite files.
+    """
+    from sortal.research.benchmark import records, tables
+
+    made = tables.tables(records.find(runs))
+    if out is not None:
+        tables.write(made, out, force=force)
+    print(tables.document(made), end="")
+
+
+@benchmark.command(name="presets")
+def list_presets(*, json: Json = False) -> None:
+    """List the presets: the recipe of every row of the paper's tables."""
+    from sortal.cli import printing
+    from sortal.research.benchmark.presets import PRESETS, listing
+
+    if json:
+        print(jsonlib.dumps({name: asdict(preset) for name, preset in PRESETS.items()}, indent=2))
+    else:
+        printing.presets(listing())

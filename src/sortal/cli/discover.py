@@ -1,0 +1,134 @@
+"""The commands that sort a collection: discover and demo."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import Annotated
+
+from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labels, Workers
+from sortal.cli.stderr import note
+from sortal.config import Discovery, Reading
+
+# Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
+DISCOVER_EXAMPLES = """\
+Examples:
+  sortal discover photos
+  sortal discover photos --labels labels.csv --out run
+  sortal discover photos --dry-run      what it would do, and how long it takes
+  sortal discover photos --k 40         another k: redo only what follows
+  sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
+"""
+DEMO_EXAMPLES = """\
+Examples:
+  sortal demo
+  sortal demo --k 10           with the true number of classes
+  sortal demo --labelled 0.1   with fewer labels
+  sortal demo --json           the result as JSON
+"""
+
+
+def discover(
+    images: Images,
+    *,
+    labels: Labels = None,
+    out: Path | None = None,
+    settings: Annotated[Discovery, Flat] = Discovery(),
+    reading: Annotated[Reading, Flat] = Reading(),
+    device: Device = "auto",
+    workers: Workers = None,
+    json: Json = False,
+    force: Flag = False,
+    dry_run: Flag = False,
+) -> int:
+    """Sort images into the classes you know and the ones nobody has named yet.
+
+    Checks the images, trains a representation on all of them, estimates the
+    number of classes, assigns every image to a known or a new category with a
+    confidence, and writes the result into a folder, with a report to open in a
+    browser. Your files are not changed.
+
+    Each folder in IMAGES is a class, except the one named unlabelled; loose
+    files are unlabelled too. With a table, folders have no meaning.
+
+    Run the same command to resume an interrupted run. Other settings redo only
+    the steps that depend on them.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    could not be read and were left out; 130 interrupted.
+
+    Parameters
+    ----------
+    out
+        Folder of the run; IMAGES-run in the current folder by default.
+    force
+        Overwrite a run of other images or one that has been updated, or write into a folder that is not empty.
+    dry_run
+        Only report the steps, the memory and disk they need, and how long they take.
+    """
+    from sortal.cli import printing
+
+    with printing.bar("Starting") as on_progress:
+        from sortal.discovery.job import prepare
+
+        on_progress("Finding images", 0, 0)
+        job = prepare(images, labels, out, settings, reading, device=device, workers=workers, force=force)
+        if dry_run:
+            from sortal.discovery.dry_run import forecast
+
+            planned = forecast(job, on_progress=on_progress)
+        else:
+            from sortal.discovery.pipeline import carry_out
+
+            found = carry_out(job, on_progress=on_progress, on_note=note)
+    if dry_run:
+        print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_run(planned)
+        return 0
+    print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.run(found)
+    return 3 if found.quarantine else 0
+
+
+def demo(
+    *,
+    out: Path = Path("digits-run"),
+    k: Count = "auto",
+    labelled: float = 0.5,
+    epochs: Count = "auto",
+    seed: int = 0,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Discover classes among handwritten digits.
+
+    Writes 1,797 small images as files, half of the digits 0 to 4 labelled, 5 to
+    9 unlabelled, and sorts them as sortal discover does, with a small network
+    trained on them alone. Compares the result with k-means on the pixels, with
+    the same number of classes, on the unlabelled images only.
+
+    Parameters
+    ----------
+    out
+        Folder of the run.
+    k
+        Number of classes; auto estimates it.
+    labelled
+        Fraction of the images of digits 0 to 4 that are labelled.
+    epochs
+        Epochs to train for; auto is 40.
+    seed
+        Seed of every random choice.
+    """
+    from sortal.cli import printing
+
+    with printing.bar("Starting") as on_progress:
+        from sortal.discovery.demo import run
+
+        result = run(
+            out,
+            k=k,
+            labelled=labelled,
+            epochs=epochs,
+            seed=seed,
+            device=device,
+            on_progress=on_progress,
+            on_note=note,
+        )
+    print(jsonlib.dumps(result.to_json(), indent=2)) if json else printing.demo(result)

@@ -1,0 +1,118 @@
+"""The commands that hand a run to other tools: export and figures."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from sortal.cli.options import Device, Flag, Workers
+from sortal.cli.stderr import note
+
+EXPORT_EXAMPLES = """\
+Examples:
+  sortal export photos-run --format folders --out sorted
+  sortal export photos-run --format coco --out photos.json
+"""
+FIGURES_EXAMPLES = """\
+Examples:
+  sortal figures photos-run
+  sortal figures photos-run --which attention --images oak/1.jpg --out pictures
+"""
+
+
+def export(
+    run: Path,
+    *,
+    format: Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"],
+    out: Path | None = None,
+    how: Literal["hardlink", "symlink", "copy"] = "hardlink",
+    force: Flag = False,
+) -> int:
+    """Export a run for other tools.
+
+    Originals are never moved or changed: folders contain hard links to them,
+    symbolic links or copies.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    no longer exist and were left out; 130 interrupted.
+
+    Parameters
+    ----------
+    run
+        Folder of a run.
+    format
+        Format to write.
+    out
+        New file or folder to write; RUN-FORMAT in the current folder by default.
+    how
+        How images are placed into a folder.
+    force
+        Overwrite a file, or a folder written by an earlier export.
+    """
+    from sortal.cli import printing
+
+    with printing.bar("Reading the run") as on_progress:
+        from sortal.runs.export import export
+        from sortal.runs.storage import load_run
+
+        written = export(load_run(run), format, out, how=how, force=force, on_progress=on_progress)
+    for line in printing.exported(written):
+        print(line)
+    return 3 if written.missing else 0
+
+
+def figures(
+    run: Path,
+    *,
+    out: Path | None = None,
+    which: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
+    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    seed: int = 0,
+    device: Device = "auto",
+    workers: Workers = None,
+    force: Flag = False,
+) -> None:
+    """Draw figures of a run for print, each as PNG and SVG.
+
+    The figures are tsne (features before and after training), attention (the
+    regions each head of the last block attends to, before and after), k-curve
+    (accuracy on labelled images against k), risk-coverage (accuracy on the most
+    confident images) and legacy (how matching old and new classes separately
+    inflates accuracy). A figure that the run lacks the data for is left out,
+    with the reason.
+
+    Parameters
+    ----------
+    run
+        Folder of a run.
+    out
+        Folder to write into; RUN/figures by default.
+    which
+        Comma-separated figures to draw; all by default.
+    images
+        Files to show attention on; a sample of old and new classes by default.
+    seed
+        Seed of the samples and of the map.
+    force
+        Overwrite files that are not figures drawn by Sortal.
+    """
+    from sortal.cli import printing
+
+    with printing.bar("Reading the run") as on_progress:
+        from sortal.research.figures import draw
+        from sortal.runs.storage import load_run
+
+        drawn = draw(
+            load_run(run),
+            out,
+            which=None if which is None else which.split(","),
+            images=images,
+            seed=seed,
+            device=device,
+            workers=workers,
+            force=force,
+            on_progress=on_progress,
+            on_note=note,
+        )
+    for line in printing.drawn(drawn):
+        print(line)

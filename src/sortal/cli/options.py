@@ -1,0 +1,38 @@
+"""Options that several commands share, and how messages spell them."""
+
+import shlex
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from sortal.config import Auto
+
+Images = Annotated[Path, Parameter(help="A folder of images.")]
+Labels = Annotated[
+    Path | None,
+    Parameter(
+        help="A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) "
+        "and, if known, truth."
+    ),
+]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+Json = Annotated[bool, Parameter(negative="", show_default=False, help="Write the result as JSON.")]
+Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
+Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]
+Workers = Annotated[int | None, Parameter(help="Processes that read images; one per core by default.")]
+Flat = Parameter(name="*", negative="")  # the fields of a record as options of their own
+
+words: ContextVar[tuple[str, ...]] = ContextVar("words", default=())  # the command line, which benchmarks record
+
+
+def spell(settings: Mapping[str, object]) -> str:
+    """Spell settings as options: --force --unlisted ignore."""
+    found = []
+    for name, value in settings.items():
+        found.append(f"--{name.replace('_', '-')}")
+        if value is not ... and value is not True:
+            found.append(shlex.quote(str(value)))
+    return " ".join(found)

@@ -1,0 +1,1 @@
+"""Clustering of features, and estimation of the number of clusters."""

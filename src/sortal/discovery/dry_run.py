@@ -1,0 +1,400 @@
+"""Dry runs: the plan of a run and its cost, from the shapes of its arrays and rates measured on a sample."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from math import ceil, log
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sortal.clustering.estimate_k import estimate_k
+from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Recipe, Training
+from sortal.discovery import defaults, stages
+from sortal.discovery.job import Job
+from sortal.discovery.pipeline import stages_of
+from sortal.errors import listing
+from sortal.images import near_duplicates
+from sortal.images.check import check_stored
+from sortal.images.image_set import ImageSet
+from sortal.images.store.packing import Settings, pack, select_readable
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import token_cache
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import RANDOM, load_backbone
+from sortal.learning.features import extract
+from sortal.learning.frozen import ON_CPU
+from sortal.learning.methods import Method, make
+from sortal.learning.token_cache import Budget, TokenPlan
+from sortal.learning.train import VIEWS, train
+from sortal.runs import projection
+from sortal.system.device import choose_device
+from sortal.system.progress import Progress
+from sortal.system.text import byte_sizes
+from sortal.web import report, thumbnails
+
+SAMPLE = 256  # images that are read; a CPU computes the features of one batch of them
+STEPS, STEPS_ON_GPU = 4, 12  # of training; the first half is slower and not counted
+ROWS, POINTS, PICTURES = 2000, 400, 16  # that are clustered, placed on a map, made thumbnails of
+RESTARTS = 10  # of k-means for each k that estimate_k tries
+ROW = 512  # bytes per image in the text files of a run, rounded up
+INDEX = 400  # bytes per image in the index of the pixel store
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """The plan of a run and its cost; sizes in bytes."""
+
+    images: int
+    labelled: int
+    unlabelled: int
+    classes: int  # known ones
+    held_out: int  # labelled images reserved for calibration
+    k: int | Auto
+    method: MethodName
+    backbone: str
+    weights: str
+    device: str
+    epochs: int
+    views: int | None  # cached views of an image; None for new views in every epoch
+    tokens: TokenPlan | None  # the size and place of the cached views
+    memory: int  # at the peak, without that of a GPU
+    disk: int  # of the run's folder, at the peak
+    free_disk: int
+    seconds: dict[str, float]  # by stage
+    notes: tuple[str, ...]
+    unreadable_sample: tuple[str, ...]  # unreadable files of the sample
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(asdict(self))))  # tuples become lists
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """Rates and sizes of a sample: seconds for one unit of each kind of work, and bytes."""
+
+    check: float  # an image
+    pixels: float  # an image, decoded and stored
+    view: float  # through the whole network
+    step: float  # of training, with cached tokens where the backbone has a frozen part
+    k: float  # a row, to estimate the number of classes
+    clusters: float  # a row, with all restarts
+    place: float  # a point on the map, divided by the logarithm of their number
+    thumbnail: float
+    thumbnail_bytes: float
+    stored: float  # bytes of an image's pixels
+    base: int  # peak memory before the network ran
+    working: int  # memory that the network added to it
+    tiny: bool  # most images
+    unreadable: tuple[str, ...]
+
+
+def forecast(job: Job, *, on_progress: Progress = lambda *_: None) -> DryRun:
+    """Plan a job and predict the cost of running it from scratch, without touching its folder."""
+    settings, n, device = job.settings, len(job.images), choose_device(job.device, None)
+    notes: list[str] = []
+    backbone = _load_backbone(settings, notes)
+    recipe = job.recipe
+    training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
+    views, tokens = _plan_tokens(job, training, backbone, notes)
+    classes = np.unique(job.images.labels[job.images.labelled]).tolist()
+    known, unlabelled = len(classes), int(job.images.unlabelled.sum())
+    k = min(2 * known, known + unlabelled) if settings.k == AUTO else int(settings.k)
+    method = make(recipe, backbone, k=k, known=classes) if recipe.learns else None
+    model, trained = model_sizes(backbone, method)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        measured = measure(job, recipe, backbone, method, known, k, Path(folder), on_progress)
+    found = DryRun(
+        images=n,
+        labelled=int(job.images.labelled.sum()),
+        unlabelled=unlabelled,
+        classes=known,
+        held_out=int(stages.held_out(job.images, np.arange(n), settings).sum()),
+        k=settings.k,
+        method=settings.method,
+        backbone=backbone.spec.name,
+        weights=backbone.source,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        epochs=training.epochs,
+        views=views,
+        tokens=tokens,
+        memory=memory(n, backbone.spec.width, measured, tokens),
+        disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens),
+        free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
+        seconds=seconds(stages_of(settings, recipe), measured, n, k, training, views, backbone.has_trunk),
+        notes=(),
+        unreadable_sample=measured.unreadable,
+    )
+    return replace(found, notes=(*notes, *_notes(job, recipe, found, measured)))
+
+
+def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
+    """Load the backbone, with random weights (which take the same time) instead of downloading any."""
+    if settings.weights is not None or not _needs_download(settings.backbone):
+        return load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
+    notes.append(f"The weights of {settings.backbone} are not on this machine; the run downloads them first.")
+    backbone = load_backbone(settings.backbone, weights=RANDOM, seed=settings.seed)
+    backbone.source = "the Hugging Face hub"
+    return backbone
+
+
+def _needs_download(name: str) -> bool:
+    import timm
+    from huggingface_hub import try_to_load_from_cache
+
+    if name == CONVNET or name.endswith((".json", ".safetensors")) or Path(f"{name}.json").is_file():
+        return False
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+    except RuntimeError:  # unknown model: load_backbone raises a better error
+        return False
+    if cfg is None or not cfg.hf_hub_id:
+        return False
+    return not isinstance(try_to_load_from_cache(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"), str)
+
+
+def _plan_tokens(
+    job: Job, training: Training, backbone: Backbone, notes: list[str]
+) -> tuple[int | None, TokenPlan | None]:
+    """Return how many views of an image training would cache, and where."""
+    _, tokens = stages.token_plan(job, backbone, training, len(job.images))
+    if tokens is None:
+        return None, None
+    views = VIEWS if isinstance(training.views, str) else training.views
+    if tokens.where is None:
+        notes.append(f"{views} views of {len(job.images):,} images: {tokens}, which is slower.")
+        return None, None
+    return views, tokens
+
+
+def _notes(job: Job, recipe: Recipe, found: DryRun, measured: Measurements) -> list[str]:
+    notes = defaults.notes(job.settings, recipe, mostly_tiny=measured.tiny, labelled=found.labelled, on_gpu=job.on_gpu)
+    if bad := found.unreadable_sample:
+        notes.append(f"Unreadable files in the sample: {len(bad):,} ({listing(bad)}). A run leaves them out.")
+    if found.disk > found.free_disk:
+        needed, free = byte_sizes(found.disk, found.free_disk)
+        notes.append(f"Not enough disk space: {needed} needed, {free} free. Choose a folder on another disk.")
+    if found.memory - measured.base > token_cache.free_memory():
+        needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
+        notes.append(f"Perhaps not enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
+    if job.cache.is_dir() and any(job.cache.iterdir()):
+        notes.append("These costs are from scratch; the run will reuse the cache of an earlier one and take less.")
+    return notes
+
+
+# Costs
+
+
+def model_sizes(backbone: Backbone, method: Method | None) -> tuple[int, int]:
+    """Return the bytes of the model, and those of its trained part with the method's head."""
+    trained = [value.nbytes for value in method.parameters() if value.requires_grad] if method is not None else []
+    return sum(value.nbytes for value in backbone.net.state_dict().values()), sum(trained)
+
+
+def memory(n: int, width: int, measured: Measurements, tokens: TokenPlan | None) -> int:
+    """Return the peak memory: that of the process, and of the stage that adds most to it."""
+    # The thumbnails of near-duplicates in uint8, float32, and float32 less their mean
+    checking = n * near_duplicates.LENGTH * (1 + 4 + 4) if n <= near_duplicates.MOST else 0
+    training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
+    features = 3 * 4 * n * width  # as computed, by content, and in the order of the images
+    return measured.base + max(checking, training, features)
+
+
+def disk(
+    n: int, width: int, k: int, measured: Measurements, model: int, trained: int, tokens: TokenPlan | None = None
+) -> int:
+    """Return the peak size of the run's folder, while it holds cached tokens."""
+    pixels = round(n * (measured.stored + near_duplicates.LENGTH + INDEX))
+    features = n * (4 * width + 32) + n * 4 * width  # in the cache with digests, and in the run
+    clusters = 8 * n + 2 * 4 * k * width
+    checkpoints = 2 * 2 * trained  # two of them, each with weights and momentum
+    page = min(round(_pictures(n, k) * measured.thumbnail_bytes * 4 / 3), report.LIMIT)  # base64: 4 bytes for 3
+    cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
+    return pixels + features + clusters + model + checkpoints + page + ROW * n + cached
+
+
+def seconds(
+    order: tuple[str, ...], rates: Measurements, n: int, k: int, training: Training, views: int | None, has_trunk: bool
+) -> dict[str, float]:
+    """Return the time of each stage: counts multiplied by rates."""
+    steps = training.epochs * max(n // training.batch_size, 1)
+    in_trunk = 0 if not has_trunk or not steps else steps * 2 * training.batch_size if views is None else n * views
+    points = min(n, projection.POINTS)
+    features, k_first = n * rates.view, order.index("k") < order.index("learn")
+    each = {
+        "check": n * rates.check,
+        "pixels": n * rates.pixels,
+        "learn": in_trunk * rates.view + steps * rates.step,
+        "features": features,
+        "k": n * rates.k + features * k_first,  # of the untrained network, where k comes first
+        "clusters": n * rates.clusters,
+        "report": points * log(points + 1) * rates.place + _pictures(n, k) * rates.thumbnail,
+    }
+    return {stage: round(each[stage], 3) for stage in order}
+
+
+def _pictures(n: int, k: int) -> int:
+    """Return the number of thumbnails in a report: on the cards of categories, and on the map."""
+    detail = next(detail for detail in report.DETAILS if k <= detail.most)
+    return min(n, k * (detail.typical + detail.doubtful)) + min(n, projection.POINTS)
+
+
+# Measurements
+
+
+def measure(
+    job: Job,
+    recipe: Recipe,
+    backbone: Backbone,
+    method: Method | None,
+    known: int,
+    k: int,
+    folder: Path,
+    on_progress: Progress,
+) -> Measurements:
+    """Do a little of every stage and time it; without a method nothing is trained."""
+    on_progress("Measuring how fast images are read", 0, 4)
+    images, packing = choose_rows(job.images, SAMPLE), _Clock()
+    pixels = Settings(shorter_side=backbone.spec.shorter_side)
+    store = pack(images, folder, settings=pixels, workers=job.workers, on_progress=packing)
+    quarantine, started = store.quarantine, perf_counter()
+    health = check_stored(images, store)
+    checking = (perf_counter() - started) / len(images)
+    images, store = select_readable(images, store)
+    on_progress("Measuring how fast the network is trained", 1, 4)
+    base = _peak_memory()
+    view, step = _measure_network(job, recipe.training, backbone, method, images, store)
+    working = _peak_memory() - base
+    on_progress("Measuring how fast images are clustered", 2, 4)
+    estimation, clustering = _measure_clustering(job, recipe, backbone.spec.width, known, k)
+    on_progress("Measuring how fast the report is drawn", 3, 4)
+    few, rows = min(len(job.images), POINTS), list(range(min(len(store), PICTURES)))
+    x = _random(few, backbone.spec.width)
+    projection.place(x[:20], seed=0)  # imports t-SNE
+    place = _timed(lambda: projection.place(x, seed=0))
+    started = perf_counter()
+    sheets = thumbnails.make_sheets(store, rows, room=report.CARD_ROOM, cells=report.CARD_CELLS)
+    drawing = (perf_counter() - started) / 2  # a report this small encodes each thumbnail twice
+    on_progress("Measuring how fast the report is drawn", 4, 4)
+    return Measurements(
+        check=checking,
+        pixels=packing.mean,
+        view=view,
+        step=step,
+        k=estimation,
+        clusters=clustering,
+        place=place / (few * log(few + 1)),
+        thumbnail=drawing / len(rows),
+        thumbnail_bytes=0.0 if sheets is None else sheets.bytes / len(rows),
+        stored=float((3 * store.heights * store.widths).mean()),
+        base=base,
+        working=working,
+        tiny=2 * len(health.tiny) > health.images,
+        unreadable=tuple(bad.file for bad in quarantine),
+    )
+
+
+def choose_rows(images: ImageSet, size: int) -> ImageSet:
+    """Return a few images from all over the set, labelled and unlabelled ones in the same proportion."""
+    order = np.argsort(images.unlabelled, kind="stable")
+    mask = np.zeros(len(images), dtype=bool)
+    mask[order[np.linspace(0, len(images) - 1, min(size, len(images))).round().astype(int)]] = True
+    return images.select(mask)
+
+
+def _measure_network(
+    job: Job, training: Training, backbone: Backbone, method: Method | None, images: ImageSet, store: PixelStore
+) -> tuple[float, float]:
+    """Return the seconds of a view through the network, and of a training step."""
+    if not job.on_gpu:
+        rows = np.arange(len(images)) % ceil(len(images) / ON_CPU) == 0
+        images, store = images.select(rows), store.select(rows)
+    options: Any = {"normalise": True, "device": job.device, "precision": training.precision}
+    extract(backbone, store.select(np.arange(len(store)) < 2), **options)  # initialises the device
+    view = _timed(lambda: extract(backbone, store, **options)) / len(images)
+    if method is None:
+        return view, 0.0
+    steps, clock = STEPS_ON_GPU if job.on_gpu else STEPS, _Clock(choose_device(job.device, None))
+    short = replace(
+        training,
+        epochs=ceil(steps / max(len(images) // training.batch_size, 1)),
+        views=2 if backbone.has_trunk else training.views,
+        lr=1e-9,  # too low to diverge
+    )
+    anywhere = Budget(device=sys.maxsize, memory=sys.maxsize)
+    train(method, images, store, short, device=job.device, budget=anywhere, on_progress=clock, on_note=lambda _: None)
+    return view, clock.median
+
+
+def _random(n: int, width: int) -> NDArray[np.float32]:
+    return np.random.default_rng(n).standard_normal((n, width), dtype=np.float32)
+
+
+def _measure_clustering(job: Job, recipe: Recipe, width: int, known: int, k: int) -> tuple[float, float]:
+    """Return the seconds per row to estimate k and to cluster, on overlapping clusters of which some are labelled."""
+    settings, rows = job.settings, min(len(job.images), max(ROWS, 4 * k))
+    cluster = np.arange(rows) % k
+    x = _random(k, width)[cluster] + 2 * _random(rows, width)
+    y = np.where((cluster < known) & (np.arange(rows) // k % 2 == 0), cluster, -1)
+    options: Any = {"random_state": 0, "device": job.device}
+    estimation = clustering = 0.0
+    if settings.k == AUTO:
+        n_init = RESTARTS if job.on_gpu else 1  # restarts run together on a GPU, one after the other on a CPU
+        most = min(settings.k_max, known + int((y < 0).sum()))
+        way: Any = {"k_max": most, "method": stages.estimator(recipe), "n_init": n_init}
+        estimation = _timed(lambda: estimate_k(x, y, **way, **options)) * RESTARTS / n_init
+    if recipe.clustering != "head":
+        n_init = settings.n_init if job.on_gpu else 1
+        model = SemiSupervisedKMeans(k, n_init=n_init, **options)
+        clustering = _timed(lambda: model.fit(x, y)) * settings.n_init / n_init
+    return estimation / rows, clustering / rows
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = perf_counter()
+    work()
+    return perf_counter() - started
+
+
+class _Clock:
+    """A progress callback that measures the time between reports; the time before the first one is for starting."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+        self.reports: dict[str, list[tuple[int, float]]] = {}  # by kind of work: how much was done, and when
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self.device is not None and self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self.reports.setdefault(what, []).append((done, perf_counter()))
+
+    @property
+    def mean(self) -> float:
+        """Return the seconds that one item takes in all kinds of work together."""
+        ends = [(at[0], at[-1]) for at in self.reports.values()]
+        return sum((end - start) / max(done - before, 1) for (before, start), (done, end) in ends)
+
+    @property
+    def median(self) -> float:
+        """Return the seconds of an item in the last kind of work, once it is warm."""
+        gaps = np.diff([time for _, time in [*self.reports.values()][-1]])
+        return float(np.median(gaps[len(gaps) // 2 :]))
+
+
+def _peak_memory() -> int:
+    """Return the peak memory of this process in bytes."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

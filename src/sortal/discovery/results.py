@@ -1,0 +1,135 @@
+"""The result of sorting: categories, confidence and the facts of how they were made."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import sortal
+from sortal.config import Recipe
+from sortal.discovery.job import Job
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.train import TrainingResult
+from sortal.runs import cache
+from sortal.runs.building import Features, build_run, hash_images, unassigned
+from sortal.runs.categories import ids_of, known_mask, outline
+from sortal.runs.confidence import calibrate
+from sortal.runs.facts import BackboneFacts, Hashes, ImageSource, KChoice, RunFacts, TrainingFacts
+from sortal.runs.run import Category, Run
+from sortal.system.device import choose_device
+
+PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Clusters:
+    """Images in clusters; the first clusters are the known classes."""
+
+    of: NDArray[np.int64]  # (n,)
+    centres: Features  # (k, d)
+    k: KChoice
+    head: Features | None = None  # (k, d + 1), where the method trains a classifier
+
+
+def gather(
+    job: Job,
+    recipe: Recipe,
+    backbone: Backbone,
+    trained: TrainingResult | None,
+    images: ImageSet,
+    contents: NDArray[np.bytes_],
+    held: NDArray[np.bool_],
+    x: Features,
+    clusters: Clusters,
+    quarantine: tuple[Quarantined, ...],
+    *,
+    notes: Sequence[str],
+    timings: Mapping[str, float],
+) -> Run:
+    """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster."""
+    categories, own = _categories(images, clusters)
+    confidence = calibrate(
+        x,
+        clusters.centres,
+        clusters.of,
+        held_out=held,
+        truth=own,
+        unsure_below=job.settings.unsure_below,
+        unlabelled=images.labels < 0,
+        known=known_mask(categories),
+        head=clusters.head,
+    )
+    assignments = replace(unassigned(images, contents), category=ids_of(categories, own))
+    facts = RunFacts(
+        cache=None if job.shared is None else os.path.abspath(job.shared),
+        images=(ImageSource(folder=job.source, images=len(images), paths=elsewhere(images, job.source)),),
+        settings=job.settings,
+        recipe=recipe,
+        command=job.command,
+        backbone=BackboneFacts(**asdict(backbone.spec)),
+        weights=backbone.source,
+        precision=recipe.training.precision,
+        training=None if trained is None else TrainingFacts(**asdict(trained)),
+        device=choose_device(job.device, None).type,
+        machine=_machine(job),
+        versions=_versions(),
+        hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
+        finished=now(),
+        next_id=len(categories),
+        notes=tuple(notes),
+        timings=dict(timings),
+    )
+    return build_run(
+        folder=job.place,
+        facts=facts,
+        assignments=assignments,
+        categories=categories,
+        k=clusters.k,
+        confidence=confidence,
+        features=x,
+        centres=clusters.centres,
+        head=clusters.head,
+        quarantine=quarantine,
+    )
+
+
+def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
+    """Return a category for each cluster, and the cluster (n,) of each image: of a labelled one that of its class."""
+    labelled = images.labels >= 0
+    classes = np.unique(images.labels[labelled])
+    sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
+    categories = outline([images.classes[i] for i in classes], sizes.tolist())
+    return categories, np.where(labelled, np.searchsorted(classes, images.labels), clusters.of)
+
+
+def elsewhere(images: ImageSet, folder: str | None) -> dict[str, str]:
+    """Return the path of each file that does not open under its name in the folder."""
+    if folder is None:
+        return {}
+    rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
+    return {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}
+
+
+def now() -> str:
+    """Return the time in UTC as ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _machine(job: Job) -> str:
+    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}"
+
+
+def _versions() -> dict[str, str]:
+    own = {"sortal": sortal.__version__, "python": platform.python_version()}
+    return own | {name: version(name) for name in PACKAGES}

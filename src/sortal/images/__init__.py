@@ -1,0 +1,1 @@
+"""Image files and their labels: reading, decoding, checking, storing pixels."""

@@ -1,0 +1,1 @@
+"""The pixel store: every image decoded and resized once, then memory-mapped."""

@@ -1,0 +1,293 @@
+"""Packing: read every image once, and store its pixels in the memory-mapped files of a pixel store.
+
+A store is a folder that may hold several image sets under several settings. Each settings have a folder in it with
+
+    settings.json      the settings
+    index.jsonl        the content of every file read; for each content the facts about it and where its pixels are
+    pixels.bin         uint8 pixels (height, width, 3) and thumbnail, image after image; it only grows
+    .lock              held by the process that writes; others wait for it and then find its images
+
+One pass over the files hashes, checks and decodes each: a worker reads a file, asks this process for a place, which
+only a new content gets, and writes the pixels there. Every few seconds the pixels are synced to disk and then their
+lines appended to the index: a killed run resumes after the last of them and overwrites the rest.
+"""
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
+
+import numpy as np
+
+from sortal.errors import InputError, Reason, SortalError, UnreadableError, listing
+from sortal.images import decoding, near_duplicates
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.images.store import budget as limits
+from sortal.images.store.index import Index, Stamp, StoredImage, bytes_of, stamp_of
+from sortal.images.store.pixel_store import PixelStore, open_store
+from sortal.system.files import write_atomically
+from sortal.system.progress import Progress
+from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
+
+FORMAT = 1  # of the pixels
+POLL = 1.0  # seconds between attempts to get the lock
+COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
+
+Failures: TypeAlias = dict[int, tuple[Reason, str]]  # by row: why it could not be read this time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings that, with its content, decide the pixels of an image."""
+
+    shorter_side: int = decoding.SHORTER_SIDE
+    draft: bool = True
+    max_pixels: int = decoding.MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for name in ("shorter_side", "max_pixels"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+
+    @property
+    def key(self) -> str:
+        text = json.dumps({"format": FORMAT, "decoder": decoding.VERSION, **asdict(self)}, sort_keys=True)
+        return f"{self.shorter_side}px-{decoding.digest(text.encode())[:8]}"
+
+
+def pack(
+    images: ImageSet,
+    folder: str | os.PathLike[str],
+    *,
+    settings: Settings | None = None,
+    workers: int | None = None,
+    budget: int | None = None,
+    on_progress: Progress = lambda *_: None,
+) -> PixelStore:
+    """Store every image that is not in the store yet, and open the store for the rows of the set.
+
+    `budget` limits the bytes of pixels under all settings; the free disk space always does. Nothing is written beyond
+    either. Unreadable images end up in `quarantine`.
+    """
+    if not isinstance(images, ImageSet):
+        raise InputError(f"images must be an ImageSet, got {type(images).__name__}. Pass read_images(...).")
+    if budget is not None and not isinstance(budget, int):
+        raise InputError(f"budget must be a whole number of bytes, got {budget!r}.")
+    settings = settings or Settings()
+    index = Index(Path(folder) / settings.key)
+    contents, items, stamps = _look_up(images, index)
+    failures: Failures = {}
+    if items:
+        _prepare(index.home, settings, _least_bytes(items, stamps, settings), budget)
+        with _locked(index.home, on_progress):
+            index.refresh()  # another process may have stored images before this one had the lock
+            writer = _Writer(index, budget)
+            options = {**asdict(settings), "file": str(index.pixels)}
+            run = run_workers(store_image, items, options=options, workers=workers, answer=writer.assign_place)
+            with writer, closing(run) as results:
+                for done, (row, result) in enumerate(results, start=len(images) - len(items) + 1):
+                    if "digest" in result:
+                        contents[row] = result["digest"]
+                        writer.add({**_file_record(images, row, stamps), **result})
+                    else:
+                        failures[row] = (result["reason"], result["detail"])
+                    on_progress("Reading images", done, len(images))
+            tried = {contents[item.row]: item.row for item in items} | writer.places
+            for row, content in enumerate(contents):  # copies share the failure of the one that was tried
+                if row not in failures and not index.knows(content):
+                    failures[row] = failures[tried[content]]
+    return _open(images, contents, failures, index)
+
+
+def pack_readable(
+    images: ImageSet,
+    folder: str | os.PathLike[str],
+    *,
+    settings: Settings | None = None,
+    workers: int | None = None,
+    on_progress: Progress = lambda *_: None,
+) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
+    """Pack images; return the readable ones, their pixels row by row, and the unreadable ones."""
+    store = pack(images, folder, settings=settings, workers=workers, on_progress=on_progress)
+    return *select_readable(images, store), store.quarantine
+
+
+def select_readable(images: ImageSet, store: PixelStore) -> tuple[ImageSet, PixelStore]:
+    """Return the readable images of a packed set and their pixels; there must be at least one."""
+    if not store.quarantine:
+        return images, store
+    if not store.present.any():
+        raise InputError(
+            f"At least one image must be readable, but none of {len(images):,} is: "
+            f"{listing([bad.file for bad in store.quarantine])}. Run sortal check to see why."
+        )
+    return images.select(store.present), store.select(store.present)
+
+
+@contextmanager
+def _errors_named(home: Path) -> Iterator[None]:
+    """Turn an OSError of the enclosed writes, and only of these, into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"The pixel store in {str(home)!r} cannot be written: {error.strerror or error}.") from error
+
+
+@contextmanager
+def _locked(home: Path, on_progress: Progress) -> Iterator[None]:
+    """Wait until no other process writes to the store, and keep others waiting."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(home / ".lock")
+    while not lock.is_locked:
+        with _errors_named(home), suppress(Timeout):
+            lock.acquire(timeout=POLL)
+        if not lock.is_locked:
+            on_progress("Waiting for another process that reads images", 0, 0)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _prepare(home: Path, settings: Settings, least: int, budget: int | None) -> None:
+    """Create the folder of the settings, if the store has room for the images."""
+    with _errors_named(home):
+        home.mkdir(parents=True, exist_ok=True)
+        if not (home / "settings.json").exists():
+            write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
+        limits.check_room(home.parent, limits.stored_bytes(home.parent), least, budget)
+
+
+def _file_record(images: ImageSet, row: int, stamps: dict[int, Stamp]) -> JsonObject:
+    return {"path": os.path.abspath(images.paths[row]), "stamp": stamps[row]} if images.paths else {}
+
+
+def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
+    """Return the known content of every row, the images that must be read, and the stamps of their files."""
+    contents = [""] * len(images)
+    stamps: dict[int, Stamp] = {}
+    items: list[WorkItem] = []
+    new: set[str] = set()
+    for row in range(len(images)):
+        source = images.source(row)
+        if isinstance(source, str):
+            stamp = stamp_of(source)
+            contents[row] = (stamp and index.content(source, stamp)) or ""
+            if not contents[row]:
+                stamps[row] = stamp or []
+                items.append(WorkItem(row, source))
+        else:
+            contents[row] = decoding.digest(source)
+            if not index.knows(contents[row]) and contents[row] not in new:
+                new.add(contents[row])
+                items.append(WorkItem(row, source, {"digest": contents[row]}))
+    return contents, items, stamps
+
+
+def _least_bytes(items: Sequence[WorkItem], stamps: dict[int, Stamp], settings: Settings) -> int:
+    """Estimate the least bytes that images will take: all square, and files of equal size copies of each other."""
+    arrays = sum(not isinstance(item.source, str) for item in items)
+    sizes = {stamp[0] for stamp in stamps.values() if stamp}
+    return (arrays + len(sizes - {0})) * bytes_of(settings.shorter_side, settings.shorter_side)
+
+
+class _Writer:
+    """The writing end of a store: assigns places to new contents, and commits them to the index."""
+
+    def __init__(self, index: Index, budget: int | None) -> None:
+        self.index = index
+        self.budget = budget
+        self.places: dict[str, int] = {}  # by content: the row that a place was assigned to
+        self._end = max((image.end for image in index.stored.values()), default=0)
+        self._stored: int | None = None  # bytes in the whole store, once the file is open
+        self._lock = threading.Lock()
+        self._unsynced = False
+        self._committed = monotonic()
+
+    def __enter__(self) -> None:
+        """Commit at the end, whatever happens before."""
+
+    def __exit__(self, *_: object) -> None:
+        self._commit()
+
+    def assign_place(self, row: int, question: JsonObject) -> JsonObject:
+        """Return the offset for a content; nothing if it has been stored, is known to be unreadable, or has a place."""
+        digest, size = question["digest"], question["bytes"]
+        with self._lock, _errors_named(self.index.home):
+            if self.index.knows(digest) or digest in self.places:
+                return {}
+            if self._stored is None:
+                with self.index.pixels.open("ab") as file:
+                    file.truncate(self._end)  # without what a killed run did not commit
+                self._stored = limits.stored_bytes(self.index.home.parent)
+            limits.check_room(self.index.home.parent, self._stored, size, self.budget)
+            self.places[digest] = row
+            self._end += size
+            self._stored += size
+            return {"offset": self._end - size}
+
+    def add(self, record: JsonObject) -> None:
+        """Add what was found to the index; commit it every few seconds."""
+        self._unsynced |= "stored" in record
+        self.index.add(record)
+        if monotonic() - self._committed >= COMMIT:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Sync the pixels to disk, then append to the index."""
+        with _errors_named(self.index.home):
+            if self._unsynced:
+                with self.index.pixels.open("rb+") as file:
+                    os.fsync(file.fileno())
+                self._unsynced = False
+            self.index.flush()
+        self._committed = monotonic()
+
+
+def store_image(source: ImageSource, options: JsonObject) -> Conversation:
+    """Read an image, ask for a place, and write its pixels there: what a worker does."""
+    data = decoding.read(source) if isinstance(source, str) else source
+    found: JsonObject = {"digest": options.get("digest") or decoding.digest(data)}
+    limit, shorter_side = options["max_pixels"], options["shorter_side"]
+    try:
+        size = decoding.size(data, max_pixels=limit)
+        width, height = decoding.check_resized(*size, shorter_side, limit)
+        place = yield {**found, "bytes": bytes_of(height, width)}
+        if not place:
+            return found
+        picture = decoding.decode(data, shorter_side=shorter_side, draft=options["draft"], max_pixels=limit)
+        if picture.rgb.size != 3 * height * width:
+            raise UnreadableError("damaged", "its pixels do not match the size in its header")
+    except UnreadableError as error:
+        if not error.lasting:
+            raise
+        return {**found, "unreadable": [error.reason, error.detail]}
+    try:
+        with open(options["file"], "rb+") as file:
+            file.seek(place["offset"])
+            file.write(np.ascontiguousarray(picture.rgb).data)
+            file.write(near_duplicates.thumbnail(picture.rgb))
+    except OSError as error:
+        raise SortalError(
+            f"The pixel store {options['file']!r} could not be written: {error.strerror or error}."
+        ) from None
+    height, width = picture.rgb.shape[:2]  # exchanged where EXIF turns the image
+    stored = StoredImage(place["offset"], height, width, picture.facts)
+    return {**found, "stored": stored._asdict()}
+
+
+def _open(images: ImageSet, contents: list[str], failures: Failures, index: Index) -> PixelStore:
+    quarantine = []
+    for row, content in enumerate(contents):
+        if reason := failures.get(row) or index.unreadable.get(content):
+            quarantine.append(Quarantined(images.files[row], *reason))
+            contents[row] = ""
+    return open_store(index, contents, tuple(quarantine))

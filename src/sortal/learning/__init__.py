@@ -1,0 +1,1 @@
+"""Representation learning: images to features."""

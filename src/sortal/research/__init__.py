@@ -1,0 +1,1 @@
+"""The paper: its benchmarks and figures."""

@@ -1,0 +1,1 @@
+"""Runs: a saved result, what can be computed from it, and its exports."""

@@ -1,0 +1,109 @@
+"""Runs from images in categories: everything that follows from the categories is computed in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.images.decoding import Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.runs.candidates import find_candidates
+from sortal.runs.categories import describe, ids_of, known_mask, rows_of
+from sortal.runs.confidence import Confidence, place
+from sortal.runs.evaluation import evaluate
+from sortal.runs.facts import KChoice, RunFacts
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Run
+
+Features = NDArray[np.float32]
+
+
+def build_run(
+    *,
+    folder: Path,
+    facts: RunFacts,
+    assignments: Assignments,
+    categories: Sequence[Category],
+    k: KChoice,
+    confidence: Confidence,
+    features: Features,
+    centres: Features,
+    head: Features | None,
+    quarantine: tuple[Quarantined, ...],
+) -> Run:
+    """Build a run of images whose categories are decided; row j of `centres` and `head` belongs to `categories[j]`."""
+    a = assess(assignments, features, categories, centres, confidence, head)
+    described = describe(categories, a, features, centres)
+    return Run(
+        folder=folder,
+        facts=facts,
+        assignments=a,
+        categories=described,
+        k=k,
+        confidence=confidence,
+        metrics=evaluate(a, described),
+        features=features,
+        centres=centres,
+        quarantine=quarantine,
+        candidates=find_candidates(a, described, features, centres, confidence),
+        head=head,
+    )
+
+
+def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 0) -> Assignments:
+    """Return assignments of images to no category yet; `contents` (n,) are their digests."""
+    n, names = len(images), (*images.classes, *images.new_classes, None)
+    return Assignments(
+        files=images.files,
+        folders=np.full(n, folder),
+        contents=tuple(content.decode() for content in contents.tolist()),
+        labels=tuple(names[i] for i in images.labels.tolist()),
+        truth=tuple(names[i] for i in images.truth.tolist()),
+        category=np.full(n, -1),
+        status=np.full(n, UNSURE),
+        confidence=np.zeros(n),
+        distance=np.zeros(n),
+        next_category=np.full(n, -1),
+        next_distance=np.zeros(n),
+    )
+
+
+def assess(
+    assignments: Assignments,
+    x: Features,
+    categories: Sequence[Category],
+    centres: Features,
+    confidence: Confidence,
+    head: Features | None,
+    *,
+    reassign: bool = False,
+) -> Assignments:
+    """Compute status, confidence and distances of images in their categories, or `reassign` them first.
+
+    An image is reassigned to the category that the head chooses or, without a head, to the nearest.
+    """
+    own = None if reassign else rows_of(categories, assignments.category)
+    placement = place(x, centres, confidence.temperature, row=own, head=head)
+    known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
+    sure = np.where(labelled, 1.0, confidence.of(placement, known))
+    kind = np.where(known[placement.row], KNOWN, NEW)
+    return replace(
+        assignments,
+        category=ids_of(categories, placement.row),
+        status=np.where(labelled, LABELLED, np.where(sure >= confidence.unsure_below, kind, UNSURE)),
+        confidence=sure,
+        distance=placement.distance,
+        next_category=ids_of(categories, placement.next_row),
+        next_distance=placement.next_distance,
+    )
+
+
+def hash_images(assignments: Assignments) -> str:
+    """Return a digest of the images and their labels that does not depend on their order."""
+    rows = sorted(zip(assignments.contents, (label or "" for label in assignments.labels), strict=True))
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()

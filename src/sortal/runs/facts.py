@@ -1,0 +1,174 @@
+"""The facts of a run: where its images came from, how it was made, how k was chosen, how accurate it is."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sortal.config import Discovery, Precision, Recipe
+from sortal.metrics import Accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSource:
+    """A folder that images of a run were read from; without a folder, they were given as an array."""
+
+    folder: str | None
+    images: int
+    paths: dict[str, str]  # file to path, for files that do not open under their name in the folder
+
+    def path_of(self, file: str) -> str | None:
+        """Return the path of a file, None for an image that was given as an array."""
+        return None if self.folder is None else self.paths.get(file) or os.path.join(self.folder, file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """Images that were added to a finished run."""
+
+    folder: str
+    images: int
+    finished: str  # ISO 8601
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackboneFacts:
+    """The input and output of the backbone."""
+
+    name: str
+    image_size: int
+    shorter_side: int
+    width: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingFacts:
+    """The outcome of training."""
+
+    epochs: int
+    selected: int | None  # the epoch whose weights were kept
+    validation: float | None  # its accuracy on the validation images
+    losses: dict[str, float]  # means over the last epoch
+    views: int | None  # cached views of an image; None for new views in every epoch
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hashes:
+    """Digests of the model, of the images with their labels in any order, and of the features row by row."""
+
+    model: str
+    images: str
+    features: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """The contents of run.json."""
+
+    cache: str | None  # the folder that a benchmark's runs share; None is the run's own
+    images: tuple[ImageSource, ...]
+    settings: Discovery
+    recipe: Recipe
+    command: str
+    backbone: BackboneFacts
+    weights: str
+    precision: Precision
+    training: TrainingFacts | None
+    device: str
+    machine: str
+    versions: dict[str, str]
+    hashes: Hashes
+    finished: str  # ISO 8601
+    next_id: int  # of the next category: an id is never used twice
+    updates: tuple[Update, ...] = ()
+    edits: tuple[str, ...] = ()  # categories that were renamed, merged or split by hand
+    notes: tuple[str, ...] = ()
+    timings: dict[str, float]  # seconds of each stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedK:
+    """One k that was tried."""
+
+    k: int
+    score: float
+    each: tuple[float, ...]  # the score of every restart or fold
+
+
+@dataclass(frozen=True, kw_only=True)
+class KChoice:
+    """The contents of k.json: the number of categories, and how it was chosen."""
+
+    k: int
+    estimated: bool
+    known: int  # labelled classes
+    interval: tuple[int, int] | None = None  # None where k was given
+    method: str | None = None
+    curve: tuple[TriedK, ...] = ()
+
+
+class CoveragePoint(NamedTuple):
+    """The share of images taken, the surest first; the accuracy on them; and the least confidence among them."""
+
+    coverage: float
+    accuracy: float
+    confidence: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiskCoverage:
+    """Accuracy against coverage; empty for a part without images."""
+
+    all: tuple[CoveragePoint, ...]
+    old: tuple[CoveragePoint, ...]
+    new: tuple[CoveragePoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliabilityBin:
+    """Mean confidence and accuracy of the images whose confidence lies in an interval."""
+
+    low: float
+    high: float
+    images: int
+    confidence: float
+    accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationError:
+    """Mean |confidence − accuracy| over the images; None for a part without images."""
+
+    all: float | None
+    old: float | None
+    new: float | None
+
+
+class Confused(NamedTuple):
+    """Images of a known class in a category."""
+
+    truth: str
+    category: int  # id
+    images: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """The contents of metrics.json: figures on the unlabelled images whose true class is known."""
+
+    images: int
+    k_true: int
+    accuracy: Accuracy
+    legacy: Accuracy
+    nmi: float | None
+    ari: float | None
+    known_accuracy: float | None
+    risk_coverage: RiskCoverage
+    reliability: tuple[ReliabilityBin, ...]
+    calibration_error: CalibrationError
+    confusion: tuple[Confused, ...]

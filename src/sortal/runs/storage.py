@@ -1,0 +1,347 @@
+"""The files of a run's folder: the one place where records become tables, JSON and arrays, and are read back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.errors import InputError
+from sortal.images.decoding import Quarantined
+from sortal.runs import cache, tables
+from sortal.runs.confidence import Confidence
+from sortal.runs.facts import KChoice, Metrics, RunFacts
+from sortal.runs.run import KNOWN, NEW, Assignments, Candidate, Category, Kind, Run, columns_of
+from sortal.runs.tables import Column
+from sortal.system import files as disk
+from sortal.system.json_records import read_record
+from sortal.system.lock import lock_folder
+
+FORMAT, FORMAT_1 = "sortal run 2", "sortal run 1"
+RUN, K, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
+ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
+QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
+FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
+OPTIONAL = {METRICS, CANDIDATES, HEAD}  # removed where a run has none
+WAIT = 10.0  # seconds that a reader waits for a writer to finish
+WEIGHT, CENTRE = "centre_images", "centre"  # columns of categories.csv: images of the centre, its row in CENTRES
+
+
+# Writing
+
+
+def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
+    """Write a run and further files into its folder, as one change; files that stay the same are left alone."""
+    place = run.folder
+    disk.finish(place)  # so that a change that a kill broke off does not undo what is compared now
+    wanted: dict[str, bytes | Path | None] = {**dict.fromkeys(OPTIONAL), **_contents(run), **files}
+    gone = [name for name, content in wanted.items() if content is None]
+    changed = {
+        name: content
+        for name, content in wanted.items()
+        if content is not None and (isinstance(content, Path) or not _holds(place / name, content))
+    }
+    segments, stale = _changed_features(run)
+    # Readers tell one state of a run from the next by RUN, so it is always replaced.
+    disk.replace_all(place, {**changed, **segments, RUN: _facts_json(run.facts)}, [*gone, *stale])
+
+
+def _changed_features(run: Run) -> tuple[dict[str, bytes], list[str]]:
+    """Return the feature files to write and those to remove.
+
+    Features are recognised by their digest in RUN. Where the saved ones are the first rows of the new ones, the others
+    go to a file of their own: a run of a million images is not rewritten for a few more.
+    """
+    saved, names = peek(run.folder), _segments(run.folder)
+    if saved is not None and names:
+        if saved.hashes.features == run.facts.hashes.features:
+            return {}, []
+        with suppress(OSError, ValueError):
+            n = sum(len(np.load(run.folder / name, mmap_mode="r", allow_pickle=False)) for name in names)
+            if 0 < n < len(run.features) and cache.hashed(run.features[:n]) == saved.hashes.features:
+                return {_segment(len(names)): _npy(run.features[n:])}, []
+    return {FEATURES: _npy(run.features)}, names[1:]
+
+
+def _segment(at: int) -> str:
+    return FEATURES if at == 0 else f"features-{at + 1}.npy"
+
+
+def _segments(place: Path) -> list[str]:
+    """List the feature files of a run: the rows of the first, then of those that were added."""
+    names: list[str] = []
+    while (place / _segment(len(names))).exists():
+        names.append(_segment(len(names)))
+    return names
+
+
+def _contents(run: Run) -> dict[str, bytes]:
+    """Return the contents of a run's files by name, without its facts and features."""
+    names = run.names
+    contents = {
+        ASSIGNMENTS: tables.table(columns_of(run.assignments, names)),
+        CATEGORIES: tables.table(_category_columns(run.categories)),
+        QUARANTINE: tables.table(
+            [("file_name", [bad.file for bad in run.quarantine]), *_columns(run.quarantine, ("reason", "detail"))]
+        ),
+        K: _json(asdict(run.k)),
+        CONFIDENCE: _json(asdict(run.confidence)),
+        CENTRES: _npy(run.centres),
+    }
+    if run.metrics is not None:
+        contents[METRICS] = _json(asdict(run.metrics))
+    if run.head is not None:
+        contents[HEAD] = _npy(run.head)
+    if run.candidates:
+        contents[CANDIDATES] = tables.table(_candidate_columns(run.candidates, names))
+    return contents
+
+
+def _facts_json(facts: RunFacts) -> bytes:
+    return _json({"format": FORMAT, **asdict(facts)})
+
+
+def _category_columns(categories: Sequence[Category]) -> list[tuple[str, Column]]:
+    fields = ("id", "name", "kind", "size", "labelled", "unsure", "cohesion", "nearest_known")
+    return [
+        *_columns(categories, fields),
+        ("typical", [json.dumps(each.typical) for each in categories]),
+        (CENTRE, range(len(categories))),
+        (WEIGHT, [each.weight for each in categories]),
+    ]
+
+
+def _candidate_columns(candidates: Sequence[Candidate], names: Mapping[int, str]) -> list[tuple[str, Column]]:
+    """Return one row per file."""
+    rows = [(each, *at) for each in candidates for at in zip(each.files, each.folders, strict=True)]
+    return [
+        ("candidate", [each.id for each, _, _ in rows]),
+        ("file_name", [file for _, file, _ in rows]),
+        ("folder", [folder for _, _, folder in rows]),
+        ("nearest", [each.nearest for each, _, _ in rows]),
+        ("nearest_name", [names[each.nearest] for each, _, _ in rows]),
+    ]
+
+
+def _columns(records: Iterable[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
+    records = list(records)
+    return [(name, [getattr(each, name) for each in records]) for name in fields]
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return path.stat().st_size == len(content) and path.read_bytes() == content
+    except OSError:
+        return False
+
+
+def _npy(array: NDArray[np.float32]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, default=np.ndarray.tolist) + "\n").encode()
+
+
+# Reading
+
+
+def load_run(folder: str | os.PathLike[str]) -> Run:
+    """Load the run that `discover` saved in a folder, waiting for a process that is just writing it.
+
+    >>> run = sortal.load_run("photos-run")  # doctest: +SKIP
+    >>> run.metrics.accuracy.new  # doctest: +SKIP
+    0.874
+    """
+    place, patience = Path(folder), monotonic() + WAIT
+    while True:
+        before = _stamp(place)
+        try:
+            found = _load(place)
+        except InputError:
+            if before == _stamp(place) is not None or monotonic() > patience:
+                raise
+        else:
+            if before == _stamp(place) is not None:
+                return found
+            if monotonic() > patience:
+                raise InputError(
+                    f"The run in {str(place)!r} has been written to by another process for {WAIT:.0f} s. Try again."
+                )
+        sleep(0.01)
+
+
+def _stamp(place: Path) -> tuple[int, int] | None:
+    """Return what tells one state of a run from the next, or None while a change is being put into place."""
+    try:
+        if disk.is_pending(place):
+            return None
+        found = (place / RUN).stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
+
+
+def peek(folder: Path) -> RunFacts | None:
+    """Return the facts of a finished run, or None; an interrupted write is completed first."""
+    about = _read_about(folder)
+    try:
+        return None if about is None else _read_facts(about)
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def _read_about(folder: Path) -> dict[str, Any] | None:
+    """Return what RUN holds, or None where it is not that of a run."""
+    try:
+        if disk.is_pending(folder):
+            with suppress(InputError), lock_folder(folder):  # a process that is writing completes it itself
+                disk.finish(folder)
+        about = _read_json(folder / RUN)
+    except (OSError, ValueError):
+        return None
+    return about if isinstance(about, dict) and about.get("format") in (FORMAT, FORMAT_1) else None
+
+
+def _load(place: Path) -> Run:
+    about = _read_about(place)
+    if about is None:
+        what = "holds none" if place.is_dir() else "is not a folder"
+        raise InputError(
+            f"A run must be a folder that sortal discover wrote, got {str(place)!r}, which {what}. "
+            "If the run was interrupted, run the same command to resume."
+        )
+    try:
+        facts = _read_facts(about)
+        confidence, table = _read_json(place / CONFIDENCE), tables.read(place / CATEGORIES)
+        metrics = _read_json(place / METRICS) if (place / METRICS).exists() else None
+        if about["format"] == FORMAT_1:
+            _upgrade(about, table, confidence, metrics)
+        has_head = facts.recipe.clustering == "head" or (place / HEAD).exists()
+        return Run(
+            folder=place,
+            facts=facts,
+            assignments=_read_assignments(tables.read(place / ASSIGNMENTS)),
+            categories=_read_categories(table),
+            k=read_record(KChoice, _read_json(place / K), K),
+            confidence=read_record(Confidence, confidence, CONFIDENCE),
+            metrics=None if metrics is None else read_record(Metrics, metrics, METRICS),
+            features=_read_features(place),
+            centres=np.load(place / CENTRES, allow_pickle=False),
+            quarantine=_read_quarantine(tables.read(place / QUARANTINE)),
+            candidates=_read_candidates(place / CANDIDATES),
+            head=np.load(place / HEAD, allow_pickle=False) if has_head else None,
+        )
+    except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, csv.Error) as error:
+        raise InputError(
+            f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
+            "Run the command that made it again, with --force."
+        ) from error
+
+
+def _read_facts(about: Mapping[str, Any]) -> RunFacts:
+    facts = {key: value for key, value in about.items() if key != "format"}
+    if about["format"] == FORMAT_1:
+        facts["next_id"] = len(facts.pop("centre_sizes"))
+        del facts["classes"]
+    return read_record(RunFacts, facts, RUN)
+
+
+def _upgrade(about: Mapping[str, Any], categories: dict[str, list[str]], confidence: Any, metrics: Any) -> None:
+    """Turn the files of version 0.1, where a category's id was the row of its centre, into today's."""
+    categories[CENTRE], categories[WEIGHT] = categories["id"], about["centre_sizes"]
+    confidence["usual"] = confidence.pop("usual_distance")
+    del confidence["calibrated"], confidence["known"]
+    for each in () if metrics is None else metrics["reliability"]:
+        each["low"], each["high"] = each.pop("from"), each.pop("to")
+
+
+def _read_features(place: Path) -> NDArray[np.float32]:
+    """Map the features into memory where they are one file, else join them."""
+    parts = [np.load(place / name, mmap_mode="r", allow_pickle=False) for name in _segments(place) or [FEATURES]]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
+    n = len(table["file_name"])
+    return Assignments(
+        files=tuple(table["file_name"]),
+        folders=np.array(table["folder"], dtype=np.int64),
+        contents=tuple(table["content"]),
+        labels=tuple(name or None for name in table["label"]),
+        truth=tuple(name or None for name in table.get("truth", [""] * n)),
+        category=np.array(table["category"], dtype=np.int64),
+        status=np.array(table["status"], dtype=np.str_),
+        confidence=_numbers(table["confidence"]),
+        distance=_numbers(table["distance"]),
+        next_category=np.array(table["next_category"], dtype=np.int64),
+        next_distance=_numbers(table["next_distance"]),
+    )
+
+
+def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([float(cell or "nan") for cell in cells])
+
+
+def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]:
+    """Return the categories in the order of their centres, whatever the order of the table."""
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    rows.sort(key=lambda row: int(row[CENTRE]))
+    if [int(row[CENTRE]) for row in rows] != [*range(len(rows))]:
+        raise ValueError(f"the column {CENTRE} of {CATEGORIES} must number the centres")
+    return tuple(
+        Category(
+            id=int(row["id"]),
+            name=row["name"],
+            kind=_read_kind(row["kind"]),
+            weight=int(row[WEIGHT]),
+            size=int(row["size"]),
+            labelled=int(row["labelled"]),
+            unsure=int(row["unsure"]),
+            cohesion=float(row["cohesion"]) if row["cohesion"] else None,
+            nearest_known=int(row["nearest_known"]) if row["nearest_known"] else None,
+            typical=tuple(json.loads(row["typical"])),
+        )
+        for row in rows
+    )
+
+
+def _read_kind(text: str) -> Kind:
+    if text not in (KNOWN, NEW):
+        raise ValueError(f"the kind of a category must be {KNOWN} or {NEW}, got {text[:60]!r}")
+    return "known" if text == KNOWN else "new"
+
+
+def _read_quarantine(table: Mapping[str, Sequence[Any]]) -> tuple[Quarantined, ...]:
+    return tuple(map(Quarantined, table["file_name"], table["reason"], table["detail"]))
+
+
+def _read_candidates(path: Path) -> tuple[Candidate, ...]:
+    if not path.exists():
+        return ()
+    table = tables.read(path)
+    found: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    for number, nearest, file, folder in zip(
+        table["candidate"], table["nearest"], table["file_name"], table["folder"], strict=True
+    ):
+        found.setdefault((int(number), int(nearest)), []).append((file, int(folder)))
+    return tuple(
+        Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest=nearest)
+        for (number, nearest), rows in found.items()
+    )
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,89 @@
+"""Frozen records from JSON: every value is read by the type of its field, and a wrong one is refused by name."""
+
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+def read_record(kind: type[T], value: object, name: str = "") -> T:
+    """Return the dataclass or NamedTuple that JSON holds; a missing key takes the field's default.
+
+    Raises a ValueError that names the first value that does not fit.
+    """
+    found: T = _read(kind, value, name or kind.__name__)
+    return found
+
+
+def _read(kind: Any, value: Any, name: str) -> Any:
+    if kind is Any:
+        return value
+    origin, arguments = get_origin(kind), get_args(kind)
+    if hasattr(origin, "__value__"):  # an alias such as NDArray of newer NumPy: what it stands for
+        origin = get_origin(origin.__value__)
+    if origin in (Union, types.UnionType):
+        return _read_union(arguments, value, name)
+    if origin is Literal:
+        fits = any(type(value) is type(each) and value == each for each in arguments)
+        _require(fits, name, " or ".join(map(repr, arguments)), value)
+        return value
+    if origin in (tuple, np.ndarray):
+        _require(isinstance(value, list), name, "a list", value)
+        if origin is np.ndarray:
+            return np.array([_read(float, each, name) for each in value])
+        return tuple(_read_all(arguments[:1] * len(value) if arguments[-1] is ... else arguments, value, name))
+    if origin is dict:
+        _require(isinstance(value, dict), name, "an object", value)
+        if all(type(each) is arguments[1] for each in value.values()):  # a million paths, say
+            return value
+        return {key: _read(arguments[1], each, f"{name}.{key}") for key, each in value.items()}
+    if is_dataclass(kind):
+        return _read_dataclass(kind, value, name)
+    if issubclass(kind, tuple):
+        _require(isinstance(value, list), name, "a list", value)
+        return kind(*_read_all([*_hints(kind).values()], value, name))
+    if kind is float and type(value) is int:
+        return float(value)
+    _require(type(value) is kind, name, kind.__name__, value)
+    return value
+
+
+def _read_union(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
+    """Read the first kind that fits; the problem with the first is reported, which is never None."""
+    problem = None
+    for kind in kinds:
+        try:
+            return _read(kind, value, name)
+        except ValueError as error:
+            problem = problem or error
+    raise problem or ValueError(name)
+
+
+def _read_dataclass(kind: Any, value: Any, name: str) -> Any:
+    _require(isinstance(value, dict), name, "an object", value)
+    known = {field.name: field for field in fields(kind)}
+    required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
+    for problem, keys in (("an unknown", value.keys() - known.keys()), ("no", required - value.keys())):
+        if keys:
+            raise ValueError(f"{name} has {problem} key {min(keys)!r}")
+    hints = _hints(kind)
+    return kind(**{key: _read(hints[key], each, f"{name}.{key}") for key, each in value.items()})
+
+
+def _read_all(kinds: Any, values: list[Any], name: str) -> list[Any]:
+    _require(len(kinds) == len(values), name, f"a list of {len(kinds)}", values)
+    return [_read(kind, each, f"{name}[{at}]") for at, (kind, each) in enumerate(zip(kinds, values, strict=True))]
+
+
+def _require(holds: bool, name: str, rule: object, value: Any) -> None:
+    if not holds:
+        raise ValueError(f"{name} must be {rule}, got {str(value)[:60]!r}")
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)

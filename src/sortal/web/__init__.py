@@ -1,0 +1,5 @@
+"""The report of a run: one self-contained HTML file."""
+
+from sortal.web.report import make_report
+
+__all__ = ["make_report"]
