@@ -685,7 +685,7 @@ def end_three_sweeps(root: str, out: str) -> None:
     """In a child: one process of the first sweep is killed, the second gets Ctrl-C, and the third is killed itself."""
     os.setsid()
     ends: list[Callable[[list[int]], None]] = [
-        lambda training: os.kill(training[0], signal.SIGKILL),
+        lambda training: os.kill(max(training), signal.SIGKILL),  # the last to start
         lambda _: os.killpg(0, signal.SIGINT),  # as a terminal does
         lambda _: die(),
     ]

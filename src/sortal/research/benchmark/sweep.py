@@ -193,6 +193,7 @@ def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progres
     groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
     for at, task in todo:
         groups.setdefault(task.training_key, []).append((at, task))
+    n = min(n, len(groups))
     context = get_context("spawn")
     numbers: Queue[int] = context.Queue()
     for number in range(n):
@@ -202,6 +203,7 @@ def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progres
     others = set(active_children())
     with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
         waiting = {pool.submit(_run_group, group): group for group in groups.values()}
+        pool.submit(int)  # a process that submit has started is watched only from the next submit on
         try:
             for future in as_completed(waiting):
                 try:
