@@ -27,6 +27,7 @@ from sortal.discovery import demo
 from sortal.discovery.prediction import predict
 from sortal.images import label_tables
 from sortal.runs.run import UNSURE, Run
+from sortal.system.progress import Runtime
 
 BACKBONE = "vit_small_patch14_dinov2.lvd142m"
 COVERAGE = (0.25, 0.5, 0.75, 1.0)
@@ -115,7 +116,7 @@ def judged(before: Run, after: Run, images: ImageSet, strange: Any, later: Any) 
 def digits(arguments: argparse.Namespace) -> None:
     for seed in arguments.seeds:
         with TemporaryDirectory() as folder:
-            result = demo.run(Path(folder, "run"), seed=seed, device=arguments.device)
+            result = demo.run(Path(folder, "run"), seed=seed, runtime=Runtime(device=arguments.device))
             rows = {"pixels": vars(result.plain), "semi_supervised_pixels": vars(result.semi_supervised)}
             report(arguments, seed=seed, seconds=result.seconds, **found(result.run), **rows)
 

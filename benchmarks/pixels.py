@@ -40,6 +40,7 @@ from sortal.images.check import check, check_stored
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import pack
 from sortal.images.store.pixel_store import PixelStore
+from sortal.system.progress import Runtime
 
 SHORTER, CROP, BATCH = 256, 224, 128
 REPEATS = 3
@@ -119,7 +120,7 @@ def rate(pool: ProcessPoolExecutor, work: Callable[[int, int], float], workers: 
 
 
 def crops(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
-    pack(images, folder / "store", workers=workers)
+    pack(images, folder / "store", runtime=Runtime(workers=workers))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         store = rate(pool, partial(from_store, str(folder / "store"), str(source)), workers, 20 * BATCH)
         decoding = rate(pool, partial(by_decoding, images.paths), workers, 3 * BATCH)
@@ -146,10 +147,10 @@ def decode_all(paths: Iterable[str]) -> int:
 
 def packing(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
     start = perf_counter()
-    pack(images, folder / "store", workers=workers)
+    pack(images, folder / "store", runtime=Runtime(workers=workers))
     ours = perf_counter() - start
     start = perf_counter()
-    pack(images, folder / "store", workers=workers)
+    pack(images, folder / "store", runtime=Runtime(workers=workers))
     again = perf_counter() - start
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         start = perf_counter()
@@ -160,7 +161,7 @@ def packing(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[
 
 def checking(images: ImageSet, source: Path, folder: Path, workers: int) -> dict[str, float]:
     start = perf_counter()
-    health = check(images, workers=workers)
+    health = check(images, runtime=Runtime(workers=workers))
     seconds = perf_counter() - start
     return {
         "seconds": seconds,
@@ -175,7 +176,7 @@ def first_run(images: ImageSet, source: Path, folder: Path, workers: int) -> dic
     figures: dict[str, float] = {}
     for run in ("first", "second"):
         start, processors = perf_counter(), processor_seconds()
-        health = check_stored(images, pack(images, folder / "store", workers=workers))
+        health = check_stored(images, pack(images, folder / "store", runtime=Runtime(workers=workers)))
         figures |= {f"{run} run, s": perf_counter() - start, f"{run} run, CPU s": processor_seconds() - processors}
     return {**figures, "groups of near-duplicates": len(health.near_duplicates or ())}
 

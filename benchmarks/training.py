@@ -36,6 +36,7 @@ from sortal.learning.token_cache import InputSource, LiveViews
 from sortal.learning.train import train
 from sortal.system import device as compute
 from sortal.system.distributed import launch
+from sortal.system.progress import Runtime
 
 BATCH = 128  # images, of two views each
 HEIGHT, WIDTH = 256, 340
@@ -162,7 +163,7 @@ def features(arguments: argparse.Namespace) -> None:
         seconds = seconds_of(whole.stream(store, crops), skip=min(10, len(crops) - 2), device=device)
         print(f"{'compiled' if compiled else 'not compiled'}: {256 / seconds:,.0f} images/s", flush=True)
     start = time.perf_counter()
-    extract(backbone, store, device=arguments.device)
+    extract(backbone, store, runtime=Runtime(device=arguments.device))
     print(f"extract() of {len(store):,}, start to end: {len(store) / (time.perf_counter() - start):,.0f} images/s")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         backbone(torch.zeros(1, 3, size, size, device=device))
@@ -175,7 +176,7 @@ def run(arguments: argparse.Namespace) -> None:
         method = Contrastive(load_backbone(arguments.backbone, weights="random"), Contrast(output=output))
         start = time.perf_counter()
         config = Training(epochs=arguments.epochs)
-        result = train(method, images, store, config, device=arguments.device, on_note=print)
+        result = train(method, images, store, config, runtime=Runtime(device=arguments.device, note=print))
         seconds = time.perf_counter() - start
         print(f"{output}: {arguments.epochs} epochs of {len(images):,} images in {seconds:.1f} s, {result}", flush=True)
 

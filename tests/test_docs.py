@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import tiny_folder
+from runtimes import CPU
 
 import sortal
 from sortal.cli import app
@@ -132,7 +133,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def quick(images: str, **options: Any) -> Run:
         return discover(
-            images, **{**options, "weights": None, "backbone": "convnet", "epochs": 0, "k": 6, "workers": 1}
+            images, **{**options, "weights": None, "backbone": "convnet", "epochs": 0, "k": 6, "runtime": CPU}
         )
 
     monkeypatch.setattr(sortal, "discover", quick)

@@ -12,6 +12,7 @@ PUBLIC = {  # every name users may import from `sortal`, and where it lives
     "ImageSet": "sortal.images.image_set",
     "KEstimate": "sortal.clustering.estimate_k",
     "Run": "sortal.runs.run",
+    "Runtime": "sortal.system.progress",
     "SemiSupervisedKMeans": "sortal.clustering.kmeans",
     "SortalError": "sortal.errors",
     "discover": "sortal.discovery.pipeline",

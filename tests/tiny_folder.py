@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from runtimes import CPU
 
 from sortal.discovery.pipeline import discover
 from sortal.images.image_set import ImageSet, image_set
@@ -132,8 +133,7 @@ SETTINGS: dict[str, Any] = {
     "n_init": 3,
     "k_max": 12,
     "held_out": 0.5,
-    "device": "cpu",
-    "workers": 1,
+    "runtime": CPU,
 }
 PAGE = b"<!doctype html>"
 

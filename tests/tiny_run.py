@@ -6,13 +6,14 @@ import json
 import os
 import signal
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from fork_server import count_operations, say
+from runtimes import CPU
 from stores import small_store
 
 from sortal.config import Contrast, Training
@@ -107,10 +108,9 @@ def perform(job: Job, on_progress: Progress = lambda *_: None) -> TrainingResult
         *a_set(SMALL if live else LARGE),
         settings(epochs=job.epochs, views=None if live else 3, batch_size=job.batch_size),
         folder=job.folder,
-        device="cpu",
+        runtime=replace(CPU, progress=on_progress),
         budget=IN_A_FILE if job.kind == "file" else Budget(memory=10**9),
         checkpoint_every=job.every,
-        on_progress=on_progress,
     )
 
 

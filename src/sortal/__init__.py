@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sortal.runs.export import export
     from sortal.runs.run import Run
     from sortal.runs.storage import load_run
+    from sortal.system.progress import Runtime
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ __all__ = [
     "ImageSet",
     "KEstimate",
     "Run",
+    "Runtime",
     "SemiSupervisedKMeans",
     "SortalError",
     "__version__",
@@ -41,6 +43,7 @@ _HOME = {
     "ImageSet": "sortal.images.image_set",
     "KEstimate": "sortal.clustering.estimate_k",
     "Run": "sortal.runs.run",
+    "Runtime": "sortal.system.progress",
     "SemiSupervisedKMeans": "sortal.clustering.kmeans",
     "SortalError": "sortal.errors",
     "discover": "sortal.discovery.pipeline",

@@ -128,10 +128,12 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
 
         def noted(*values: object, **options: object) -> object:
             asked = dict(real.bind(*values, **options).arguments)
-            if "on_progress" in asked:
-                asked.pop("on_progress")("[3/7] Working", 1, 2)
-            if "on_note" in asked:
-                asked.pop("on_note")("A note.")
+            if "runtime" in asked:
+                runtime = asked.pop("runtime")
+                runtime.progress("[3/7] Working", 1, 2)
+                runtime.note("A note.")
+                where = {"device": runtime.device, "workers": runtime.workers}
+                asked |= {name: value for name, value in where.items() if value not in ("auto", None)}
             seen.append(asked)
             if isinstance(result, BaseException):
                 raise result
@@ -210,7 +212,7 @@ def test_each_setting_is_an_option_with_its_default_and_is_documented() -> None:
 
 
 def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
-    own = {"json", "dry_run", "on_progress", "on_note", "command", "folder", "formats", "images", "run", "name"}
+    own = {"json", "dry_run", "runtime", "device", "workers", "command", "folder", "formats", "images", "run", "name"}
     words = {"methods": "method", "names": "preset", "presets": "preset"}  # as the command line calls them
     of_library: list[tuple[Callable[..., Any], list[Callable[..., Any]], set[str]]] = [
         (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading"}),
@@ -271,7 +273,7 @@ def test_demo_prints_a_table_or_json(stub: Stub) -> None:
     assert found == json.loads(json.dumps(RESULT.run.to_json())), "the rest is what discover gives"
     words = "--k 7 --labelled 0.25 --epochs 2 --seed 5 --out x --device cpu"
     assert invoke("demo", *words.split()).code == 0
-    usual = {"out": Path("digits-run"), "k": "auto", "labelled": 0.5, "epochs": "auto", "seed": 0, "device": "auto"}
+    usual = {"out": Path("digits-run"), "k": "auto", "labelled": 0.5, "epochs": "auto", "seed": 0}
     told = {"out": Path("x"), "k": 7, "labelled": 0.25, "epochs": 2, "seed": 5, "device": "cpu"}
     assert asked == [usual, usual, told]
 
@@ -314,7 +316,7 @@ def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
         return prepared.pop()
 
     usual = asked()
-    told = {"images": Path("photos"), "labels": None, "out": None, "device": "auto", "workers": None, "force": False}
+    told = {"images": Path("photos"), "labels": None, "out": None, "force": False}
     assert usual == {**told, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
         changed: dict[str, Any] = {name: value}
@@ -360,7 +362,7 @@ def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.Mo
     stub("sortal.discovery.job.prepare", JOB)
     carried_out = stub("sortal.discovery.pipeline.carry_out", None)
     planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
-    assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", "")
+    assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", NOTE)
     assert json.loads(invoke("discover", "photos", "--dry-run", "--json").out) == {"images": 36}
     assert (planned, carried_out, [*tmp_path.iterdir()]) == ([{"job": JOB}] * 2, [], [])
 
@@ -500,7 +502,7 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
     invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3")
     start = {"folder": Path("r"), "images": Path("i")}
     assert asked == [
-        {**start, "update": False, "device": "auto", "workers": None},
+        {**start, "update": False},
         {**start, "update": True, "device": "cpu", "workers": 3},
     ]
 
@@ -512,7 +514,7 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
     loaded = stub("sortal.runs.storage.load_run", "the run")
     asked = stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
     for name in export.FORMATS:
-        assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", "")
+        assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
         assert (loaded.pop(), asked.pop()) == ({"folder": Path("r")}, usual)
     for how in get_args(How):
@@ -520,7 +522,7 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
         assert asked.pop() == {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
     stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
     said = "5 images written as csv: o\n  missing, left out: a.png\n"
-    assert invoke("export", "r", "--format", "csv") == Done(3, said, "")
+    assert invoke("export", "r", "--format", "csv") == Done(3, said, NOTE)
 
 
 def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -544,7 +546,7 @@ def test_figures_options_reach_the_library(stub: Stub) -> None:
     assert invoke("figures", "r", *words.split()).code == 0
     assert invoke("figures", "r", "--images", "a.png", "--images", "b.png").code == 0
     usual = {"run": "the run", "out": None, "which": None, "images": None}
-    rest = {"seed": 0, "device": "auto", "workers": None, "force": False}
+    rest = {"seed": 0, "force": False}
     told = {"run": "the run", "out": Path("o"), "which": ["tsne", "legacy"], "images": ["a.png", "b/c.png"]}
     assert asked == [
         {**usual, **rest},
@@ -617,7 +619,7 @@ def test_tables_of_what_was_run(benchmarked: Benchmarked, tmp_path: Path) -> Non
 
 
 SWEPT = sweep.SweepResult(records=(), folders=(), failed=(), reused=0)
-SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "device": "auto", "workers": None, "processes": None}
+SWEEP = {"out": Path("benchmark"), "seeds": (0, 1, 2), "processes": None}
 
 
 def test_each_option_of_benchmark_reaches_the_library(stub: Stub) -> None:
@@ -673,7 +675,7 @@ HEALTH = replace(HEALTHY, classes=(SMILE, *HEALTHY.classes))
 def test_check_prints_text_or_json_and_exits_by_the_worst_finding(stub: Stub, pets: Path) -> None:
     stub("sortal.images.check.check", HEALTH)
     done = invoke("check", pets)
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, NOTE)
     assert ":smile: дуб  " in done.out
     assert r":smile: \u0434\u0443\u0431  " in invoke("check", pets, encoding="ascii").out
     bad = replace(HEALTH, unreadable=(Quarantined("dog/2\n[red].jpg", "empty", "0 bytes"),))
@@ -696,7 +698,7 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
         counts = {name: int((images.labels == at).sum()) for at, name in enumerate(images.classes)}
         return {**counts, None: int((images.labels < 0).sum())}, options
 
-    usual = {"tiny": check.TINY, "max_pixels": 80_000_000, "workers": None}
+    usual = {"tiny": check.TINY, "max_pixels": 80_000_000}
     assert checked() == ({"cat": 2, "dog": 1, None: 1}, usual)
     told = {"tiny": 41, "max_pixels": 1599, "workers": 1}
     assert checked("--tiny", 41, "--max-pixels", 1599, "--workers", 1)[1] == told
@@ -742,7 +744,7 @@ def test_errors_take_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None:
             assert cli.main(["demo"]) == code
         assert out.getvalue() == ""
     stub("sortal.discovery.job.prepare", KeyboardInterrupt())
-    assert invoke("discover", "photos") == Done(130, "", INTERRUPTED)
+    assert invoke("discover", "photos") == Done(130, "", NOTE + INTERRUPTED)
     for bug in (RuntimeError("a bug"), PermissionError(13, "a bug")):
         stub("sortal.discovery.demo.run", bug)
         with pytest.raises(type(bug), match="a bug"):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import sklearn.datasets
 import tiny_folder
+from runtimes import CPU
 from sklearn.datasets import load_digits
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
@@ -21,6 +22,7 @@ from sortal.images.reading import read_images
 from sortal.metrics import Accuracy, accuracy
 from sortal.runs.storage import load_run
 from sortal.system import workers
+from sortal.system.progress import Runtime
 
 FEW = 300  # digits, where the figures do not matter
 EPOCHS = 3
@@ -44,7 +46,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> DemoResult:
 
 
 def run(out: Path, **changes: Any) -> DemoResult:
-    return demo.run(out, **{"k": 8, "epochs": 0, "device": "cpu", **changes})
+    return demo.run(out, **{"k": 8, "epochs": 0, "runtime": CPU, **changes})
 
 
 def all_of(found: Accuracy) -> float:
@@ -150,7 +152,8 @@ def test_one_seed_gives_one_result_and_progress_is_told(tmp_path: Path) -> None:
     """In another folder, of other files, with all that was learned."""
     seen: list[tuple[str, int, int]] = []
     notes: list[str] = []
-    one = run(tmp_path / "one", epochs=1, seed=1, on_progress=lambda *at: seen.append(at), on_note=notes.append)
+    runtime = replace(CPU, progress=lambda *at: seen.append(at), note=notes.append)
+    one = run(tmp_path / "one", epochs=1, seed=1, runtime=runtime)
     again = run(tmp_path / "again", epochs=1, seed=1)
     assert one.run.facts.hashes == again.run.facts.hashes
     told, told_again = (each.to_json() for each in (one, again))
@@ -179,7 +182,7 @@ def test_old_is_not_defined_when_every_old_image_is_labelled(tmp_path: Path) -> 
         ({"k": 4}, r"k must be from 5 .the labelled classes. to \d+ .*, got 4\."),
         ({"epochs": -1}, r"epochs must be a whole number of at least 0 or 'auto', got -1\."),
         ({"labelled": 0}, r"labelled must be above 0 and at most 1, got 0\."),
-        ({"device": "abacus"}, r"device must be 'auto', 'cpu', .*, got 'abacus'\."),
+        ({"runtime": Runtime(device="abacus")}, r"device must be 'auto', 'cpu', .*, got 'abacus'\."),
     ],
 )
 def test_bad_settings_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import tiny_folder as tiny
 from fork_server import KILLED, Ended, ForkServer, count_operations, die, say
+from runtimes import CPU
 
 from sortal.cli import app
 from sortal.config import TRAININGS
@@ -57,7 +58,7 @@ def dying(of: str, at: int, after: float) -> Progress:
 
 def sort(images: str, out: str, changes: dict[str, Any], of: str = "", at: int = 0, after: float = 0.0) -> None:
     with tiny.quickly():
-        tiny.sort(images, Path(out), on_progress=dying(of, at, after), **changes)
+        tiny.sort(images, Path(out), runtime=replace(CPU, progress=dying(of, at, after)), **changes)
 
 
 def classify(images: str, out: str, at: int = 0) -> None:
@@ -76,7 +77,7 @@ def save(images: str, out: str, update: bool, fatal: int | None = None) -> None:
     )
     with tiny.quickly():
         if update:
-            predict(out, images, update=True, device="cpu", workers=1)
+            predict(out, images, update=True, runtime=CPU)
         else:
             tiny.sort(images, Path(out), **FIVE_EPOCHS)
     say("operations", operations())

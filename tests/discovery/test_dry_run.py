@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from runtimes import CPU
 
 from sortal.config import Discovery, MethodName, Reading, Training
 from sortal.discovery import defaults, dry_run
@@ -46,7 +47,7 @@ def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
 
 
 def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
-    return prepare(images, None, out, settings, Reading(), device="cpu", workers=1, force=False)
+    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False)
 
 
 @pytest.fixture
@@ -62,7 +63,8 @@ def test_the_small_network(tmp_path: Path) -> None:
     """Nothing is written, and no tokens are cached."""
     reports: list[tuple[str, int, int]] = []
     images = folder_of(tmp_path / "images")
-    found = forecast(job_of(images, tmp_path / "run", SMALL), on_progress=lambda *what: reports.append(what))
+    job = job_of(images, tmp_path / "run", SMALL)
+    found = forecast(replace(job, runtime=replace(CPU, progress=lambda *what: reports.append(what))))
     assert (found.images, found.labelled, found.unlabelled, found.classes) == (40, 20, 20, 2)
     assert found.held_out == 0  # a fifth of them would be 4, too few for calibration
     assert (found.k, found.method, found.epochs, found.device) == ("auto", "gcd", 3, "cpu")
@@ -114,7 +116,7 @@ def test_stages_that_a_method_does_not_need_take_no_time(tmp_path: Path) -> None
     settings = replace(SMALL, method="rankstats")
     found = forecast(job_of(images, tmp_path / "run", settings))
     assert (found.method, found.epochs, found.k) == ("rankstats", 3, "auto")
-    assert tuple(found.seconds) == stages_of(settings, defaults.recipe_for(settings, 40, on_gpu=False))
+    assert tuple(found.seconds) == stages_of(job_of(images, tmp_path / "run", settings))
     assert {stage for stage, each in found.seconds.items() if not each} == {"clusters"}
     assert not (tmp_path / "run").exists()
 

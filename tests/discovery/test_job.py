@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from runtimes import CPU
 from sample_run import sample_facts
 
 from sortal.cli.app import app
@@ -28,10 +29,11 @@ from sortal.runs import cache
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.storage import FORMAT
 from sortal.system.lock import lock_folder
+from sortal.system.progress import Runtime
 
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 USUAL = Discovery()
-OPTIONS: dict[str, Any] = {"device": "cpu", "workers": None, "force": False}
+OPTIONS: dict[str, Any] = {"runtime": CPU, "force": False}
 
 
 @pytest.fixture
@@ -131,13 +133,13 @@ def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: 
     table.write_text(json.dumps({"file_name": "loose.jpg", "label": "cat \ud800"}) + "\n")
     said = refusal(photos, labels=table, reading={"unlisted": "unlabelled"}, settings=Discovery(k=3))
     assert "A label must be text that can be written as UTF-8, got 'cat \\ud800'." in said
-    assert refusal(photos, device="gpu").startswith("device must be ")
-    assert refusal(photos, workers=0).startswith("workers must be ")
+    assert refusal(photos, runtime=Runtime(device="gpu")).startswith("device must be ")
+    assert refusal(photos, runtime=Runtime(workers=0)).startswith("workers must be ")
     monkeypatch.setenv("WORLD_SIZE", "2")
     said = "discover must be started as one process, not by torchrun. sortal.learning.train.train takes several."
     assert refusal(photos) == said
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert asked(photos, workers=1).workers == 1
+    assert asked(photos, runtime=Runtime(workers=1)).runtime.workers == 1
     assert not list(photos.parent.glob("*-run"))
 
 
@@ -169,8 +171,8 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     finished(Path("images-run"), None)
     assert asked(rows, "images-run", settings).place == Path("images-run")
     assert "holds a run of other images, None." in refusal(photos, "images-run")
-    job = asked(photos, "out", settings, workers=3)
-    assert (job.settings, job.device, job.workers, job.on_gpu) == (settings, "cpu", 3, False)
+    job = asked(photos, "out", settings, runtime=replace(CPU, workers=3))
+    assert (job.settings, job.device.type, job.runtime.workers, job.on_gpu) == (settings, "cpu", 3, False)
     assert job.images.classes == ("cat", "dog")
     assert int(job.images.unlabelled.sum()) == 3
     assert (job.recipe, job.cache) == (recipe_for(job.settings, 6, on_gpu=False), Path("out/cache"))

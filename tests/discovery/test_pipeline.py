@@ -6,6 +6,7 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import tiny_folder as tiny
 from conftest import SortedRun
+from runtimes import CPU
 from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal import metrics
@@ -82,7 +84,7 @@ def test_held_out_labels_are_kept_from_learning_k_and_clusters(
     gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
     labelled = np.array([label is not None for label in found.assignments.labels])
-    held = gathered[0][6]
+    held = gathered[0][5]
     assert held.sum() == HELD == found.confidence.held_out
     assert not trained[0][1].validation.any()
     for labels in (trained[0][1].labels, estimated[0][1], fitted[-1][2]):
@@ -92,7 +94,7 @@ def test_held_out_labels_are_kept_from_learning_k_and_clusters(
     found = sort(copied_run.images, copied_run.out, held_out=0)
     assert not found.confidence.calibrated
     assert any(note.startswith("Confidence is not calibrated, ") for note in found.facts.notes)
-    assert not gathered[1][6].any()
+    assert not gathered[1][5].any()
     assert (trained[1][1].labels >= 0).sum() == 3 * LABELLED
 
 
@@ -189,8 +191,8 @@ def test_other_training_settings_train_anew_and_earlier_models_are_kept(
     assert (out / "model.safetensors").read_bytes() == model
     found = sort(images, out, seed=1).facts
     assert len(steps) == 5
-    assert (gathered[-1][6] != gathered[0][6]).any()
-    assert gathered[-1][6].sum() == HELD
+    assert (gathered[-1][5] != gathered[0][5]).any()
+    assert gathered[-1][5].sum() == HELD
     assert found.hashes.model != first.hashes.model
     assert found.hashes.images == first.hashes.images
 
@@ -264,7 +266,7 @@ def test_without_training_features_are_those_of_the_backbone(
     assert found.facts.training is None
     assert not (copied_run.out / "log.jsonl").exists()  # that of the run before
     backbone = load_backbone("convnet")
-    x = extract(backbone, found.images(), normalise=True, device="cpu", precision="float32")
+    x = extract(backbone, found.images(), normalise=True, runtime=CPU, precision="float32")
     np.testing.assert_array_equal(found.features, x)
     saved = load_backbone(str(copied_run.out / "model.json"))
     assert saved.fingerprint() == backbone.fingerprint() == found.facts.hashes.model
@@ -340,7 +342,7 @@ def test_broken_files_are_named_and_left_out(tmp_path: Path, capsys: pytest.Capt
     tiny.break_some(tmp_path / "images", broken)
     notes: list[str] = []
     odd: dict[str, Any] = {"views": "live", "seed": 3, "unsure_below": 0.25}
-    found = sort(tmp_path / "images", tmp_path / "run", on_note=notes.append, **odd)
+    found = sort(tmp_path / "images", tmp_path / "run", runtime=replace(CPU, note=notes.append), **odd)
     assert sorted(bad.file for bad in found.quarantine) == sorted(broken)
     rows = tiny.rows_of(tmp_path / "run/quarantine.csv")
     assert [row["file_name"] for row in rows] == [bad.file for bad in found.quarantine]
@@ -428,7 +430,7 @@ def test_a_run_that_failed_early_is_repaired_and_is_the_same_elsewhere(
                 discover(sorted_run.images, **SETTINGS)
         said.append(what)
 
-    found = discover(sorted_run.images, **SETTINGS, on_progress=meanwhile)
+    found = discover(sorted_run.images, **{**SETTINGS, "runtime": replace(CPU, progress=meanwhile)})
     numbers = [what.partition("]")[0] for what in said]
     assert numbers == sorted(numbers)
     assert sorted(set(numbers)) == [f"[{number}/7" for number in range(1, 8)]

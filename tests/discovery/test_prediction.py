@@ -15,6 +15,7 @@ import pytest
 import tiny_folder as tiny
 from conftest import SortedRun
 from numpy.typing import NDArray
+from runtimes import CPU
 from test_stages import scores_of
 from tiny_folder import CLASSES, EACH, OLD, sort, spy
 
@@ -33,7 +34,6 @@ from sortal.system.lock import lock_folder
 
 N = 6 * EACH
 ADDED = 6 * 3
-OPTIONS: dict[str, Any] = {"device": "cpu", "workers": 1}
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
@@ -82,7 +82,7 @@ def assert_means(found: Run, rows: NDArray[np.bool_], category: NDArray[np.int64
 
 
 def test_images_of_the_run_are_where_the_nearest_centre_is(copied_run: SortedRun) -> None:
-    found, a = predict(copied_run.out, copied_run.images, **OPTIONS).assignments, copied_run.run.assignments
+    found, a = predict(copied_run.out, copied_run.images, runtime=CPU).assignments, copied_run.run.assignments
     assert found.files == a.files
     among = distances(copied_run.run)
     np.testing.assert_array_equal(found.category, among.argmin(axis=1))
@@ -99,7 +99,7 @@ def test_further_images_of_planted_classes_are_in_their_categories(
 ) -> None:
     """And nothing is written but what is kept in the cache."""
     before = tiny.contents(copied_run.out)
-    found = predict(copied_run.out, more, **OPTIONS)
+    found = predict(copied_run.out, more, runtime=CPU)
     assert tiny.contents(copied_run.out) == before
     a, named = found.assignments, names_of(found)
     assert a.files == tuple(sorted(f"{name}/{n}.png" for name in CLASSES for n in (500, 501, 502)))
@@ -118,7 +118,7 @@ def test_further_images_of_planted_classes_are_in_their_categories(
     assert tuple(said["images"][0]) == COLUMNS
     assert (said["quarantine"], said["added"], said["candidates"]) == ([], 0, [])
     files = [str(more / file) for file in reversed(a.files)]
-    again = predict(copied_run.out, files, **OPTIONS)
+    again = predict(copied_run.out, files, runtime=CPU)
     assert again.assignments.files == tuple(files)
     assert names_of(again) == named[::-1]
 
@@ -128,7 +128,7 @@ def test_noise_is_unsure_and_broken_files_are_named(copied_run: SortedRun, tmp_p
     for number in range(4, 8):
         tiny.save(tmp_path / f"{number}.png", tiny.noise(number))
     tiny.break_some(tmp_path, ["1.png", "3.png", "5.png"])
-    found = predict(copied_run.out, tmp_path, **OPTIONS)
+    found = predict(copied_run.out, tmp_path, runtime=CPU)
     assert [bad.file for bad in found.quarantine] == ["1.png", "3.png", "5.png"]
     assert found.assignments.files == ("0.png", "2.png", "4.png", "6.png", "7.png")
     assert set(names_of(found)[:2]) == {category_of(copied_run, "elm")}
@@ -138,7 +138,7 @@ def test_noise_is_unsure_and_broken_files_are_named(copied_run: SortedRun, tmp_p
     assert [bad["file"] for bad in found.to_json()["quarantine"]] == ["1.png", "3.png", "5.png"]
     tiny.break_some(tmp_path, [f"{number}.png" for number in range(8)])
     with pytest.raises(InputError, match="At least one image must be readable, but none of 8 is"):
-        predict(copied_run.out, tmp_path, **OPTIONS)
+        predict(copied_run.out, tmp_path, runtime=CPU)
 
 
 def test_a_run_without_its_images_predicts_and_one_of_an_array_refuses_an_update(
@@ -150,11 +150,11 @@ def test_a_run_without_its_images_predicts_and_one_of_an_array_refuses_an_update
     shutil.rmtree(copied_run.out / "cache")
     sort(tiny.as_array(), tmp_path / "array", method="kmeans")
     for out in (copied_run.out, tmp_path / "array"):
-        found = predict(out, more, **OPTIONS)
+        found = predict(out, more, runtime=CPU)
         assert Counter(names_of(found)) == dict.fromkeys(found.run.names.values(), 3)
     before = tiny.contents(tmp_path / "array")
     with pytest.raises(InputError, match="given as an array"):
-        predict(tmp_path / "array", more, update=True, **OPTIONS)
+        predict(tmp_path / "array", more, update=True, runtime=CPU)
     assert tiny.contents(tmp_path / "array") == before
 
 
@@ -167,7 +167,7 @@ def test_a_damaged_model_is_reported(copied_run: SortedRun, more: Path) -> None:
             if damage is not None:
                 path.write_bytes(damage)
             with pytest.raises(InputError, match=r"model\.(json|safetensors)"):
-                predict(copied_run.out, more, **OPTIONS)
+                predict(copied_run.out, more, runtime=CPU)
         path.write_bytes(content)
 
 
@@ -178,7 +178,7 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
     copied_run: SortedRun, more: Path, tmp_path: Path
 ) -> None:
     before, out = copied_run.run, copied_run.out
-    assert predict(out, more, update=True, **OPTIONS).added == ADDED
+    assert predict(out, more, update=True, runtime=CPU).added == ADDED
     found = load_run(out)
     assert [(c.id, c.name, c.kind, c.labelled) for c in found.categories] == [
         (c.id, c.name, c.kind, c.labelled) for c in before.categories
@@ -212,12 +212,12 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
     contents = tiny.contents(out)
     notes: list[str] = []
     for images in (more, copied_run.images):
-        assert predict(out, images, update=True, on_note=notes.append, **OPTIONS).added == 0
+        assert predict(out, images, update=True, runtime=replace(CPU, note=notes.append)).added == 0
     assert tiny.contents(out) == contents
     assert len(notes) == 2
     # Under other names, and one of them twice
     tiny.write(tmp_path / "again", {"a.png": "elm 700", "b.png": "elm 700", "c.png": "ash 0", "d.png": "fir 500"})
-    again = predict(out, tmp_path / "again", update=True, on_note=notes.append, **OPTIONS)
+    again = predict(out, tmp_path / "again", update=True, runtime=replace(CPU, note=notes.append))
     assert again.added == 1
     assert again.assignments.files == ("a.png", "b.png", "c.png", "d.png")
     assert load_run(out).assignments.files[N + ADDED :] == ("a.png",)
@@ -229,7 +229,7 @@ def test_a_class_that_was_never_seen_is_a_candidate_until_all_is_sorted_anew(
 ) -> None:
     strange = oaks(tmp_path / "oaks", 8)
     tiny.write(tmp_path / "oaks", {f"elm {number}.png": f"elm {800 + number}" for number in range(4)})
-    found = predict(copied_run.out, tmp_path / "oaks", update=True, **OPTIONS)
+    found = predict(copied_run.out, tmp_path / "oaks", update=True, runtime=CPU)
     status = dict(zip(found.assignments.files, found.assignments.status.tolist(), strict=True))
     assert {status[file] for file in strange} == {UNSURE}
     (candidate,) = found.run.candidates
@@ -263,14 +263,14 @@ def test_further_updates_go_on_and_images_that_came_unsure_move_no_centre(
     path = copied_run.out / "confidence.json"
     confidence = path.read_text()
     path.write_text(json.dumps({**json.loads(confidence), "unsure_below": 1.0, "temperature": 1.0}))
-    assert set(predict(copied_run.out, more, update=True, **OPTIONS).assignments.status) == {UNSURE}
+    assert set(predict(copied_run.out, more, update=True, runtime=CPU).assignments.status) == {UNSURE}
     path.write_text(confidence)
     came_sure = [np.ones(N, dtype=bool), np.zeros(ADDED, dtype=bool)]
     oaks(tmp_path / "300", 5)
     for start, n in ((200, ADDED), (300, ADDED + 5)):
         before = load_run(copied_run.out)
         some_of_each(tmp_path / str(start), start)
-        added = predict(copied_run.out, tmp_path / str(start), update=True, **OPTIONS)
+        added = predict(copied_run.out, tmp_path / str(start), update=True, runtime=CPU)
         assert added.added == n
         came_sure.append(added.assignments.status != UNSURE)
         found = load_run(copied_run.out)
@@ -306,7 +306,7 @@ def test_centres_weigh_the_clusters_that_made_them(tmp_path: Path, more: Path, m
     ]
     everything = np.ones(N + 4, dtype=bool)
     assert_means(before, everything, clusters)
-    update = predict(tmp_path / "run", more, update=True, **OPTIONS).assignments
+    update = predict(tmp_path / "run", more, update=True, runtime=CPU).assignments
     came_sure = np.concatenate([everything, update.status != UNSURE])
     assert_means(load_run(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category]))
 
@@ -324,10 +324,10 @@ def test_an_update_keeps_metrics_draws_the_report_and_waits_for_no_other_process
 
     monkeypatch.setattr("sortal.web.make_report", make)
     with lock_folder(copied_run.out), pytest.raises(InputError, match="Another process is at work"):
-        predict(copied_run.out, more, update=True, **OPTIONS)
-    predict(copied_run.out, more, **OPTIONS)
+        predict(copied_run.out, more, update=True, runtime=CPU)
+    predict(copied_run.out, more, runtime=CPU)
     assert shown == []
-    predict(copied_run.out, more, update=True, **OPTIONS)
+    predict(copied_run.out, more, update=True, runtime=CPU)
     assert shown == [(N + ADDED, N + ADDED)]
     after = load_run(copied_run.out)
     assert before
@@ -345,10 +345,10 @@ def test_an_update_needs_no_original_files_and_quarantines_what_it_cannot_read_o
     shutil.rmtree(tmp_path / "images")
     tiny.write(tmp_path / "more", {f"{number}.png": f"fir {600 + number}" for number in range(6)})
     tiny.break_some(tmp_path / "more", ["1.png", "4.png"])
-    found = predict(tmp_path / "run", tmp_path / "more", update=True, **OPTIONS)
+    found = predict(tmp_path / "run", tmp_path / "more", update=True, runtime=CPU)
     assert (found.added, [bad.file for bad in found.quarantine]) == (4, ["1.png", "4.png"])
     tiny.write(tmp_path / "more", {"fir.png": "fir 900"})
-    assert predict(tmp_path / "run", tmp_path / "more", update=True, **OPTIONS).added == 1
+    assert predict(tmp_path / "run", tmp_path / "more", update=True, runtime=CPU).added == 1
     after = load_run(tmp_path / "run")
     assert after.assignments.files[N:] == ("0.png", "2.png", "3.png", "5.png", "fir.png")
     assert [bad.file for bad in after.quarantine] == ["1.png", "4.png"]
@@ -365,11 +365,11 @@ def test_two_updates_at_once_are_both_kept(
 
     def meanwhile(*values: Any, **named: Any) -> Any:
         if turns and turns.pop():
-            predict(copied_run.out, tmp_path / "others", update=True, **OPTIONS)
+            predict(copied_run.out, tmp_path / "others", update=True, runtime=CPU)
         return read_images(*values, **named)
 
     monkeypatch.setattr(prediction, "read_images", meanwhile)
-    predict(copied_run.out, more, update=True, **OPTIONS)
+    predict(copied_run.out, more, update=True, runtime=CPU)
     found = load_run(copied_run.out)
     assert [update.images for update in found.facts.updates] == [4, ADDED]
     assert len(found.assignments) == N + 4 + ADDED
@@ -382,7 +382,7 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     """Also a head whose categories are moved up by one, which no centre knows of."""
     images, out = sorted_run.images, tmp_path / "run"
     before = sort(images, out, method="rankstats", epochs=3)
-    a, found = before.assignments, predict(out, images, **OPTIONS).assignments
+    a, found = before.assignments, predict(out, images, runtime=CPU).assignments
     free = a.status != "labelled"
     assert found.files == a.files
     for column in ("category", "status", "next_category"):
@@ -391,8 +391,8 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     np.testing.assert_array_equal(found.category, scores_of(before).argmax(axis=1))
     kept_files = (HEAD, INITIAL, LOG, "model.safetensors", "confidence.json", "k.json")
     contents = {name: (out / name).read_bytes() for name in kept_files}
-    told = predict(out, more, **OPTIONS).assignments
-    assert predict(out, more, update=True, **OPTIONS).added == ADDED
+    told = predict(out, more, runtime=CPU).assignments
+    assert predict(out, more, update=True, runtime=CPU).added == ADDED
     assert {name: (out / name).read_bytes() for name in kept_files} == contents
     after = load_run(out)
     assert after.names == before.names
@@ -401,7 +401,7 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     assert before.head is not None
     moved = before.head[[*range(1, len(before.head)), 0]]
     replace(before, head=moved).save()
-    again = predict(out, images, **OPTIONS).assignments
+    again = predict(out, images, runtime=CPU).assignments
     np.testing.assert_array_equal(again.category, (found.category - 1) % len(moved))
     assert (again.category != distances(before).argmin(axis=1)).any()
 
@@ -429,8 +429,8 @@ def test_an_edited_run_predicts_and_is_updated_under_its_names_and_ids(
     edited.save()
     names = {6: "rowan", third: found.names[third], 2: "cedar", second: found.names[second], 1: "birch", 0: "ash"}
     assert load_run(tmp_path / "run").names == names
-    seen = predict(tmp_path / "run", more, **OPTIONS).assignments
-    added = predict(tmp_path / "run", more, update=True, **OPTIONS)
+    seen = predict(tmp_path / "run", more, runtime=CPU).assignments
+    added = predict(tmp_path / "run", more, update=True, runtime=CPU)
     after = load_run(tmp_path / "run")
     assert heavy() == before, "neither is written again"
     assert added.run.names == after.names == names

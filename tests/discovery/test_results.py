@@ -12,11 +12,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from runtimes import CPU
 from stores import small_store
 
 from sortal.config import Contrast, Discovery, Recipe, Training
 from sortal.discovery import results
-from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job
 from sortal.discovery.results import Clusters
 from sortal.images.decoding import Quarantined
@@ -58,10 +58,9 @@ def a_job(images: ImageSet, **settings: Any) -> Job:
         images=images,
         source="/photos",
         settings=Discovery(**settings),
-        recipe=recipe_for(Discovery(**settings), len(images), on_gpu=False),
+        recipe=RECIPE,
         place=Path("run"),
-        device="cpu",
-        workers=1,
+        runtime=CPU,
         command="sortal discover /photos",
     )
 
@@ -84,7 +83,7 @@ def gathered(
     contents, clusters = small_store(6, 8).digests, Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head)
     job = a_job(images, **settings)
     more: dict[str, Any] = {"notes": ["Odd."], "timings": {"k": 1.5}}
-    return results.gather(job, RECIPE, a_backbone(), trained, images, contents, HELD, x, clusters, bad, **more)
+    return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad, **more)
 
 
 def test_images_in_categories_by_hand() -> None:

@@ -20,18 +20,19 @@ from conftest import SortedRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from runtimes import CPU
 from safetensors.torch import load_file
 from scipy.special import softmax
 from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Training
+from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
 from sortal.discovery import results
 from sortal.discovery import stages as sorting
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, stages_of
-from sortal.discovery.stages import estimator, held_out, match_known, order_of, token_plan
+from sortal.discovery.stages import estimator, held_out, match_known, token_plan
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
@@ -58,18 +59,22 @@ K_LAST = ("pixels", "learn", "features", "k", "clusters")
 
 def test_k_comes_first_where_it_must_be_known_to_learn() -> None:
     """And where it is estimated on raw features, unless nothing is learned."""
+
+    def job(settings: Discovery, recipe: Recipe) -> Job:
+        return replace(a_job(tiny.as_array(), Path("run")), settings=settings, recipe=recipe)
+
     every = [Discovery(method=method, k=k) for method in get_args(MethodName) for k in (AUTO, 6)]
     for asked in every:
         recipe = recipe_for(asked, 100, on_gpu=False)
         order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFIERS else K_LAST
-        assert order_of(asked, recipe) == order
-        assert stages_of(asked, recipe) == (order[0], "check", *order[1:], "report")
+        assert job(asked, recipe).order == order
+        assert stages_of(job(asked, recipe)) == (order[0], "check", *order[1:], "report")
         assert estimator(recipe) == ("plateau" if asked.method == "gcd" else "brent")
     raw = replace(recipe_for(Discovery(), 100, on_gpu=False), estimate_on="raw")
     untrained = recipe_for(Discovery(epochs=0), 100, on_gpu=False)
-    assert (order_of(Discovery(), raw), estimator(raw)) == (K_FIRST, "brent")
-    assert (order_of(Discovery(), untrained), estimator(untrained)) == (K_LAST, "brent")
-    assert order_of(Discovery(), replace(untrained, estimate_on="raw")) == K_LAST
+    assert (job(Discovery(), raw).order, estimator(raw)) == (K_FIRST, "brent")
+    assert (job(Discovery(), untrained).order, estimator(untrained)) == (K_LAST, "brent")
+    assert job(Discovery(), replace(untrained, estimate_on="raw")).order == K_LAST
 
 
 # What is held out, and where tokens go
@@ -94,7 +99,7 @@ def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
 ) -> None:
     backbone = load_backbone("test_vit", weights="random")
     asked = Discovery(k=6, backbone="test_vit", weights="random")
-    job = prepare(tiny.as_array(), None, tmp_path / "run", asked, Reading(), device="cpu", workers=1, force=False)
+    job = prepare(tiny.as_array(), None, tmp_path / "run", asked, Reading(), runtime=CPU, force=False)
     needed, usage = 120 * 4 * 2 * math.prod(token_cache.token_shape(backbone)), Mock()
     monkeypatch.setattr(shutil, "disk_usage", usage)
 
@@ -176,7 +181,7 @@ def classified(
     out, said = tmp_path_factory.mktemp(request.param) / "run", []
     asked: dict[str, Any] = {"method": request.param, "k": "auto", "epochs": 3}
     with patch.object(results, "gather", wraps=results.gather) as gather:
-        found = sort(sorted_run.images, out, on_progress=lambda what, *_: said.append(what), **asked)
+        found = sort(sorted_run.images, out, runtime=replace(CPU, progress=lambda what, *_: said.append(what)), **asked)
     *_, held, _, clusters, _ = gather.call_args.args
     return found, said, held, clusters.of
 
@@ -218,7 +223,7 @@ def test_k_is_estimated_on_raw_features_before_learning(classified: Classified, 
     assert load_backbone(str(found.folder / "model.json")).fingerprint() == found.facts.hashes.model
     backbone = with_initial(found.folder)
     assert backbone.fingerprint() == raw.facts.hashes.model != found.facts.hashes.model
-    x = extract(backbone, found.images(), normalise=True, device="cpu", precision="float32")
+    x = extract(backbone, found.images(), normalise=True, runtime=CPU, precision="float32")
     np.testing.assert_array_equal(x, raw.features)
     assert np.abs(x - np.asarray(found.features)).max() > 1e-3
 
@@ -310,10 +315,10 @@ def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path:
 
 def a_job(images: ImageSet, place: Path, method: MethodName = "gcd", *, k: int = 6, **of: Any) -> Job:
     """Ask for a recipe that differs from what would be chosen."""
-    asked = {name: value for name, value in SETTINGS.items() if name not in ("device", "workers", "k")}
+    asked = {name: value for name, value in SETTINGS.items() if name not in ("runtime", "k")}
     settings = Discovery(**asked, method=method, k=k)
     recipe = replace(recipe_for(settings, len(images), on_gpu=False), **of)
-    how: dict[str, Any] = {"device": "cpu", "workers": 1, "command": "", "recipe": recipe}
+    how: dict[str, Any] = {"runtime": CPU, "command": "", "recipe": recipe}
     return Job(images=images, source=None, settings=settings, place=place, **how)
 
 
@@ -433,11 +438,10 @@ def test_untrained_models_of_jobs_at_once_are_told_apart_and_written_once(
     other = replace(one, place=tmp_path / "other", settings=replace(one.settings, seed=1))
     found = []
     for job in (one, other, replace(one, place=tmp_path / "again")):
-        assert job.recipe is not None
-        stages = sorting.Stages(order_of(job.settings, job.recipe), lambda *_: None, lambda _: None)
+        stages = sorting.Stages(job.order, CPU)
         backbone = load_backbone("convnet", seed=job.settings.seed)
         pixels = sorting.store_pixels(job, backbone, stages)
-        found.append(sorting.sort(job, job.recipe, backbone, stages, pixels))
+        found.append(sorting.sort(job, backbone, stages, pixels))
         if len(found) == 2:
             monkeypatch.setattr(Backbone, "save", never)
     for each in found:

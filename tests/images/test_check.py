@@ -12,6 +12,7 @@ from sortal.images.check import ClassCount, Duplicates, Health, Kind
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack
+from sortal.system.progress import Runtime
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -30,10 +31,10 @@ def save(path: Path, image: Image.Image) -> None:
 def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = decoding.MAX_PIXELS) -> Health:
     """Check a folder by itself, and as a by-product of packing, which must find the same."""
     images = read_images(folder, need_labels=False)
-    found = check.check(images, tiny=tiny, max_pixels=max_pixels, workers=1)
+    found = check.check(images, tiny=tiny, max_pixels=max_pixels, runtime=Runtime(workers=1))
     if tiny == check.TINY:
         with TemporaryDirectory() as store:
-            packed = pack(images, store, settings=Settings(max_pixels=max_pixels), workers=1)
+            packed = pack(images, store, settings=Settings(max_pixels=max_pixels), runtime=Runtime(workers=1))
             assert check.check_stored(images, packed) == found
     return found
 
@@ -44,7 +45,7 @@ def test_a_healthy_folder(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*")), (tmp_path / "a").stat().st_mtime_ns
     steps: list[tuple[str, int, int]] = []
     images = read_images(tmp_path, need_labels=False)
-    found = check.check(images, workers=2, on_progress=lambda *step: steps.append(step))
+    found = check.check(images, runtime=Runtime(workers=2, progress=lambda *step: steps.append(step)))
     counts = (("a", 2), ("b", 1), (None, 2))
     assert found == Health(
         images=5,
@@ -151,7 +152,7 @@ def test_tiny_rotated_deep_and_thin(tmp_path: Path) -> None:
 @pytest.mark.parametrize("option", ["tiny", "max_pixels", "workers"])
 def test_options_below_1_are_refused(option: str, tmp_path: Path) -> None:
     save(tmp_path / "x.png", picture(0))
-    options: dict[str, Any] = {option: 0}
+    options: dict[str, Any] = {"runtime": Runtime(workers=0)} if option == "workers" else {option: 0}
     with pytest.raises(InputError, match=rf"{option} must be at least 1, got 0\."):
         check.check(read_images(tmp_path, need_labels=False), **options)
 
@@ -159,7 +160,7 @@ def test_options_below_1_are_refused(option: str, tmp_path: Path) -> None:
 def test_archives_and_classes_whose_names_are_nearly_the_same() -> None:
     names = ["Rose", "rose", "tea rose", "tea_ROSE", " tea  rose", "tulip"]
     rows = np.stack([np.asarray(picture(seed, 32)) for seed in (0, 1, 2, 3, 4, 0)])
-    found = check.check(image_set([*"012345"], pixels=rows, labels=names), workers=1)
+    found = check.check(image_set([*"012345"], pixels=rows, labels=names), runtime=Runtime(workers=1))
     assert found.alike_names == ((" tea  rose", "tea rose", "tea_ROSE"), ("Rose", "rose"))
     assert [(group.kind, group.files) for group in found.duplicates] == [("two labels", ("0", "5"))]
 

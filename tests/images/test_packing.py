@@ -31,7 +31,7 @@ from sortal.images.store import packing
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
-from sortal.system.progress import Progress
+from sortal.system.progress import Progress, Runtime
 from sortal.system.workers import Answer, ImageSource, JsonObject, WorkFunction, WorkItem, finish, run_workers
 
 SMALL = Settings(shorter_side=16)
@@ -173,7 +173,7 @@ def test_row_i_is_image_i_whatever_the_path_and_the_number_of_workers(
 
     monkeypatch.setattr(packing, "run_workers", run)
     for n in (1, 2):
-        packed = pack(images, folder / f"store {n}", workers=n)
+        packed = pack(images, folder / f"store {n}", runtime=Runtime(workers=n))
         check(packed, images, 256)
         (pixels,) = files(home(folder / f"store {n}", Settings()), ".bin").values()
         one_each = range(len(images) - 1)  # copies are stored once
@@ -226,14 +226,14 @@ def test_what_cannot_be_read_is_named_and_nothing_else_is_lost(tmp_path: Path, f
     (folder / "gone.png").unlink()
     settings = Settings(shorter_side=16, max_pixels=500_000)
     for _ in range(2):
-        packed = pack(images, store, settings=settings, workers=2)
+        packed = pack(images, store, settings=settings, runtime=Runtime(workers=2))
         check(packed, images, bad=bad)
     ((name, pixels),) = files(home(store, settings), ".bin").items()
     assert name == "pixels.bin"
     assert len(pixels) <= 3 * (3 * 16 * 24 + LENGTH) + 3 * 16 * 32 + LENGTH  # no place for what its header rules out
     for rows in (~packed.present, np.zeros(len(images), dtype=bool)):  # nothing to store
         some = images.select(rows)
-        check(pack(some, tmp_path / "other", settings=settings, workers=1), some, bad=bad)
+        check(pack(some, tmp_path / "other", settings=settings, runtime=Runtime(workers=1)), some, bad=bad)
 
 
 # Settings
@@ -286,7 +286,7 @@ def test_a_second_time_nothing_is_read_or_written(
     (folder / "cut.png").write_bytes(nasty.half(nasty.PLAIN["png"]))
     images, bad = read(folder), {"cut.png": "truncated", "text.png": "not an image"}
     calls: list[tuple[str, int, int]] = []
-    pack_small(images, store, on_progress=lambda *call: calls.append(call))
+    pack_small(images, store, runtime=Runtime(progress=lambda *call: calls.append(call)))
     assert calls == [("Reading images", i, 6) for i in range(1, 7)]
     assert [outcome for _, outcome in inline.taken()] == ["stored"] * 3 + ["known", "unreadable", "unreadable"]
     before = files(home(store), "")
@@ -320,7 +320,7 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
     inline.taken()
     os.utime(images.paths[1], (1, 1))
     calls: list[tuple[str, int, int]] = []
-    check(pack_small(images, store, on_progress=lambda *call: calls.append(call)), images)
+    check(pack_small(images, store, runtime=Runtime(progress=lambda *call: calls.append(call))), images)
     assert inline.taken() == [("001.png", "known")]
     assert calls == [("Reading images", 3, 3)]
     ((name, before),) = pixel_files(store).items()
@@ -355,7 +355,7 @@ def pack_in_child(folder: str, store: str, fatal: int | None) -> None:
     packing.COMMIT = 0
     vars(packing)["run_workers"] = Inline()
     count = count_operations(["fsync", "replace"], fatal)
-    pack_small(read(folder), store, on_progress=lambda *_: say("done"))
+    pack_small(read(folder), store, runtime=Runtime(progress=lambda *_: say("done")))
     say("operations", count())
 
 
@@ -386,7 +386,7 @@ def test_commits_come_in_time(
 ) -> None:
     clock, found = count(0.0, step), []
     monkeypatch.setattr(packing, "monotonic", lambda: next(clock))
-    pack_small(fill(folder, 4), store, on_progress=lambda *_: found.append(committed(store)))
+    pack_small(fill(folder, 4), store, runtime=Runtime(progress=lambda *_: found.append(committed(store))))
     assert found == wanted
     assert committed(store) == 4
 
@@ -422,7 +422,7 @@ def test_a_run_waits_for_another_and_then_finds_its_images(
             check(pack_small(images, store), images)
             assert inline.taken() == stored("000.png", "001.png", "002.png")
 
-    check(pack_small(images, store, on_progress=other), images)
+    check(pack_small(images, store, runtime=Runtime(progress=other)), images)
     assert said == [("Waiting", 0)] * 3 + [("Reading", number) for number in (1, 2, 3)]
     assert [outcome for _, outcome in inline.taken()] == ["known"] * 3
     assert [len(pixels) for pixels in pixel_files(store).values()] == [sum(SIZES)]
@@ -443,7 +443,7 @@ def test_an_interrupt_keeps_what_is_done_and_ends_the_workers(
     monkeypatch.setattr(packing, "run_workers", run)
     images = fill(folder, 4)
     with pytest.raises(KeyboardInterrupt) as caught:
-        pack_small(images, store, on_progress=at(2, stop))
+        pack_small(images, store, runtime=Runtime(progress=at(2, stop)))
     assert caught.traceback  # still held
     assert closed == [True]
     assert committed(store) == 2
@@ -493,7 +493,7 @@ def test_a_first_run_opens_hashes_and_decodes_each_image_once_and_a_second_none(
     monkeypatch.setattr(packing, "run_workers", run)
     sys.addaudithook(lambda event, details: here.append(str(details[0])) if event == "open" else None)
     for runs in (1, 2):
-        packed = pack_small(images, store, workers=2)
+        packed = pack_small(images, store, runtime=Runtime(workers=2))
         health = check_stored(images, packed)
         assert found == [{"opened": 1, "hashed": 1, "decoded": 1}] * 6, f"after run {runs}"
         assert not set(here) & set(images.paths)
@@ -540,7 +540,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
     images = fill(folder, 1)
     (home(store) / "pixels.bin").mkdir(parents=True)
     with pytest.raises(InputError, match="cannot be written: Is a directory"):
-        pack_small(images, store, workers=1)
+        pack_small(images, store, runtime=Runtime(workers=1))
     options = {"file": "/nowhere/x.bin", "shorter_side": 16, "draft": True, "max_pixels": 10_000}
     conversation = packing.store_image(images.paths[0], options)
     next(conversation)

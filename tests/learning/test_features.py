@@ -15,6 +15,7 @@ from fork_server import KILLED, ForkServer, die
 from numpy.typing import NDArray
 from PIL import Image
 from processes import run_two
+from runtimes import CPU
 from safetensors.numpy import load_file, save_file
 from stores import noise, small_store, store_of
 from torch import Tensor
@@ -49,7 +50,7 @@ def tiny() -> Backbone:
 
 def found(backbone: Backbone, images: ImageSet | PixelStore, **options: Any) -> Features:
     """Features on the CPU in float32."""
-    return extract(backbone, images, **{"device": "cpu", "precision": "float32", **options})
+    return extract(backbone, images, **{"runtime": CPU, "precision": "float32", **options})
 
 
 def alone(backbone: Backbone, image: NDArray[np.uint8]) -> Features:
@@ -97,7 +98,9 @@ def test_row_i_is_image_i_in_batches_of_any_size(
 ) -> None:
     said: list[tuple[str, int, int]] = []
     images = noise(7, SIZE)
-    x = found(vit, store_of(images), batch_size=batch_size, on_progress=lambda *report: said.append(report))
+    x = found(
+        vit, store_of(images), batch_size=batch_size, runtime=replace(CPU, progress=lambda *report: said.append(report))
+    )
     assert seen == sizes
     assert said == [("Computing features", int(done), 7) for done in np.cumsum(sizes)]
     assert x.shape == (7, vit.spec.width)
@@ -277,7 +280,10 @@ def test_files_that_are_read_again_renamed_or_packed_keep_their_pixels_and_featu
     folder: Path, tmp_path: Path, seen: list[int]
 ) -> None:
     said: list[str] = []
-    options: dict[str, Any] = {"folder": str(tmp_path / "kept"), "on_progress": lambda what, *_: said.append(what)}
+    options: dict[str, Any] = {
+        "folder": str(tmp_path / "kept"),
+        "runtime": replace(CPU, progress=lambda what, *_: said.append(what)),
+    }
     x = found(tiny(), read(folder), **options)
     assert said == ["Reading images"] * 7 + ["Computing features"]
     assert taken(seen) == 7
@@ -332,7 +338,7 @@ def test_features_are_kept_now_and_then_and_at_the_end(tmp_path: Path, monkeypat
     def look(*_: object) -> None:
         rows.append(sum(len(load_file(path)["features"]) for path in kept(tmp_path)))
 
-    found(tiny(), small_store(9, 8), folder=tmp_path, batch_size=2, on_progress=look)
+    found(tiny(), small_store(9, 8), folder=tmp_path, batch_size=2, runtime=replace(CPU, progress=look))
     assert rows == [0, 4, 4, 8, 9]
 
 
@@ -340,7 +346,13 @@ def found_until_killed(folder: str) -> None:
     """In a child: extract into a folder, and die once six of nine images are done."""
     features.COMMIT = -1.0  # every batch is kept
     images = small_store(9, 8)
-    found(tiny(), images, folder=folder, batch_size=2, on_progress=lambda _, done, __: die() if done == 6 else None)
+    found(
+        tiny(),
+        images,
+        folder=folder,
+        batch_size=2,
+        runtime=replace(CPU, progress=lambda _, done, __: die() if done == 6 else None),
+    )
 
 
 def test_a_killed_call_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Path, seen: list[int]) -> None:
@@ -376,7 +388,13 @@ def both(rank: int, folder: Path) -> None:
     for name, (images, options, _) in SHARED.items():
         said: list[tuple[str, int, int]] = []
         store = store_of([NOISE[i] for i in images])
-        x = found(tiny(), store, batch_size=2, on_progress=lambda *report, said=said: said.append(report), **options)
+        x = found(
+            tiny(),
+            store,
+            batch_size=2,
+            runtime=replace(CPU, progress=lambda *report, said=said: said.append(report)),
+            **options,
+        )
         results[name] = (x, said)
     torch.save(results, f"{rank}.pt")
 

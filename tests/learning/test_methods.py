@@ -10,6 +10,7 @@ import pytest
 import tiny_methods
 import torch
 import torch.nn.functional as nnf
+from runtimes import CPU
 from stores import store_of
 from tiny_methods import batch_of, convnet, double_precision, inputs_of, small, state, values
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -308,7 +309,7 @@ def planted() -> tuple[ImageSet, PixelStore]:
 
 def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, float]:
     """How well a method sorts all unlabelled images, and those of new classes: by its classifier, or k-means."""
-    x = extract(method.backbone, store, normalise=True, precision="float32", device="cpu")
+    x = extract(method.backbone, store, normalise=True, precision="float32", runtime=CPU)
     table = method.classifier()
     if table is None:
         clusters = SemiSupervisedKMeans(len(WAVES), n_init=20, random_state=0).fit(x, images.labels).labels_
@@ -335,7 +336,7 @@ def test_every_method_sorts_better_than_it_did_before_it_learned(name: Any) -> N
         method = small(name, convnet(trained=3), k=len(WAVES), known=[0, 1, 2], losses=recipe.losses, batch_size=32)
     before = found(method, images, store)
     with double_precision():
-        train(method, images, store, training, device="cpu")
+        train(method, images, store, training, runtime=CPU)
     after = found(method, images, store)
     assert after[0] > before[0] + 0.1
     assert after[1] > before[1] + 0.05

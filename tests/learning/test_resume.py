@@ -16,6 +16,7 @@ import pytest
 import tiny_run
 import torch
 from fork_server import KILLED, Ended, ForkServer
+from runtimes import CPU
 from stores import small_store
 from tiny_folder import contents
 from tiny_methods import NAMES, small
@@ -116,12 +117,12 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def go_on(folder: Path, method: Method | None = None, **options: Any) -> TrainingResult:
     """Do the tiny run in this process; `options` are settings, or what train is given beside them."""
-    beside = {name: options.pop(name) for name in ("on_progress", "budget", "on_note") if name in options}
+    beside = {name: options.pop(name) for name in ("runtime", "budget") if name in options}
     method = method or a_convnet()
     images, store = a_set(method.backbone.spec.image_size)
     every = options.pop("every", 0.0)
     config = settings(**{"epochs": 3, **options})
-    return train(method, images, store, config, folder=folder, device="cpu", checkpoint_every=every, **beside)
+    return train(method, images, store, config, folder=folder, checkpoint_every=every, **{"runtime": CPU, **beside})
 
 
 def interrupt(
@@ -133,7 +134,12 @@ def interrupt(
         if not at:
             patch.setattr("sortal.learning.train.Log.write", stop)
         with pytest.raises(type(stop.side_effect)):
-            go_on(folder, method, on_progress=lambda *said: stop() if said[:2] == last else None, **options)
+            go_on(
+                folder,
+                method,
+                runtime=replace(CPU, progress=lambda *said: stop() if said[:2] == last else None),
+                **options,
+            )
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CrashError("full")])
@@ -294,7 +300,7 @@ def test_a_damaged_checkpoint_costs_a_step_and_two_of_them_the_run(tmp_path: Pat
     for name in (checkpoint.NAME, checkpoint.PREVIOUS)[:n_damaged]:
         os.truncate(tmp_path / name, (tmp_path / name).stat().st_size // 2)
     seen: list[int] = []
-    go_on(tmp_path, on_progress=lambda _, done, __: seen.append(done))
+    go_on(tmp_path, runtime=replace(CPU, progress=lambda _, done, __: seen.append(done)))
     assert seen == list(range(STEPS + 2 if n_damaged == 1 else 1, 3 * STEPS + 1))
     assert left(tmp_path) == whole.left
 
@@ -326,7 +332,7 @@ def test_another_run_in_the_folder_is_refused(whole: Any, unfinished: Path, what
     for folder in (whole.folder, unfinished):
         before = contents(folder)
         with pytest.raises(InputError, match=re.escape(f"holds one with different {what}. Choose another folder")):
-            train(method, images, store, config, folder=folder, device="cpu")
+            train(method, images, store, config, folder=folder, runtime=CPU)
         assert contents(folder) == before
 
 
@@ -345,11 +351,11 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
     for method in (resized, recoloured, frozen, frozen_head):
         assert same(weights(method), weights(a_convnet()))
         with pytest.raises(InputError, match=r"holds one with different (settings|weights)"):
-            train(method, images, store, settings(epochs=3), folder=unfinished, device="cpu")
+            train(method, images, store, settings(epochs=3), folder=unfinished, runtime=CPU)
     larger = small_store(len(tiny_run.LABELS), tiny_run.SMALL + 3)
     larger.digests, larger.made = store.digests, "11px"
     with pytest.raises(InputError, match="holds one with different images"):
-        train(a_convnet(), images, larger, settings(epochs=3), folder=unfinished, device="cpu")
+        train(a_convnet(), images, larger, settings(epochs=3), folder=unfinished, runtime=CPU)
 
 
 @pytest.mark.parametrize(
@@ -390,10 +396,10 @@ def test_without_validation_a_finished_run_knows_its_last_weights(
     unfinished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method, data = a_convnet(), (named(tiny_run.LABELS), a_set()[1])
-    first = train(method, *data, settings(), folder=tmp_path, device="cpu")
+    first = train(method, *data, settings(), folder=tmp_path, runtime=CPU)
     trained = weights(method)
     monkeypatch.setattr(TrainingStep, "__call__", None)
-    assert train(method, *data, settings(), folder=tmp_path, device="cpu") == first
+    assert train(method, *data, settings(), folder=tmp_path, runtime=CPU) == first
     assert same(weights(method), trained)
     with pytest.raises(InputError, match="holds one with different weights"):
         go_on(unfinished, method)  # which began with others
@@ -421,6 +427,12 @@ def test_a_finished_run_returns_at_once_with_the_same_result(
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = train(a_transformer(), *a_set(tiny_run.LARGE), settings(views=3), device="cpu", budget=tiny_run.IN_A_FILE)
+    result = train(
+        a_transformer(),
+        *a_set(tiny_run.LARGE),
+        settings(views=3),
+        runtime=CPU,
+        budget=tiny_run.IN_A_FILE,
+    )
     assert list(tmp_path.iterdir()) == []
     assert result.views is None  # a file of tokens has no place either

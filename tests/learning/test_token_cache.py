@@ -42,6 +42,7 @@ from sortal.learning.token_cache import (
 from sortal.system.device import Compute
 from sortal.system.distributed import Processes
 from sortal.system.files import write_atomically
+from sortal.system.progress import Runtime
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROWS = np.array([4, 0, 5, 2])  # some of the six rows of the store, in no order
@@ -118,7 +119,7 @@ def test_pieces_of_any_size_give_the_same_bits(
     monkeypatch.setattr(token_cache, "PIECE", piece)
     store, trunk = small_store(6, 8), Counting(tiny())
     said: list[Report] = []
-    kept = computed(trunk, store, seed=seed, flip=flip, on_progress=lambda *report: said.append(report))
+    kept = computed(trunk, store, seed=seed, flip=flip, runtime=Runtime(progress=lambda *report: said.append(report)))
     assert trunk.sizes == sizes
     assert said == [("Computing tokens", int(done), 12) for done in np.cumsum(sizes)]
     for at, row in enumerate(ROWS.tolist()):
@@ -145,9 +146,8 @@ def test_the_room_that_is_stated_is_what_is_taken(tmp_path: Path, monkeypatch: p
         small_store(6, LARGE),
         tiny_settings(epochs=1, batch_size=3, views=5),
         folder=tmp_path,
-        device="cpu",
+        runtime=Runtime(device="cpu", note=notes.append),
         budget=IN_A_FILE,
-        on_note=notes.append,
     )
     assert taken == [6 * 5 * prod(token_shape(method.backbone)) * 2] * 3 == [19_200] * 3
     assert notes == ["5 views of 6 images: 19,200 bytes of tokens are cached in a file."]
@@ -180,7 +180,7 @@ def test_what_is_marked_is_left_and_the_rest_computed(
     wanted = kept_in(tmp_path)[0].tokens.flatten(0, 1).clone()
     spoil(tmp_path, json.dumps({"key": "run", "done": done}).encode())
     said: list[Report] = []
-    again, views_computed = kept_in(tmp_path, on_progress=lambda *report: said.append(report))
+    again, views_computed = kept_in(tmp_path, runtime=Runtime(progress=lambda *report: said.append(report)))
     assert views_computed == 12 - done
     assert said == [("Computing tokens", min(at, 12), 12) for at in range(done + 4, 16, 4)]
     found = again.tokens.flatten(0, 1)
@@ -221,7 +221,7 @@ def test_a_damaged_mark_one_of_another_run_and_a_file_of_another_size_vouch_for_
 def kept_until_killed(folder: str) -> None:
     """In a child: compute tokens in a file, and die once half of the views are done."""
     token_cache.PIECE, token_cache.COMMIT = 2, -1.0  # every piece is marked
-    kept_in(Path(folder), on_progress=lambda _, done, __: die() if done == 6 else None)
+    kept_in(Path(folder), runtime=Runtime(progress=lambda _, done, __: die() if done == 6 else None))
 
 
 def test_a_killed_run_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_marks_are_made_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch:
         mark = tmp_path / "tokens.json"
         marks.append(json.loads(mark.read_text())["done"] if mark.exists() else 0)
 
-    kept_in(tmp_path, on_progress=look)
+    kept_in(tmp_path, runtime=Runtime(progress=look))
     assert marks == [0, 0, 6, 6, 10, 12]
 
 
@@ -263,7 +263,7 @@ def both(rank: int, folder: Path) -> None:
             trunk,
             rows=np.array(rows),
             processes=Processes(dist.group.WORLD),
-            on_progress=lambda *report, said=said: said.append(report),
+            runtime=Runtime(progress=lambda *report, said=said: said.append(report)),
         )
         found[name] = (bits(kept.tokens), sum(trunk.sizes), said)
     torch.save(found, folder / f"{rank}.pt")

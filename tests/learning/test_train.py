@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from processes import run_two
+from runtimes import CPU
 from stores import noise, small_store, store_of
 from tiny_methods import NAMES, double_precision, small
 from tiny_run import (
@@ -67,7 +68,7 @@ def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fit(method: Method, data: tuple[ImageSet, PixelStore], config: Training, **options: Any) -> TrainingResult:
-    return train(method, *data, config, device="cpu", **{"budget": PLENTY, **options})
+    return train(method, *data, config, **{"runtime": CPU, "budget": PLENTY, **options})
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
@@ -489,8 +490,8 @@ def test_where_tokens_are_kept_is_said_and_makes_no_difference(tmp_path: Path, b
         in_a_file.add((tmp_path / "tokens.bf16").exists())
 
     method, other, fits = a_transformer(), a_transformer(), "not fit" not in where
-    options: Any = {"on_note": notes.append, "on_progress": told}
-    result = fit(method, a_set(LARGE), settings(views=3), folder=tmp_path, budget=budget, **options)
+    runtime = replace(CPU, note=notes.append, progress=told)
+    result = fit(method, a_set(LARGE), settings(views=3), folder=tmp_path, budget=budget, runtime=runtime)
     assert notes == [f"3 views of 18 images: {TOKENS:,} bytes of tokens {where}."]
     assert in_a_file == {"in a file" in where}
     assert not (tmp_path / "tokens.bf16").exists()  # once the run is done
@@ -507,8 +508,8 @@ def test_views_are_kept_by_default_where_there_is_a_trunk() -> None:
     assert fit(method, a_set(LARGE), settings(views="auto")).views == 8
     assert fit(eight, a_set(LARGE), settings(views=8)).views == 8
     assert same(weights(method), weights(eight))
-    assert fit(a_convnet(), a_set(), settings(views="auto"), on_note=notes.append).views is None
-    fit(a_transformer(), a_set(LARGE), settings(views=None), on_note=notes.append)
+    assert fit(a_convnet(), a_set(), settings(views="auto"), runtime=replace(CPU, note=notes.append)).views is None
+    fit(a_transformer(), a_set(LARGE), settings(views=None), runtime=replace(CPU, note=notes.append))
     assert notes == []  # where no tokens could be kept
 
 
@@ -668,7 +669,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
             raise KeyboardInterrupt
 
     with double_precision(), pytest.raises(KeyboardInterrupt):
-        together("no trunk", folder / "resumed", on_progress=stop, checkpoint_every=0.0)
+        together("no trunk", folder / "resumed", runtime=replace(CPU, progress=stop), checkpoint_every=0.0)
     run_two(work, folder)
     return folder, [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
 

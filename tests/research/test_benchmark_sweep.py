@@ -24,6 +24,7 @@ import tiny_folder as tiny
 import torch
 from fork_server import KILLED, ForkServer, die, say
 from numpy.typing import NDArray
+from runtimes import CPU
 
 from sortal import metrics
 from sortal.cli import app
@@ -48,6 +49,7 @@ from sortal.research.benchmark.task import run as run_task
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
 from sortal.system.lock import lock_folder
+from sortal.system.progress import Runtime
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
@@ -56,7 +58,6 @@ ROWS = (*METHODS, "plain")
 OLD = ("0", "1", "2", "3", "4")
 EACH = 20  # images of a digit, of which 4 are for the test
 SEED = 3  # not the default of anything
-HERE: dict[str, Any] = {"device": "cpu", "workers": 1}
 
 
 def write_digits(root: Path, each: int = EACH) -> Path:
@@ -95,12 +96,12 @@ class Reports:
     progress: list[tuple[str, int, int]] = field(default_factory=list)
 
     @property
-    def listeners(self) -> dict[str, Any]:
-        return {"on_note": self.notes.append, "on_progress": lambda *what: self.progress.append(what)}
+    def runtime(self) -> Runtime:
+        return replace(CPU, note=self.notes.append, progress=lambda *what: self.progress.append(what))
 
 
 def swept(presets: Sequence[Preset], root: Path, out: Path, seeds: Sequence[int] = (0,), **options: Any) -> SweepResult:
-    return sweep.sweep(presets, root, out=out, seeds=seeds, **{**HERE, **options})
+    return sweep.sweep(presets, root, out=out, seeds=seeds, **{"runtime": CPU, **options})
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ def all_presets(root: Path) -> list[Preset]:
 @pytest.fixture(scope="module")
 def done(root: Path, tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Done:
     out, told = tmp_path_factory.mktemp("done") / "benchmark", Reports()
-    found = swept(all_presets(root), root, out, [SEED], command="sortal benchmark …", **told.listeners)
+    found = swept(all_presets(root), root, out, [SEED], command="sortal benchmark …", runtime=told.runtime)
     return Done(root, out, found, told)
 
 
@@ -177,7 +178,7 @@ def check_scores(
 def features_of(found: Run, images: ImageSet) -> NDArray[np.float32]:
     """Features of images by the model that a run saved, without its cache."""
     backbone = load_backbone(str(found.folder / "model"))
-    return extract(backbone, images, normalise=True, device="cpu", precision="float32")
+    return extract(backbone, images, normalise=True, runtime=CPU, precision="float32")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -236,7 +237,7 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     images, rows = datasets.load("folder", done.root), unlabelled(found)  # a labelled image is in its class anyway
     to_sort = images.select(~images.validation)
     backbone = load_backbone("convnet", seed=SEED)
-    x = extract(backbone, to_sort, normalise=True, device="cpu", precision="float32")
+    x = extract(backbone, to_sort, normalise=True, runtime=CPU, precision="float32")
     np.testing.assert_array_equal(x, raw.features)
     assert same(raw.assignments.category[rows], clustered(x)[rows])
     assert not same(clustered(x, to_sort.labels)[rows], clustered(x)[rows]), "labels would have changed something"
@@ -329,7 +330,7 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
 def test_recorded_runs_are_not_repeated(done: Done, tmp_path: Path) -> None:
     """Except those with a damaged record."""
     before, told = stamps(done.out), Reports()
-    found = swept(all_presets(done.root), done.root, done.out, [SEED], **told.listeners)
+    found = swept(all_presets(done.root), done.root, done.out, [SEED], runtime=told.runtime)
     assert (found.reused, found.records, found.folders) == (6, done.found.records, done.found.folders)
     assert told.notes == ["6 of 6 runs are already recorded."]
     assert told.progress == [("Reading data sets", 0, 0)], "the images may have changed"
@@ -346,7 +347,7 @@ def test_recorded_runs_are_not_repeated(done: Done, tmp_path: Path) -> None:
 def test_missing_runs_are_done_and_reported_in_order(done: Done, tmp_path: Path) -> None:
     """Recorded runs count as done, and another seed is another run."""
     out, told = shutil.copytree(done.out, tmp_path / "out"), Reports()
-    found = swept(presets(done.root, "kmeans", "gcd"), done.root, out, [0, SEED], **told.listeners)
+    found = swept(presets(done.root, "kmeans", "gcd"), done.root, out, [0, SEED], runtime=told.runtime)
     kmeans, old_kmeans, gcd, old_gcd = found.records
     assert (found.reused, old_kmeans, old_gcd) == (2, done.record("kmeans"), done.record("gcd"))
     assert [(new.method, new.seed) for new in (kmeans, gcd)] == [("kmeans", 0), ("gcd", 0)]
@@ -363,7 +364,7 @@ def test_missing_runs_are_done_and_reported_in_order(done: Done, tmp_path: Path)
 
 
 def task(preset: Preset, root: Path, **changes: Any) -> Task:
-    return Task(**{"preset": preset, "seed": 0, "root": root, "out": Path("out"), "command": "", **HERE, **changes})
+    return Task(**{"preset": preset, "seed": 0, "root": root, "out": Path("out"), "command": "", **changes})
 
 
 def test_the_key_covers_everything_that_decides_the_result(root: Path, tmp_path: Path) -> None:
@@ -383,7 +384,7 @@ def test_the_key_covers_everything_that_decides_the_result(root: Path, tmp_path:
     changes += [{"backbone": "test_vit"}, *({"recipe": each} for each in recipes)]
     keys = [task(one, root, seed=1).key(data), *(task(replace(one, **each), root).key(data) for each in changes)]
     descriptive: list[Any] = [{"title": "x"}, {"version": 3}, {"needs": "x"}, {"name": "x/y"}]
-    around: list[Any] = [{"out": tmp_path}, {"workers": 3}, {"device": "cuda"}, {"root": tmp_path}]
+    around: list[Any] = [{"out": tmp_path}, {"root": tmp_path}]
     assert {task(replace(one, **each), root).key(data) for each in descriptive} == {key}
     assert {task(one, **{"root": root, **each}).key(data) for each in around} == {key}
 
@@ -411,7 +412,7 @@ def test_a_run_is_replaced_only_when_its_successor_is_complete(root: Path, tmp_p
         patch("sortal.research.benchmark.task._inductive", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
-        swept(presets(root, "kmeans", n_init=6), root, tmp_path, **told.listeners)
+        swept(presets(root, "kmeans", n_init=6), root, tmp_path, runtime=told.runtime)
     assert told.notes == ["Recorded runs with other settings or images that will be replaced: 1."]
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} == before
     assert swept(presets(root, "kmeans"), root, tmp_path).records == first.records
@@ -440,7 +441,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
 
     told = Reports()
     with patch.object(sweep, "run", with_a_bug), lock_folder(tmp_path / "digits/kmeans/k-true/seed-2"):
-        found = swept([bad, good], root, tmp_path, (0, 1, 2, 3), **told.listeners)
+        found = swept([bad, good], root, tmp_path, (0, 1, 2, 3), runtime=told.runtime)
     assert [(record.method, record.seed) for record in found.records] == [("kmeans", 0), ("kmeans", 3)]
     *loss, bug, locked = found.failed
     assert [name for name, _ in loss] == [f"digits/uno, k true, seed {seed}" for seed in range(4)]
@@ -467,7 +468,7 @@ K_RULE = "k must be from 5 (the labelled classes) to 125 (with a class for each 
         ({}, {"seeds": (0, 1, 0)}, "seeds must be one or more different numbers, got [0, 1, 0]."),
         ({}, {"seeds": (0, 2**31)}, "seed must be a whole number of at least 0 and at most 2147483647, got 2147483648"),
         ({}, {"processes": 0}, "processes must be at least 1, got 0."),
-        ({}, {"device": "mps"}, "device must be on this machine, got 'mps'"),
+        ({}, {"runtime": Runtime(device="mps")}, "device must be on this machine, got 'mps'"),
         (
             {},
             {"presets": []},
@@ -501,7 +502,7 @@ def test_unreadable_files_are_left_out_of_both_splits(root: Path, tmp_path: Path
     mine, told = shutil.copytree(root, tmp_path / "digits"), Reports()
     train, test = (datasets.load("folder", mine, part=part) for part in ("train", "test"))
     tiny.break_some(mine, [np.array(train.files)[train.unlabelled][0], test.files[-1]])
-    (record,) = swept(presets(mine, "kmeans"), mine, tmp_path / "out", **told.listeners).records
+    (record,) = swept(presets(mine, "kmeans"), mine, tmp_path / "out", runtime=told.runtime).records
     assert record.inductive is not None
     assert (record.transductive.images, record.inductive.images) == (119, 39)
     assert without_results(told.notes) == ["1 file could not be read and will be left out."]
@@ -538,7 +539,7 @@ def sweep_in_child(root: str, out: str, of: str = "", at: int = 0, saving: str =
     """Sweep, and die at the `at`-th progress report that contains `of`, or before or after a record is saved."""
     reports, save = 0, records.save
 
-    def on_progress(what: str, done: int, total: int) -> None:
+    def progress(what: str, done: int, total: int) -> None:
         nonlocal reports
         say("at", what)
         reports += of in what
@@ -551,10 +552,10 @@ def sweep_in_child(root: str, out: str, of: str = "", at: int = 0, saving: str =
             die()
         return path
 
-    listeners: Any = {"on_progress": on_progress, "on_note": lambda text: say("note", text)}
+    runtime = replace(CPU, progress=progress, note=lambda text: say("note", text))
     checkpoint_always = patch.object(sorting, "train", partial(train, checkpoint_every=0.0))
     with tiny.quickly(), checkpoint_always, patch.object(records, "save", saved):
-        swept(presets(Path(root), "gcd", "uno", epochs=3), Path(root), Path(out), **listeners)
+        swept(presets(Path(root), "gcd", "uno", epochs=3), Path(root), Path(out), runtime=runtime)
 
 
 def results(out: Path) -> dict[str, Any]:
@@ -599,7 +600,7 @@ def test_two_processes_give_the_results_of_one(done: Done, tmp_path: Path) -> No
     """In the same order, although tasks that share their training go to one process; a failed run is named."""
     (wrong,) = presets(done.root, "gcd", lr=1e30, epochs=1)  # the loss of its only step is still a number
     asked, told = [replace(wrong, name="digits/wrong"), *all_presets(done.root)], Reports()
-    found = swept(asked, done.root, tmp_path, [SEED], processes=2, **told.listeners)
+    found = swept(asked, done.root, tmp_path, [SEED], processes=2, runtime=told.runtime)
     assert [figures(record) for record in found.records] == [figures(record) for record in done.found.records]
     assert [records.load(folder) for folder in found.folders] == [*found.records]
     why = "Features must be finite, got NaN or infinity. Use a lower lr, or other weights."

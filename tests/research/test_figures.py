@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from PIL import Image
+from runtimes import CPU
 from safetensors.torch import load_file, save
 from sample_run import sample_run
 
@@ -31,8 +32,8 @@ from sortal.runs import projection
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import INITIAL, Run
 from sortal.runs.storage import load_run
+from sortal.system.progress import Runtime
 
-CPU: dict[str, Any] = {"device": "cpu", "workers": 1}
 EACH, LABELLED = 8, 4  # images of a class
 VIT: dict[str, Any] = {"backbone": "test_vit", "weights": "random"}
 HEADS = 2  # of that
@@ -84,7 +85,7 @@ def test_attention_is_that_of_the_network_before_and_after_training(trained: Run
     assert not np.allclose(before, after, rtol=1e-5, atol=0)
 
     def found() -> NDArray[np.float64]:
-        return np.array(maps_of(attention(trained, images=[file], **CPU)))
+        return np.array(maps_of(attention(trained, images=[file], runtime=CPU)))
 
     images.rename(images.with_name("away"))
     in_run = found()
@@ -102,7 +103,8 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
     told: list[str] = []
     monkeypatch.setattr(projection, "place", lambda x, seed: np.stack([np.arange(len(x))] * 2, axis=1))
     calls = tiny.spy(monkeypatch, projection, "place")
-    options: Any = {"points": 20, "seed": 3, "on_progress": lambda what, done, total: told.append(what), **CPU}
+    runtime = replace(CPU, progress=lambda what, done, total: told.append(what))
+    options: Any = {"points": 20, "seed": 3, "runtime": runtime}
     drawn = tsne(trained, **options)
     panels = panels_of(drawn)
     assert [*panels] == ["Raw features", "Fine-tuned features"]
@@ -111,7 +113,12 @@ def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monke
     assert colours[0] == colours[1]
     order, placed = samples.sampling_order(trained, 3)[:20], [x for x, *_ in calls]
     assert_allclose(placed[1], trained.features[order])
-    raw = extract(load_backbone("test_vit", weights="random", seed=0), trained.images(), normalise=True, device="cpu")
+    raw = extract(
+        load_backbone("test_vit", weights="random", seed=0),
+        trained.images(),
+        normalise=True,
+        runtime=CPU,
+    )
     assert_allclose(placed[0], raw[order], atol=1e-5)
     assert not np.allclose(placed[0], placed[1], atol=1e-3)
     assert drawn.get_supxlabel().startswith("20 of 48 images, the same in both panels, by true class")
@@ -123,13 +130,13 @@ def test_without_images_the_figures_that_need_them_say_so(trained: Run, tmp_path
     shutil.rmtree(trained.cache / "pixels")
     shutil.rmtree(Path(str(trained.facts.images[0].folder)))
     notes: list[str] = []
-    drawn = draw(trained, tmp_path / "out", on_note=notes.append, formats=["png"], **CPU)
+    drawn = draw(trained, tmp_path / "out", runtime=replace(CPU, note=notes.append), formats=["png"])
     assert [*drawn.left_out] == ["attention"]
     assert drawn.left_out["attention"].startswith("The pixels of 6 images are neither in")
     assert [path.stem for path in drawn.files] == ["tsne", "k-curve", "risk-coverage", "legacy"]
     (note,) = notes
     assert note.startswith("t-SNE shows one set of features. The pixels of 48 images are neither")
-    caption = tsne(trained, **CPU).get_supxlabel().replace("\n", " ")
+    caption = tsne(trained, runtime=CPU).get_supxlabel().replace("\n", " ")
     assert caption.endswith("Raw features are no longer available.")
 
 
@@ -137,14 +144,14 @@ def test_images_of_an_array_are_in_the_run(tmp_path: Path) -> None:
     """A run that learned nothing is shown once."""
     array, notes = tiny.as_array(), list[str]()
     found = tiny.sort(array.select(np.arange(len(array)) % 4 == 0), tmp_path / "run", method="kmeans", **VIT)
-    page, places = (figure(found, on_note=notes.append, **CPU) for figure in (attention, tsne))
+    page, places = (figure(found, runtime=replace(CPU, note=notes.append)) for figure in (attention, tsne))
     assert len(maps_of(page)) == 6 * HEADS
     assert [*panels_of(places)] == ["Features"]
     said = [*notes, *(drawn.get_supxlabel().replace("\n", " ") for drawn in (page, places))]
     assert ["This run did not train its backbone." in each for each in said] == [True] * 4
     shutil.rmtree(found.cache / "pixels")
     with pytest.raises(LeftOutError, match="were given as an array, so they have no files"):
-        attention(found, **CPU)
+        attention(found, runtime=CPU)
 
 
 def test_weights_from_before_training_that_are_damaged_or_gone_are_named(trained: Run) -> None:
@@ -155,9 +162,9 @@ def test_weights_from_before_training_that_are_damaged_or_gone_are_named(trained
         path.unlink()  # it may be a link to that of other tests
         path.write_bytes(damaged)
         with pytest.raises(LeftOutError, match=r"initial\.safetensors' is damaged: .*overwriting it"):
-            attention(trained, **CPU)
+            attention(trained, runtime=CPU)
     path.unlink()  # as in an older run
-    page, places = (figure(trained, on_note=notes.append, **CPU) for figure in (attention, tsne))
+    page, places = (figure(trained, runtime=replace(CPU, note=notes.append)) for figure in (attention, tsne))
     assert len(maps_of(page)) == 6 * HEADS
     assert [*panels_of(places)] == ["Fine-tuned features"]
     assert all("does not have the weights from before training (initial.safetensors)" in note for note in notes)
@@ -167,12 +174,12 @@ def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> 
     """A network without a class token, a k that was given, and no truth."""
     tiny.write(tmp_path / "images", tiny.planted(4, 2))
     found = tiny.sort(tmp_path / "images", tmp_path / "run")
-    drawn = draw(found, **CPU)
+    drawn = draw(found, runtime=CPU)
     assert [*drawn.left_out] == ["attention", "k-curve", "risk-coverage", "legacy"]
     assert drawn.left_out["attention"] == "convnet has no class token, so it has no attention to show."
     assert [path.name for path in drawn.files] == ["tsne.png", "tsne.svg"]
-    assert [*panels_of(tsne(found, **CPU))] == ["Raw features", "Fine-tuned features"]
-    nothing = draw(found, tmp_path / "nothing", which=["attention"], **CPU)
+    assert [*panels_of(tsne(found, runtime=CPU))] == ["Raw features", "Fine-tuned features"]
+    nothing = draw(found, tmp_path / "nothing", which=["attention"], runtime=CPU)
     assert (nothing.files, nothing.out.exists()) == ((), False)
 
 
@@ -184,7 +191,7 @@ def first(made: Path, tmp_path_factory: pytest.TempPathFactory) -> FiguresResult
     """All figures of a copy of the trained run, in its folder, drawn where pyplot cannot be imported."""
     folder = shutil.copytree(made / "run", tmp_path_factory.mktemp("first") / "run")
     with patch.dict(sys.modules, {"matplotlib.pyplot": None}):
-        return draw(load_run(folder), **CPU)
+        return draw(load_run(folder), runtime=CPU)
 
 
 def test_all_figures_are_drawn_into_the_run(first: FiguresResult) -> None:
@@ -215,11 +222,11 @@ def check(path: Path) -> None:
 def test_the_same_run_gives_the_same_bytes_under_any_matplotlib_settings(trained: Run, first: FiguresResult) -> None:
     told: list[str] = []
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none", "text.usetex": True}):
-        again = draw(trained, on_progress=lambda what, done, total: told.append(what), **CPU)
+        again = draw(trained, runtime=replace(CPU, progress=lambda what, done, total: told.append(what)))
         assert matplotlib.rcParams["font.size"] == 30
     assert [path.read_bytes() for path in again.files] == [path.read_bytes() for path in first.files]
     assert [what for what in told if what.startswith("Drawing ")] == [f"Drawing {name}" for name in FIGURES]
-    other = draw(trained, seed=1, which=["attention", "tsne"], formats=["svg"], **CPU)
+    other = draw(trained, seed=1, which=["attention", "tsne"], formats=["svg"], runtime=CPU)
     assert [path.name for path in other.files] == ["tsne.svg", "attention.svg"]
     assert all(path.read_bytes() != (first.out / path.name).read_bytes() for path in other.files)
 
@@ -232,7 +239,7 @@ def small(folder: Path, images: Path = Path("/pictures")) -> Run:
 
 
 def quick(found: Run, out: Path | None = None, **changes: Any) -> FiguresResult:
-    return draw(found, out, **{"which": ["k-curve"], "formats": ["svg"], "device": "cpu", **changes})
+    return draw(found, out, **{"which": ["k-curve"], "formats": ["svg"], "runtime": CPU, **changes})
 
 
 def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
@@ -260,7 +267,7 @@ def test_what_is_wrong_is_said_before_anything_is_drawn(tmp_path: Path) -> None:
         ({"which": "tsne"}, "got 'tsne'"),
         ({"formats": ["pdf"]}, r"formats must be a list of some of png, svg, got \['pdf'\]"),
         ({"images": ["nobody.jpg"]}, "images must be file names of the run, .* got 'nobody.jpg'"),
-        ({"device": "gpu"}, "device must be"),
+        ({"runtime": Runtime(device="gpu")}, "device must be"),
     ]
     for changes, words in wrong:
         with pytest.raises(InputError, match=words):

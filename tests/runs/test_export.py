@@ -31,6 +31,7 @@ from sortal.runs.export.format import How, utf8
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
+from sortal.system.progress import Runtime
 
 FOLDERS = ("folders", "imagefolder", "fiftyone", "labelstudio")
 FILES = ("csv", "parquet", "coco")
@@ -143,7 +144,7 @@ def files_below(folder: Path) -> set[str]:
 def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run, tmp_path: Path) -> None:
     before = {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()}
     told: list[tuple[str, int, int]] = []
-    done = export(hostile, name, tmp_path / "out", on_progress=lambda *each: told.append(each))
+    done = export(hostile, name, tmp_path / "out", runtime=Runtime(progress=lambda *each: told.append(each)))
     n = len(HOSTILE)
     assert done == ExportResult(format=name, out=tmp_path / "out", images=n, missing=())
     assert told[-1] == ("Exporting", n, n)
@@ -443,7 +444,7 @@ def test_force_replaces_an_export_and_an_interrupted_one_leaves_the_old(name: st
 
     if name in FOLDERS:
         with pytest.raises(KeyboardInterrupt):
-            export(a_run(tmp_path, UNSURE), name, tmp_path / "out", force=True, on_progress=stop)
+            export(a_run(tmp_path, UNSURE), name, tmp_path / "out", force=True, runtime=Runtime(progress=stop))
         assert written(tmp_path / "out") == before
     assert sorted(os.listdir(tmp_path)) == ["new", "out", "photos"]
 

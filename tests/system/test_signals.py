@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,6 +16,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from processes import run_two
+from runtimes import CPU
 from safetensors.numpy import load_file
 from stores import small_store
 from tiny_run import LEARNING, TOKENS, Job, a_convnet, a_set, left, perform, settings, timeless
@@ -271,7 +273,7 @@ def test_a_run_does_not_wait_after_a_second_signal_or_without_a_folder(tmp_path:
     assert goes_on(tmp_path, whole) == list(range(1, EPOCHS * STEPS + 1))
     seen.clear()
     with pytest.raises(KeyboardInterrupt):
-        train(a_convnet(), *a_set(), settings(), device="cpu", on_progress=at(LEARNING, 3, seen=seen))
+        train(a_convnet(), *a_set(), settings(), runtime=replace(CPU, progress=at(LEARNING, 3, seen=seen)))
     assert seen == [1, 2]
 
 
@@ -281,7 +283,7 @@ def together(rank: int, folder: Path) -> None:
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
     )
     with patch("sortal.learning.train.defer_signals", wraps=defer_signals) as asked:
-        train(a_convnet(), *a_set(), settings(epochs=1), folder=folder / "run", device="cpu")
+        train(a_convnet(), *a_set(), settings(epochs=1), folder=folder / "run", runtime=CPU)
     (folder / f"{rank}.txt").write_text(str(asked.call_args_list))
 
 
@@ -314,8 +316,8 @@ def test_tokens_in_a_file_are_marked_when_a_signal_comes_and_those_in_memory_not
 def features(folder: Path | None, on_progress: Progress = lambda *_: None) -> Any:
     backbone = load_backbone("convnet", weights="random", image_size=8)
     store = small_store(9, 8)
-    options: Any = {"device": "cpu", "precision": "float32", "batch_size": 2}
-    return extract(backbone, store, folder=folder, on_progress=on_progress, **options)
+    options: Any = {"precision": "float32", "batch_size": 2}
+    return extract(backbone, store, folder=folder, runtime=replace(CPU, progress=on_progress), **options)
 
 
 def kept(folder: Path) -> int:

@@ -20,6 +20,7 @@ from sortal.images.decoding import Quarantined
 from sortal.runs import projection
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.system import text as people
+from sortal.system.progress import Runtime
 from sortal.web import charts, thumbnails
 from sortal.web import report as page
 from sortal.web import summary as records
@@ -63,7 +64,7 @@ def test_a_page_tells_of_all_images_categories_candidates_and_unreadable_files()
     assert sum(summary.statuses.values()) == summary.images == 75
     assert (summary.known_categories, summary.new_categories) == (4, 3)
     told: list[tuple[str, int, int]] = []
-    html = web.make_report(run, small_store(75, 12), on_progress=lambda *each: told.append(each))
+    html = web.make_report(run, small_store(75, 12), runtime=Runtime(progress=lambda *each: told.append(each)))
     assert html == web.make_report(run, small_store(75, 12)), "the same bytes each time"
     assert [each for each in told if each[0] == page.MAP] == [(page.MAP, 0, 75), (page.MAP, 75, 75)]
     assert told[-1] == (page.THUMBNAILS, 75, 75)

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from sortal.cli.options import Device, Flag, Flat, Json, Workers, words
-from sortal.cli.stderr import note
 from sortal.config import Overrides
 
 BENCHMARK_EXAMPLES = """\
@@ -73,12 +72,12 @@ def run_benchmark(
 
     methods = () if method is None else method.split(",")
     chosen = choose(dataset, root, methods=methods, names=preset or (), fast=fast, **asdict(overrides))
-    with printing.bar("Starting") as on_progress:
+    with printing.runtime("Starting", device, workers) as runtime:
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
-        options: Any = {"processes": processes, "device": device, "workers": workers, "on_progress": on_progress}
-        result = sweep(chosen, root, out=out, seeds=numbers(seeds), command=command, on_note=note, **options)
+        options: Any = {"processes": processes, "command": command, "runtime": runtime}
+        result = sweep(chosen, root, out=out, seeds=numbers(seeds), **options)
     if json:
         print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
     else:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labels, Workers
-from sortal.cli.stderr import note
 from sortal.config import Discovery, Reading
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
@@ -66,19 +65,19 @@ def discover(
     """
     from sortal.cli import printing
 
-    with printing.bar("Starting") as on_progress:
+    with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.job import prepare
 
-        on_progress("Finding images", 0, 0)
-        job = prepare(images, labels, out, settings, reading, device=device, workers=workers, force=force)
+        runtime.progress("Finding images", 0, 0)
+        job = prepare(images, labels, out, settings, reading, runtime=runtime, force=force)
         if dry_run:
             from sortal.discovery.dry_run import forecast
 
-            planned = forecast(job, on_progress=on_progress)
+            planned = forecast(job)
         else:
             from sortal.discovery.pipeline import carry_out
 
-            found = carry_out(job, on_progress=on_progress, on_note=note)
+            found = carry_out(job)
     if dry_run:
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_run(planned)
         return 0
@@ -118,17 +117,8 @@ def demo(
     """
     from sortal.cli import printing
 
-    with printing.bar("Starting") as on_progress:
+    with printing.runtime("Starting", device) as runtime:
         from sortal.discovery.demo import run
 
-        result = run(
-            out,
-            k=k,
-            labelled=labelled,
-            epochs=epochs,
-            seed=seed,
-            device=device,
-            on_progress=on_progress,
-            on_note=note,
-        )
+        result = run(out, k=k, labelled=labelled, epochs=epochs, seed=seed, runtime=runtime)
     print(jsonlib.dumps(result.to_json(), indent=2)) if json else printing.demo(result)

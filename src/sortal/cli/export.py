@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli.options import Device, Flag, Workers
-from sortal.cli.stderr import note
 
 EXPORT_EXAMPLES = """\
 Examples:
@@ -51,11 +50,11 @@ def export(
     """
     from sortal.cli import printing
 
-    with printing.bar("Reading the run") as on_progress:
+    with printing.runtime("Reading the run") as runtime:
         from sortal.runs.export import export
         from sortal.runs.storage import load_run
 
-        written = export(load_run(run), format, out, how=how, force=force, on_progress=on_progress)
+        written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
     for line in printing.exported(written):
         print(line)
     return 3 if written.missing else 0
@@ -98,7 +97,7 @@ def figures(
     """
     from sortal.cli import printing
 
-    with printing.bar("Reading the run") as on_progress:
+    with printing.runtime("Reading the run", device, workers) as runtime:
         from sortal.research.figures import draw
         from sortal.runs.storage import load_run
 
@@ -108,11 +107,8 @@ def figures(
             which=None if which is None else which.split(","),
             images=images,
             seed=seed,
-            device=device,
-            workers=workers,
             force=force,
-            on_progress=on_progress,
-            on_note=note,
+            runtime=runtime,
         )
     for line in printing.drawn(drawn):
         print(line)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from sortal.cli.options import Device, Flag, Json, Workers
-from sortal.cli.stderr import note, say
+from sortal.cli.stderr import say
 from sortal.errors import InputError, Remedy
 from sortal.system.text import plain
 
@@ -53,12 +53,10 @@ def predict(
 
     if out is not None:
         _check_table(out, run, force)
-    with printing.bar("Starting") as on_progress:
+    with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.prediction import predict
 
-        found = predict(
-            run, images, update=update, device=device, workers=workers, on_progress=on_progress, on_note=note
-        )
+        found = predict(run, images, update=update, runtime=runtime)
         content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
         if out is not None:
             _write(out, content)

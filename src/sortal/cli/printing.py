@@ -3,9 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -14,6 +14,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sortal.cli.stderr import note
+from sortal.config import AUTO
+from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
 if TYPE_CHECKING:
@@ -36,13 +39,11 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 
 
 @contextmanager
-def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
-    """Yield an `on_progress` that draws a bar with the time left on stderr, if that is a terminal.
-
-    Its arguments are the activity, the amount done and the total, 0 if unknown.
-    """
+def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = None) -> Iterator[Runtime]:
+    """Yield a runtime that prints notes to stderr and, if that is a terminal, draws a bar with the time left."""
+    quiet = Runtime(device=device, workers=workers, note=note)
     if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda *_: None
+        yield quiet
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -50,12 +51,12 @@ def bar(first: str = "Starting") -> Iterator[Callable[[str, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(first, total=None)
 
-        def on_progress(what: str, done: int, total: int) -> None:
+        def show(what: str, done: int, total: int) -> None:
             if what != progress.tasks[0].description:
                 progress.reset(task, description=what)
             progress.update(task, completed=done, total=total or None)
 
-        yield on_progress
+        yield replace(quiet, progress=show)
 
 
 def run(found: "Run") -> None:

@@ -1,7 +1,6 @@
 """A demonstration on handwritten digits: half of 0–4 labelled, 5–9 unlabelled, sorted like any folder."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,7 +20,7 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack
 from sortal.metrics import Accuracy, accuracy
 from sortal.runs.run import Run
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 SIDE = 8  # of the images, in pixels
 K_MAX = 100
@@ -57,15 +56,13 @@ def run(
     labelled: float = 0.5,
     epochs: int | Auto = AUTO,
     seed: int = 0,
-    device: str = AUTO,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = lambda _: None,
+    runtime: Runtime = Runtime(),
 ) -> DemoResult:
     """Write the digits as files into the folder of the run, sort them, and cluster their pixels for comparison."""
     start = perf_counter()
     folder = Path(out) / IMAGES
     check_output_folder(Path(out), os.path.abspath(folder), is_folder=True, force=False)  # before writing into it
-    on_progress("Writing images", 0, 0)
+    runtime.progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
     found = discover(
         folder,
@@ -76,16 +73,14 @@ def run(
         k_max=K_MAX,
         epochs=epochs,
         seed=seed,
-        device=device,
-        on_progress=on_progress,
-        on_note=on_note,
+        runtime=runtime,
     )
-    on_progress("Clustering pixels", 0, 0)
+    runtime.progress("Clustering pixels", 0, 0)
     pixels = grey_pixels(images, found.cache / "pixels")
     truth, hidden, old = images.truth, images.unlabelled, range(len(images.classes))
 
     def cluster(labels: NDArray[np.int64] | None) -> Accuracy:
-        model = SemiSupervisedKMeans(len(found.categories), n_init=100, random_state=seed, device=device)
+        model = SemiSupervisedKMeans(len(found.categories), n_init=100, random_state=seed, device=runtime.device)
         return accuracy(truth[hidden], model.fit(pixels, labels).labels_[hidden], old=old)
 
     assert found.metrics is not None  # the truth is known

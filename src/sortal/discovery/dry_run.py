@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Recipe, Training
+from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Training
 from sortal.discovery import defaults, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
@@ -38,8 +38,7 @@ from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import Budget, TokenPlan
 from sortal.learning.train import VIEWS, train
 from sortal.runs import projection
-from sortal.system.device import choose_device
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes
 from sortal.web import report, thumbnails
 
@@ -99,12 +98,11 @@ class Measurements:
     unreadable: tuple[str, ...]
 
 
-def forecast(job: Job, *, on_progress: Progress = lambda *_: None) -> DryRun:
+def forecast(job: Job) -> DryRun:
     """Plan a job and predict the cost of running it from scratch, without touching its folder."""
-    settings, n, device = job.settings, len(job.images), choose_device(job.device, None)
+    settings, recipe, n = job.settings, job.recipe, len(job.images)
     notes: list[str] = []
     backbone = _load_backbone(settings, notes)
-    recipe = job.recipe
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     views, tokens = _plan_tokens(job, training, backbone, notes)
     classes = np.unique(job.images.labels[job.images.labelled]).tolist()
@@ -113,7 +111,7 @@ def forecast(job: Job, *, on_progress: Progress = lambda *_: None) -> DryRun:
     method = make(recipe, backbone, k=k, known=classes) if recipe.learns else None
     model, trained = model_sizes(backbone, method)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        measured = measure(job, recipe, backbone, method, known, k, Path(folder), on_progress)
+        measured = measure(job, backbone, method, known, k, Path(folder))
     found = DryRun(
         images=n,
         labelled=int(job.images.labelled.sum()),
@@ -124,18 +122,18 @@ def forecast(job: Job, *, on_progress: Progress = lambda *_: None) -> DryRun:
         method=settings.method,
         backbone=backbone.spec.name,
         weights=backbone.source,
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        device=torch.cuda.get_device_name(job.device) if job.on_gpu else job.device.type,
         epochs=training.epochs,
         views=views,
         tokens=tokens,
         memory=memory(n, backbone.spec.width, measured, tokens),
         disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens),
         free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
-        seconds=seconds(stages_of(settings, recipe), measured, n, k, training, views, backbone.has_trunk),
+        seconds=seconds(stages_of(job), measured, n, k, training, views, backbone.has_trunk),
         notes=(),
         unreadable_sample=measured.unreadable,
     )
-    return replace(found, notes=(*notes, *_notes(job, recipe, found, measured)))
+    return replace(found, notes=(*notes, *_notes(job, found, measured)))
 
 
 def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
@@ -177,8 +175,10 @@ def _plan_tokens(
     return views, tokens
 
 
-def _notes(job: Job, recipe: Recipe, found: DryRun, measured: Measurements) -> list[str]:
-    notes = defaults.notes(job.settings, recipe, mostly_tiny=measured.tiny, labelled=found.labelled, on_gpu=job.on_gpu)
+def _notes(job: Job, found: DryRun, measured: Measurements) -> list[str]:
+    notes = defaults.notes(
+        job.settings, job.recipe, mostly_tiny=measured.tiny, labelled=found.labelled, on_gpu=job.on_gpu
+    )
     if bad := found.unreadable_sample:
         notes.append(f"Unreadable files in the sample: {len(bad):,} ({listing(bad)}). A run leaves them out.")
     if found.disk > found.free_disk:
@@ -252,32 +252,24 @@ def _pictures(n: int, k: int) -> int:
 # Measurements
 
 
-def measure(
-    job: Job,
-    recipe: Recipe,
-    backbone: Backbone,
-    method: Method | None,
-    known: int,
-    k: int,
-    folder: Path,
-    on_progress: Progress,
-) -> Measurements:
+def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: int, folder: Path) -> Measurements:
     """Do a little of every stage and time it; without a method nothing is trained."""
-    on_progress("Measuring how fast images are read", 0, 4)
+    report_progress = job.runtime.progress
+    report_progress("Measuring how fast images are read", 0, 4)
     images, packing = choose_rows(job.images, SAMPLE), _Clock()
     pixels = Settings(shorter_side=backbone.spec.shorter_side)
-    store = pack(images, folder, settings=pixels, workers=job.workers, on_progress=packing)
+    store = pack(images, folder, settings=pixels, runtime=Runtime(workers=job.runtime.workers, progress=packing))
     quarantine, started = store.quarantine, perf_counter()
     health = check_stored(images, store)
     checking = (perf_counter() - started) / len(images)
     images, store = select_readable(images, store)
-    on_progress("Measuring how fast the network is trained", 1, 4)
+    report_progress("Measuring how fast the network is trained", 1, 4)
     base = _peak_memory()
-    view, step = _measure_network(job, recipe.training, backbone, method, images, store)
+    view, step = _measure_network(job, backbone, method, images, store)
     working = _peak_memory() - base
-    on_progress("Measuring how fast images are clustered", 2, 4)
-    estimation, clustering = _measure_clustering(job, recipe, backbone.spec.width, known, k)
-    on_progress("Measuring how fast the report is drawn", 3, 4)
+    report_progress("Measuring how fast images are clustered", 2, 4)
+    estimation, clustering = _measure_clustering(job, backbone.spec.width, known, k)
+    report_progress("Measuring how fast the report is drawn", 3, 4)
     few, rows = min(len(job.images), POINTS), list(range(min(len(store), PICTURES)))
     x = _random(few, backbone.spec.width)
     projection.place(x[:20], seed=0)  # imports t-SNE
@@ -285,7 +277,7 @@ def measure(
     started = perf_counter()
     sheets = thumbnails.make_sheets(store, rows, room=report.CARD_ROOM, cells=report.CARD_CELLS)
     drawing = (perf_counter() - started) / 2  # a report this small encodes each thumbnail twice
-    on_progress("Measuring how fast the report is drawn", 4, 4)
+    report_progress("Measuring how fast the report is drawn", 4, 4)
     return Measurements(
         check=checking,
         pixels=packing.mean,
@@ -313,18 +305,20 @@ def choose_rows(images: ImageSet, size: int) -> ImageSet:
 
 
 def _measure_network(
-    job: Job, training: Training, backbone: Backbone, method: Method | None, images: ImageSet, store: PixelStore
+    job: Job, backbone: Backbone, method: Method | None, images: ImageSet, store: PixelStore
 ) -> tuple[float, float]:
     """Return the seconds of a view through the network, and of a training step."""
+    training = job.recipe.training
     if not job.on_gpu:
         rows = np.arange(len(images)) % ceil(len(images) / ON_CPU) == 0
         images, store = images.select(rows), store.select(rows)
-    options: Any = {"normalise": True, "device": job.device, "precision": training.precision}
+    runtime = Runtime(device=job.runtime.device)
+    options: Any = {"normalise": True, "precision": training.precision, "runtime": runtime}
     extract(backbone, store.select(np.arange(len(store)) < 2), **options)  # initialises the device
     view = _timed(lambda: extract(backbone, store, **options)) / len(images)
     if method is None:
         return view, 0.0
-    steps, clock = STEPS_ON_GPU if job.on_gpu else STEPS, _Clock(choose_device(job.device, None))
+    steps, clock = STEPS_ON_GPU if job.on_gpu else STEPS, _Clock(job.device)
     short = replace(
         training,
         epochs=ceil(steps / max(len(images) // training.batch_size, 1)),
@@ -332,7 +326,7 @@ def _measure_network(
         lr=1e-9,  # too low to diverge
     )
     anywhere = Budget(device=sys.maxsize, memory=sys.maxsize)
-    train(method, images, store, short, device=job.device, budget=anywhere, on_progress=clock, on_note=lambda _: None)
+    train(method, images, store, short, budget=anywhere, runtime=replace(runtime, progress=clock))
     return view, clock.median
 
 
@@ -340,20 +334,20 @@ def _random(n: int, width: int) -> NDArray[np.float32]:
     return np.random.default_rng(n).standard_normal((n, width), dtype=np.float32)
 
 
-def _measure_clustering(job: Job, recipe: Recipe, width: int, known: int, k: int) -> tuple[float, float]:
+def _measure_clustering(job: Job, width: int, known: int, k: int) -> tuple[float, float]:
     """Return the seconds per row to estimate k and to cluster, on overlapping clusters of which some are labelled."""
     settings, rows = job.settings, min(len(job.images), max(ROWS, 4 * k))
     cluster = np.arange(rows) % k
     x = _random(k, width)[cluster] + 2 * _random(rows, width)
     y = np.where((cluster < known) & (np.arange(rows) // k % 2 == 0), cluster, -1)
-    options: Any = {"random_state": 0, "device": job.device}
+    options: Any = {"random_state": 0, "device": job.runtime.device}
     estimation = clustering = 0.0
     if settings.k == AUTO:
         n_init = RESTARTS if job.on_gpu else 1  # restarts run together on a GPU, one after the other on a CPU
         most = min(settings.k_max, known + int((y < 0).sum()))
-        way: Any = {"k_max": most, "method": stages.estimator(recipe), "n_init": n_init}
+        way: Any = {"k_max": most, "method": stages.estimator(job.recipe), "n_init": n_init}
         estimation = _timed(lambda: estimate_k(x, y, **way, **options)) * RESTARTS / n_init
-    if recipe.clustering != "head":
+    if job.recipe.clustering != "head":
         n_init = settings.n_init if job.on_gpu else 1
         model = SemiSupervisedKMeans(k, n_init=n_init, **options)
         clustering = _timed(lambda: model.fit(x, y)) * settings.n_init / n_init

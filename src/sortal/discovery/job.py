@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sortal.config import AUTO, CONVNET, Discovery, Reading, Recipe
 from sortal.discovery.defaults import recipe_for
@@ -19,6 +20,7 @@ from sortal.runs.storage import peek
 from sortal.system.device import choose_device
 from sortal.system.files import NEXT
 from sortal.system.lock import NAME as LOCK
+from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
@@ -34,8 +36,7 @@ class Job:
     settings: Discovery
     recipe: Recipe  # how the settings are carried out on these images
     place: Path
-    device: str
-    workers: int | None
+    runtime: Runtime
     command: str  # repeats the job
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
 
@@ -44,12 +45,19 @@ class Job:
         return self.shared or self.place / CACHE
 
     @property
+    def device(self) -> torch.device:
+        return choose_device(self.runtime.device, None)
+
+    @property
     def on_gpu(self) -> bool:
-        return on_gpu(self.device)
+        return self.device.type == "cuda"
 
-
-def on_gpu(device: str) -> bool:
-    return choose_device(device, None).type == "cuda"
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Return the stages of sorting in their order: k is estimated first where training needs it."""
+        if self.settings.k == AUTO and self.recipe.learns and self.recipe.estimate_on == "raw":
+            return ("pixels", "k", "learn", "features", "clusters")
+        return ("pixels", "learn", "features", "k", "clusters")
 
 
 def prepare(
@@ -59,8 +67,7 @@ def prepare(
     settings: Discovery,
     reading: Reading,
     *,
-    device: str,
-    workers: int | None,
+    runtime: Runtime,
     force: bool,
 ) -> Job:
     """Read the images, and refuse a job that must fail before any work is done."""
@@ -81,8 +88,8 @@ def prepare(
     if folder is None and found.pixels is None:
         folder = os.getcwd()
     check_sortable(found, settings)
-    worker_count(workers)
-    recipe = recipe_for(settings, len(found), on_gpu=on_gpu(device))
+    worker_count(runtime.workers)
+    recipe = recipe_for(settings, len(found), on_gpu=choose_device(runtime.device, None).type == "cuda")
     place = Path(out) if out is not None else Path(f"{os.path.basename(folder or '')}-run")
     check_output_folder(place, folder, is_folder, force)
     return Job(
@@ -91,8 +98,7 @@ def prepare(
         settings=settings,
         recipe=recipe,
         place=place,
-        device=device,
-        workers=workers,
+        runtime=runtime,
         command=_command(images, labels, place, settings, reading),
     )
 

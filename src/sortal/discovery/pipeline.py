@@ -6,18 +6,16 @@ the settings it uses and the version of the code. Another k repeats only the sta
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from textwrap import indent
 from typing import Any
 
 from sortal import web
-from sortal.config import AUTO, Discovery, Reading, Recipe, describe, from_keywords
+from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.job import Job, Source, prepare
-from sortal.discovery.stages import Stages, order_of, sort, store_pixels
+from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.errors import listing
 from sortal.images.check import Health, check_stored
 from sortal.images.store.pixel_store import PixelStore
@@ -26,10 +24,8 @@ from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH
 from sortal.runs.run import REPORT, Run
 from sortal.system.lock import lock_folder
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.text import plural
-
-logger = logging.getLogger(__name__)
 
 
 def discover(
@@ -38,10 +34,7 @@ def discover(
     labels: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
-    device: str = AUTO,
-    workers: int | None = None,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
+    runtime: Runtime = Runtime(),
     **settings: Any,
 ) -> Run:
     """Sort images into known and newly discovered categories, each with a confidence, and write a report.
@@ -55,55 +48,53 @@ def discover(
     Settings, with their defaults:
     """
     how, reading = from_keywords(settings, Discovery, Reading)
-    job = prepare(images, labels, out, how, reading, device=device, workers=workers, force=force)
-    return carry_out(job, on_progress=on_progress, on_note=on_note)
+    job = prepare(images, labels, out, how, reading, runtime=runtime, force=force)
+    return carry_out(job)
 
 
 discover.__doc__ = f"{discover.__doc__}\n{indent(describe(Discovery, Reading), ' ' * 8)}\n"
 
 
-def carry_out(
-    job: Job, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
-) -> Run:
+def carry_out(job: Job) -> Run:
     """Run all stages of a job in its folder, which is locked meanwhile, and save the run."""
-    settings, recipe = job.settings, job.recipe
+    settings = job.settings
     backbone = load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
     with lock_folder(job.place):
-        stages = Stages(stages_of(settings, recipe), on_progress, on_note)
+        stages = Stages(stages_of(job), job.runtime)
         pixels = store_pixels(job, backbone, stages)
-        with stages.stage("check", "Checking images") as tell:
-            mostly_tiny = _check(job, pixels, stages, tell)
+        with stages.stage("check", "Checking images") as runtime:
+            mostly_tiny = _check(job, pixels, stages, runtime)
         labelled = int(job.images.labelled.sum())
-        for text in defaults.notes(settings, recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
+        for text in defaults.notes(settings, job.recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
             stages.note(text)
-        found = sort(job, recipe, backbone, stages, pixels)
-        with stages.stage("report", "Drawing the report") as tell:
+        found = sort(job, backbone, stages, pixels)
+        with stages.stage("report", "Drawing the report") as runtime:
             if not found.run.confidence.calibrated:
                 stages.note(
                     "Confidence is not calibrated, which requires holding out "
                     f"at least {ENOUGH} labelled images (held_out is {settings.held_out:g})."
                 )
             run = replace(found.run, facts=replace(found.run.facts, notes=tuple(stages.notes)))
-            page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", on_progress=tell)
+            page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", runtime=runtime)
         run = replace(run, facts=replace(run.facts, timings=stages.timings))
         run.save({REPORT: page, **found.files})
     return run
 
 
-def stages_of(settings: Discovery, recipe: Recipe) -> tuple[str, ...]:
+def stages_of(job: Job) -> tuple[str, ...]:
     """Return the stages of a run in their order."""
-    pixels, *others = order_of(settings, recipe)
+    pixels, *others = job.order
     return (pixels, "check", *others, "report")
 
 
-def _check(job: Job, pixels: PixelStore, stages: Stages, tell: Progress) -> bool:
+def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bool:
     """Note what is unusual about the images; return whether most of them are tiny. No file is opened."""
     images = job.images
     key = cache.key("check", images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests))
     path = job.cache / "check" / f"{key}.json"
     found = cache.load(path)
     if found is None:
-        health = check_stored(images, pixels, on_progress=tell)
+        health = check_stored(images, pixels, runtime=runtime)
         found = {"findings": _findings(health), "mostly_tiny": 2 * len(health.tiny) > len(images)}
         cache.save(path, found)
     for text in found["findings"]:

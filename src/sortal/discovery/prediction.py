@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal import web
-from sortal.config import AUTO
 from sortal.discovery import results
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
@@ -30,10 +28,9 @@ from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import load_run
 from sortal.runs.tables import Column
 from sortal.system.lock import lock_folder
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,10 +65,7 @@ def predict(
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
-    device: str = AUTO,
-    workers: int | None = None,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
+    runtime: Runtime = Runtime(),
 ) -> Prediction:
     """Sort new images into the categories of the run in a folder, without training.
 
@@ -89,21 +83,21 @@ def predict(
             found = load_run(folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
         read, store, quarantine = pack_readable(
-            read, found.cache / "pixels", settings=_settings(found), workers=workers, on_progress=on_progress
+            read, found.cache / "pixels", settings=_settings(found), runtime=runtime
         )
-        x = _features(found, store, device, on_progress)
+        x = _features(found, store, runtime)
         blank = unassigned(read, store.digests, folder=len(found.facts.images))
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         fresh = _fresh(found, new)
         if not fresh.any():
-            on_note("The run already contains all of these images, so it is unchanged.")
+            runtime.note("The run already contains all of these images, so it is unchanged.")
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         if not fresh.all():
-            on_note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
+            runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
         source = _source(images, read.select(fresh))
-        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, workers, on_progress)
+        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
@@ -113,8 +107,7 @@ def add_images(
     x: Features,
     source: ImageSource,
     quarantine: tuple[Quarantined, ...],
-    workers: int | None,
-    on_progress: Progress,
+    runtime: Runtime,
 ) -> Run:
     """Add images to a run and save it."""
     centres, weights = move_centres(found, new, x)
@@ -141,21 +134,15 @@ def add_images(
         head=found.head,
         quarantine=(*found.quarantine, *(bad for bad in quarantine if bad not in found.quarantine)),
     )
-    updated.save({REPORT: draw_report(updated, workers=workers, on_progress=on_progress)})
+    updated.save({REPORT: draw_report(updated, runtime=runtime)})
     return updated
 
 
-def draw_report(found: Run, *, workers: int | None = None, on_progress: Progress = lambda *_: None) -> bytes:
+def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
     """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
-    store = pack(
-        found.images(),
-        found.cache / "pixels",
-        settings=_settings(found),
-        workers=workers,
-        on_progress=on_progress,
-    )
+    store = pack(found.images(), found.cache / "pixels", settings=_settings(found), runtime=runtime)
     seed = found.facts.settings.seed
-    return web.make_report(found, store, seed=seed, folder=found.cache / "map", on_progress=on_progress)
+    return web.make_report(found, store, seed=seed, folder=found.cache / "map", runtime=runtime)
 
 
 def move_centres(found: Run, new: Assignments, x: Features) -> tuple[Features, NDArray[np.int64]]:
@@ -175,15 +162,14 @@ def _settings(found: Run) -> Settings:
     return Settings(shorter_side=found.facts.backbone.shorter_side)
 
 
-def _features(found: Run, store: PixelStore, device: str, on_progress: Progress) -> Features:
+def _features(found: Run, store: PixelStore, runtime: Runtime) -> Features:
     return extract(
         load_backbone(str(found.folder / f"{MODEL}.json")),
         store,
         normalise=True,
         folder=found.cache,
-        device=device,
         precision=found.facts.precision,
-        on_progress=on_progress,
+        runtime=runtime,
     )
 
 

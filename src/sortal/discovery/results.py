@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 
 import sortal
-from sortal.config import Recipe
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
@@ -26,7 +25,6 @@ from sortal.runs.categories import ids_of, known_mask, outline
 from sortal.runs.confidence import calibrate
 from sortal.runs.facts import BackboneFacts, Hashes, ImageSource, KChoice, RunFacts, TrainingFacts
 from sortal.runs.run import Category, Run
-from sortal.system.device import choose_device
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
 
@@ -43,7 +41,6 @@ class Clusters:
 
 def gather(
     job: Job,
-    recipe: Recipe,
     backbone: Backbone,
     trained: TrainingResult | None,
     images: ImageSet,
@@ -74,13 +71,13 @@ def gather(
         cache=None if job.shared is None else os.path.abspath(job.shared),
         images=(ImageSource(folder=job.source, images=len(images), paths=elsewhere(images, job.source)),),
         settings=job.settings,
-        recipe=recipe,
+        recipe=job.recipe,
         command=job.command,
         backbone=BackboneFacts(**asdict(backbone.spec)),
         weights=backbone.source,
-        precision=recipe.training.precision,
+        precision=job.recipe.training.precision,
         training=None if trained is None else TrainingFacts(**asdict(trained)),
-        device=choose_device(job.device, None).type,
+        device=job.device.type,
         machine=_machine(job),
         versions=_versions(),
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),

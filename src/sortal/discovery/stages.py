@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sortal import metrics
 from sortal.clustering.estimate_k import Evaluation, Method, estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import AUTO, Discovery, Recipe, Training
+from sortal.config import Discovery, Recipe, Training
 from sortal.discovery import results
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
@@ -36,10 +36,9 @@ from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH, place
 from sortal.runs.facts import KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
-from sortal.system.device import choose_device
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 HELD_OUT = 1000  # labelled images at most to calibrate on
@@ -53,22 +52,21 @@ class Stages:
     """The stages of a run in their order: their progress, times and notes."""
 
     order: tuple[str, ...]
-    on_progress: Progress
-    on_note: Callable[[str], None]
+    runtime: Runtime
     timings: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     @contextmanager
-    def stage(self, name: str, doing: str) -> Iterator[Progress]:
-        number = f"[{self.order.index(name) + 1}/{len(self.order)}]"
-        self.on_progress(f"{number} {doing}", 0, 0)
+    def stage(self, name: str, doing: str) -> Iterator[Runtime]:
+        runtime = self.runtime.prefixed(f"[{self.order.index(name) + 1}/{len(self.order)}] ")
+        runtime.progress(doing, 0, 0)
         start = perf_counter()
-        yield lambda what, done, total: self.on_progress(f"{number} {what}", done, total)
+        yield runtime
         self.timings[name] = round(perf_counter() - start, 3)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-        self.on_note(text)
+        self.runtime.note(text)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,64 +87,48 @@ class LearningResult:
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
 
 
-def order_of(settings: Discovery, recipe: Recipe) -> tuple[str, ...]:
-    """Return the stages of sorting in their order: k is estimated first where training needs it."""
-    before = settings.k == AUTO and recipe.learns and recipe.estimate_on == "raw"
-    return (
-        ("pixels", "k", "learn", "features", "clusters") if before else ("pixels", "learn", "features", "k", "clusters")
-    )
-
-
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
     settings = Settings(shorter_side=backbone.spec.shorter_side)
-    with stages.stage("pixels", "Reading images") as tell:
-        return pack(job.images, job.cache / "pixels", settings=settings, workers=job.workers, on_progress=tell)
+    with stages.stage("pixels", "Reading images") as runtime:
+        return pack(job.images, job.cache / "pixels", settings=settings, runtime=runtime)
 
 
-def sort(job: Job, recipe: Recipe, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult:
+def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult:
     """Sort every image into a category, with a confidence."""
-    quarantine = pixels.quarantine
+    recipe, quarantine = job.recipe, pixels.quarantine
     everything, pixels = _readable(job, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
     held = held_out(images, content_order(images, store), job.settings)
     shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
 
-    def features(tell: Progress) -> Features:
-        x = extract(
-            backbone,
-            store,
-            normalise=True,
-            folder=job.cache,
-            device=job.device,
-            precision=recipe.training.precision,
-            on_progress=tell,
-        )
+    def features(runtime: Runtime) -> Features:
+        precision = recipe.training.precision
+        x = extract(backbone, store, normalise=True, folder=job.cache, precision=precision, runtime=runtime)
         if not np.isfinite(x).all():  # weights may diverge in the last step, whose loss was still finite
             raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x
 
     k: KChoice | None = None
-    if order_of(job.settings, recipe)[1] == "k":
-        with stages.stage("k", "Estimating the number of classes") as tell:
-            k = _choose_k(job, recipe, features(tell), shown, tell)
-    with stages.stage("learn", "Training") as tell:
+    if job.order[1] == "k":
+        with stages.stage("k", "Estimating the number of classes") as runtime:
+            k = _choose_k(job, features(runtime), shown, runtime)
+    with stages.stage("learn", "Training") as runtime:
         to_learn = everything if recipe.select else images
         hidden = np.zeros(len(to_learn), dtype=bool)
         hidden[to_sort if recipe.select else slice(None)] = held
         to_learn = replace(to_learn, labels=np.where(hidden, -1, to_learn.labels))
-        learned = _learn(job, recipe, backbone, to_learn, pixels if recipe.select else store, k, stages, tell)
-    with stages.stage("features", "Computing features") as tell:
-        x = features(tell)
+        learned = _learn(job, backbone, to_learn, pixels if recipe.select else store, k, runtime)
+    with stages.stage("features", "Computing features") as runtime:
+        x = features(runtime)
     if k is None:
-        with stages.stage("k", "Estimating the number of classes") as tell:
-            k = _choose_k(job, recipe, x, shown, tell)
+        with stages.stage("k", "Estimating the number of classes") as runtime:
+            k = _choose_k(job, x, shown, runtime)
     with stages.stage("clusters", "Clustering"):
-        of, centres = _clusters(job, recipe, x, shown, k.k, learned.head)
+        of, centres = _clusters(job, x, shown, k.k, learned.head)
     run = results.gather(
         job,
-        recipe,
         backbone,
         learned.trained,
         images,
@@ -195,16 +177,10 @@ def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) ->
 
 
 def _learn(
-    job: Job,
-    recipe: Recipe,
-    backbone: Backbone,
-    images: ImageSet,
-    store: PixelStore,
-    k: KChoice | None,
-    stages: Stages,
-    tell: Progress,
+    job: Job, backbone: Backbone, images: ImageSet, store: PixelStore, k: KChoice | None, runtime: Runtime
 ) -> LearningResult:
     """Train the backbone in place."""
+    recipe = job.recipe
     if not recipe.learns:
         return LearningResult()
     known = np.unique(images.labels[images.labelled]).tolist()
@@ -219,10 +195,8 @@ def _learn(
         store,
         recipe.training,
         folder=folder,
-        device=job.device,
         budget=token_plan(job, backbone, recipe.training, len(images))[0],
-        on_progress=tell,
-        on_note=stages.on_note,
+        runtime=runtime,
     )
     head = method.classifier()
     return LearningResult(trained=trained, folder=folder, head=None if head is None else head.float().cpu().numpy())
@@ -250,7 +224,7 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
     there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
     room = int(DISK * shutil.disk_usage(there).free)
     budget = Budget(disk=room, memory=0 if needed <= room and not job.on_gpu else None)
-    return budget, token_cache.plan_tokens(needed, budget, choose_device(job.device, None), there)
+    return budget, token_cache.plan_tokens(needed, budget, job.device, there)
 
 
 def estimator(recipe: Recipe) -> Method:
@@ -258,13 +232,13 @@ def estimator(recipe: Recipe) -> Method:
     return "plateau" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
-def _choose_k(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Progress) -> KChoice:
+def _choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
     """Return the given number of categories, or estimate it; every k that is tried is cached at once."""
     settings = job.settings
     known = len(np.unique(images.labels[images.labelled]))
     if not isinstance(settings.k, str):
         return KChoice(k=settings.k, estimated=False, known=known)
-    method = estimator(recipe)
+    method = estimator(job.recipe)
     key = cache.key("k", method, cache.hashed(x, images.labels), settings.k_max, settings.seed)
     path = job.cache / "k" / f"{key}.json"
     tried = [read_record(Evaluation, each) for each in cache.load(path) or []]
@@ -272,7 +246,7 @@ def _choose_k(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Pro
     def on_k(at: Evaluation) -> None:
         tried.append(at)
         cache.save(path, [asdict(each) for each in tried])
-        tell(f"Estimating the number of classes: {at.k} scores {at.score:.3f}", 0, 0)
+        runtime.progress(f"Estimating the number of classes: {at.k} scores {at.score:.3f}", 0, 0)
 
     most = min(settings.k_max, known + int(images.unlabelled.sum()))
     found = estimate_k(
@@ -281,7 +255,7 @@ def _choose_k(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Pro
         k_max=most,
         method=method,
         random_state=settings.seed,
-        device=job.device,
+        device=runtime.device,
         callback=on_k,
         known=tuple(tried),
     )
@@ -290,7 +264,7 @@ def _choose_k(job: Job, recipe: Recipe, x: Features, images: ImageSet, tell: Pro
 
 
 def _clusters(
-    job: Job, recipe: Recipe, x: Features, images: ImageSet, k: int, head: Features | None
+    job: Job, x: Features, images: ImageSet, k: int, head: Features | None
 ) -> tuple[NDArray[np.int64], Features]:
     """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
     if head is not None:
@@ -298,16 +272,16 @@ def _clusters(
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
-    settings, labels = job.settings, images.labels
-    key = cache.key("clusters", recipe.clustering, cache.hashed(x, labels), k, settings.n_init, settings.seed)
+    settings, labels, clustering = job.settings, images.labels, job.recipe.clustering
+    key = cache.key("clusters", clustering, cache.hashed(x, labels), k, settings.n_init, settings.seed)
     path = job.cache / "clusters" / f"{key}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
         return held["clusters"], held["centres"]
-    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.device)
-    model.fit(x, labels if recipe.clustering == "semi-supervised" else None)
+    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
+    model.fit(x, labels if clustering == "semi-supervised" else None)
     clusters, centres = model.labels_, model.cluster_centers_
-    if recipe.clustering == "kmeans":
+    if clustering == "kmeans":
         order = match_known(clusters, labels, k)
         clusters, centres = np.argsort(order)[clusters], centres[order]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from sortal.images import near_duplicates as near
 from sortal.images.decoding import FACTS, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
 
 TINY = 32  # an image with a shorter side below this is tiny
@@ -69,8 +69,7 @@ def check(
     *,
     tiny: int = TINY,
     max_pixels: int = decoding.MAX_PIXELS,
-    workers: int | None = None,
-    on_progress: Progress = lambda *_: None,
+    runtime: Runtime = Runtime(),
 ) -> Health:
     """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
@@ -80,7 +79,7 @@ def check(
     contents, facts, unreadable = [""] * n, np.zeros(n, FACTS), dict[int, Quarantined]()
     thumbnails = np.zeros((n if n <= near.MOST else 0, near.LENGTH), np.uint8)
     items = (WorkItem(row, images.source(row)) for row in range(n))
-    with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=workers)) as results:
+    with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=runtime.workers)) as results:
         for done, (row, found) in enumerate(results, start=1):
             if "reason" in found:
                 unreadable[row] = Quarantined(images.files[row], found["reason"], found["detail"])
@@ -88,16 +87,16 @@ def check(
                 contents[row], facts[row] = found["digest"], tuple(found["facts"])
                 if len(thumbnails):
                     thumbnails[row] = np.frombuffer(base64.b64decode(found["thumbnail"]), np.uint8)
-            on_progress("Checking images", done, n)
+            runtime.progress("Checking images", done, n)
     quarantine = tuple(unreadable[row] for row in sorted(unreadable))
-    return _health(images, contents, facts, thumbnails, quarantine, tiny, on_progress)
+    return _health(images, contents, facts, thumbnails, quarantine, tiny, runtime)
 
 
-def check_stored(images: ImageSet, store: PixelStore, *, on_progress: Progress = lambda *_: None) -> Health:
+def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runtime()) -> Health:
     """Check images by what packing them found out; no file is opened."""
     thumbnails = store.thumbnails() if len(images) <= near.MOST else np.zeros((0, near.LENGTH), np.uint8)
     contents = [digest.decode() for digest in store.digests.tolist()]
-    return _health(images, contents, store.facts, thumbnails, store.quarantine, TINY, on_progress)
+    return _health(images, contents, store.facts, thumbnails, store.quarantine, TINY, runtime)
 
 
 def examine(source: ImageSource, options: JsonObject) -> JsonObject:
@@ -120,7 +119,7 @@ def _health(
     thumbnails: NDArray[np.uint8],
     unreadable: tuple[Quarantined, ...],
     tiny: int,
-    on_progress: Progress,
+    runtime: Runtime,
 ) -> Health:
     """Derive the findings from what is known of each row; unreadable ones have the content ""."""
     rows_of: dict[str, list[int]] = {}
@@ -140,7 +139,7 @@ def _health(
         alike_names=_alike_names(images.classes),
         unreadable=unreadable,
         duplicates=_groups(images, same),
-        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress))
+        near_duplicates=_groups(images, _near(same, thumbnails, shorter, runtime))
         if len(images) <= near.MOST
         else None,
         tiny=files((shorter < tiny) & (shorter > 0)),
@@ -182,13 +181,13 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
 
 
 def _near(
-    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int32], on_progress: Progress
+    same: Sequence[Sequence[int]], thumbnails: NDArray[np.uint8], shorter: NDArray[np.int32], runtime: Runtime
 ) -> Iterable[list[int]]:
     """Return groups of rows that look alike but differ in content. Images smaller than a thumbnail are left out."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
     members: dict[int, list[Sequence[int]]] = {}
     leaders = near.leaders(
-        thumbnails[[rows[0] for rows in large]], lambda done, of: on_progress("Comparing images", done, of)
+        thumbnails[[rows[0] for rows in large]], lambda done, of: runtime.progress("Comparing images", done, of)
     )
     for rows, leader in zip(large, leaders.tolist(), strict=True):
         members.setdefault(leader, []).append(rows)

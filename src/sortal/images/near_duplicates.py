@@ -20,9 +20,7 @@ def thumbnail(rgb: NDArray[np.uint8]) -> bytes:
     return Image.fromarray(rgb).resize((SIDE, SIDE), Image.Resampling.BOX).tobytes()
 
 
-def leaders(
-    thumbnails: NDArray[np.uint8], on_progress: Callable[[int, int], None] = lambda *_: None
-) -> NDArray[np.int64]:
+def leaders(thumbnails: NDArray[np.uint8], progress: Callable[[int, int], None] = lambda *_: None) -> NDArray[np.int64]:
     """Return for each row of (n, LENGTH) the leader of its group: the first leader it looks like, or itself.
 
     Every member of a group looks like its leader, so that groups do not grow by small steps. An image of a single
@@ -59,5 +57,5 @@ def leaders(
                 found[row] = row
                 followers = free[place + 1 :][pairs[place, place + 1 :]]
                 found[followers[found[followers] < 0]] = row
-        on_progress(min(start + BLOCK, n), n)
+        progress(min(start + BLOCK, n), n)
     return found

@@ -27,7 +27,7 @@ from sortal.learning.frozen import ON_CPU, FrozenEncoder
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
 from sortal.system.files import write_atomically
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 
 logger = logging.getLogger(__name__)
@@ -42,11 +42,10 @@ def extract(
     normalise: bool = False,
     folder: str | os.PathLike[str] | None = None,
     batch_size: int = 256,
-    device: str = AUTO,
     precision: Precision = AUTO,
     compile: bool | Auto = AUTO,
     processes: Processes | None = None,
-    on_progress: Progress = lambda *_: None,
+    runtime: Runtime = Runtime(),
 ) -> NDArray[np.float32]:
     """Compute the features of images, (n, d) float32: row i is image i; with `normalise`, rows have unit length.
 
@@ -57,11 +56,11 @@ def extract(
     if batch_size < 1:
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
     cache_folder = None if folder is None else Path(folder)
-    processes = processes or launch(device)
+    processes = processes or launch(runtime.device)
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         store = images
         if isinstance(store, ImageSet):
-            store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, on_progress)
+            store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, runtime)
         views.check_present(store, np.arange(len(store)))
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
         chosen = choose_compute(
@@ -69,20 +68,18 @@ def extract(
         )
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=True)
         cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
-        x = _compute(encoder, store, cache, batch_size, processes, on_progress)
+        x = _compute(encoder, store, cache, batch_size, processes, runtime)
     if normalise:
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return x
 
 
-def _pack(
-    images: ImageSet, folder: Path, backbone: Backbone, processes: Processes, on_progress: Progress
-) -> PixelStore:
+def _pack(images: ImageSet, folder: Path, backbone: Backbone, processes: Processes, runtime: Runtime) -> PixelStore:
     """Pack images at the size the backbone needs; the first process does the work, then the others open the result."""
     settings = Settings(shorter_side=backbone.spec.shorter_side)
     for first in (True, False):
         if processes.is_first == first:
-            store = pack(images, folder, settings=settings, on_progress=on_progress)
+            store = pack(images, folder, settings=settings, runtime=runtime)
         processes.barrier()
     return store
 
@@ -93,7 +90,7 @@ def _compute(
     cache: _Cache | None,
     batch_size: int,
     processes: Processes,
-    on_progress: Progress,
+    runtime: Runtime,
 ) -> NDArray[np.float32]:
     """Compute the features of all rows of a store, each content once, unless the cache has it."""
     contents, first, inverse = np.unique(store.digests, return_index=True, return_inverse=True)
@@ -116,7 +113,7 @@ def _compute(
             if cache is not None and (monotonic() - committed > COMMIT or done == end or stopped()):
                 cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
                 saved, committed = done, monotonic()
-            on_progress("Computing features", done - start, end - start)
+            runtime.progress("Computing features", done - start, end - start)
     processes.exchange_rows(computed)
     x[missing] = computed.numpy()
     if processes.broadcast(bool(have.any())) and processes.size > 1:

@@ -29,7 +29,7 @@ from sortal.learning.frozen import ON_CPU, FrozenEncoder, prefetch
 from sortal.learning.views import Crops
 from sortal.system.distributed import Processes
 from sortal.system.files import write_atomically
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
@@ -257,7 +257,7 @@ def cache_tokens(
     folder: Path | None = None,
     key: str = "",
     processes: Processes | None = None,
-    on_progress: Progress = lambda *_: None,
+    runtime: Runtime = Runtime(),
 ) -> CachedTokens:
     """Compute and cache the tokens of `n_views` views of each of `rows`; processes share the work.
 
@@ -287,7 +287,7 @@ def cache_tokens(
             if monotonic() - committed > COMMIT or buffer.done == end:
                 buffer.commit()
                 committed = monotonic()
-            on_progress("Computing tokens", buffer.done - first, end - first)
+            runtime.progress("Computing tokens", buffer.done - first, end - first)
             if stopped():
                 buffer.commit()
                 raise KeyboardInterrupt

@@ -35,7 +35,7 @@ from sortal.runs.run import MODEL
 from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
 from sortal.system.lock import lock_folder
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 
 VIEWS = 8  # cached views of an image for views="auto", where they fit
@@ -64,26 +64,23 @@ def train(
     config: Training | None = None,
     *,
     folder: str | os.PathLike[str] | None = None,
-    device: str = AUTO,
     processes: Processes | None = None,
     budget: Budget | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
+    runtime: Runtime = Runtime(),
 ) -> TrainingResult:
     """Train a method's backbone on images; row i of `store` holds the pixels of image i.
 
     With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
-    the very step), and the trained backbone is saved as model.safetensors and model.json. `on_progress` gets the name
-    of the task, the steps done and their total; `on_note` the cost of cached tokens before they are computed. All
-    processes that torchrun started train together.
+    the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of
+    cached tokens is noted before they are computed. All processes that torchrun started train together.
     """
     config = config or Training()
-    processes = processes or launch(device)
+    processes = processes or launch(runtime.device)
     _check(method, images, store, config, processes)
     place = None if folder is None else Path(folder)
     with lock_folder(place if processes.is_first else None):
-        trainer = Trainer(method, images, store, config, processes, place, on_progress, on_note)
+        trainer = Trainer(method, images, store, config, processes, place, runtime)
         return trainer.train(budget or Budget(), checkpoint_every)
 
 
@@ -98,16 +95,14 @@ class Trainer:
         config: Training,
         processes: Processes,
         folder: Path | None,
-        on_progress: Progress,
-        on_note: Callable[[str], None],
+        runtime: Runtime,
     ) -> None:
         self.method = method.to(processes.device)
         self.images = images
         self.store = store
         self.config = config
         self.processes = processes
-        self.on_progress = on_progress
-        self.on_note = on_note
+        self.runtime = runtime
         self.is_first = processes.is_first
         self.folder = folder if self.is_first else None  # only the first process writes
         if self.folder is not None:
@@ -129,7 +124,7 @@ class Trainer:
         found = self._find_checkpoint()
         done = found is not None and found.progress.epoch >= self.config.epochs
         if found is not None and self.is_first:
-            self.on_note("Training is already complete." if done else f"Resuming in epoch {found.progress.epoch}.")
+            self.runtime.note("Training is already complete." if done else f"Resuming in epoch {found.progress.epoch}.")
         if found is not None and done:
             self._restore(found, None)
         elif self.config.epochs:
@@ -195,7 +190,7 @@ class Trainer:
                 "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
             )
         if self.is_first:
-            self.on_note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
+            self.runtime.note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
         if plan.where is None:
             logger.warning("Training is slower than it could be: %s.", plan)
             return None
@@ -217,7 +212,7 @@ class Trainer:
             folder=self.folder,
             key=json.dumps(self.key),
             processes=self.processes,
-            on_progress=self.on_progress,
+            runtime=self.runtime,
         )
 
     def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None, budget: Budget) -> Validation | None:
@@ -257,7 +252,7 @@ class Trainer:
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
                 if self.is_first:
-                    self.on_progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
+                    self.runtime.progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
                 if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
                     self._update_progress(sums, step, before + monotonic() - began)
                     self._save(log, step.optimiser, stopped)

@@ -1,6 +1,36 @@
-"""Reporting of progress."""
+"""Where work runs, and how it reports."""
 
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total)
+from sortal.config import AUTO
+
+Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
+Note: TypeAlias = Callable[[str], None]
+
+
+def ignore(what: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """The device to compute on, the processes that read images, and where progress and notes go.
+
+    >>> Runtime(device="cuda:1", workers=4, note=print)  # doctest: +SKIP
+    """
+
+    device: str = AUTO
+    workers: int | None = None  # one per core by default
+    progress: Progress = ignore
+    note: Note = logging.getLogger("sortal").info
+
+    def prefixed(self, prefix: str) -> "Runtime":
+        """Return a runtime that reports each task with a prefix."""
+        return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
+
+    def silent(self) -> "Runtime":
+        """Return a runtime for another process: without progress, and with notes to the log."""
+        return Runtime(device=self.device, workers=self.workers)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sortal.runs import projection
 from sortal.runs.run import LABELLED, Run
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
 from sortal.web import charts, summary
 from sortal.web.confusion import confusion
@@ -65,7 +65,7 @@ class Selection:
 
 
 def make_report(
-    run: Run, store: Store, *, seed: int = 0, folder: Path | None = None, on_progress: Progress = lambda *_: None
+    run: Run, store: Store, *, seed: int = 0, folder: Path | None = None, runtime: Runtime = Runtime()
 ) -> bytes:
     """Return the report of a run as an HTML file. `store` holds the pixels of each row of its assignments.
 
@@ -73,14 +73,14 @@ def make_report(
     """
     a = run.assignments
     points = projection.sample(a.category, a.distance, projection.POINTS, seed=seed)
-    on_progress(MAP, 0, len(points))
+    runtime.progress(MAP, 0, len(points))
     order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)
     places[order] = projection.place_cached(run.features[points[order]], seed=seed, folder=folder)
-    on_progress(MAP, len(points), len(points))
+    runtime.progress(MAP, len(points), len(points))
     for detail in (each for each in DETAILS if len(run.categories) <= each.most):
         page = _Page(run, _select(run, detail, points, places))
-        sheets = _sheets(store, page.selection, LIMIT - len(page.render([])), on_progress)
+        sheets = _sheets(store, page.selection, LIMIT - len(page.render([])), runtime)
         if sheets is not None:
             return page.render(sheets)
     return page.render([])
@@ -96,14 +96,14 @@ def _select(run: Run, detail: Detail, points: NDArray[np.int64], places: NDArray
     return Selection(cards=cards, groups=groups, rows=rows, pictured=len(first), points=points, places=places)
 
 
-def _sheets(store: Store, selection: Selection, left: int, on_progress: Progress) -> list[Sheets] | None:
+def _sheets(store: Store, selection: Selection, left: int, runtime: Runtime) -> list[Sheets] | None:
     """Make thumbnails for the cards, and for as many other points of the map as fit."""
     rows = selection.rows
     left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
     first, others = rows[: selection.pictured], rows[selection.pictured :]
 
     def count_from(before: int) -> Callable[[int], None]:
-        return lambda done: on_progress(THUMBNAILS, before + done, len(rows))
+        return lambda done: runtime.progress(THUMBNAILS, before + done, len(rows))
 
     count_from(0)(0)
     room = min(CARD_ROOM, left)

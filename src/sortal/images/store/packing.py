@@ -32,7 +32,7 @@ from sortal.images.store import budget as limits
 from sortal.images.store.index import Index, Stamp, StoredImage, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.system.files import write_atomically
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
 FORMAT = 1  # of the pixels
@@ -67,9 +67,8 @@ def pack(
     folder: str | os.PathLike[str],
     *,
     settings: Settings | None = None,
-    workers: int | None = None,
     budget: int | None = None,
-    on_progress: Progress = lambda *_: None,
+    runtime: Runtime = Runtime(),
 ) -> PixelStore:
     """Store every image that is not in the store yet, and open the store for the rows of the set.
 
@@ -86,11 +85,11 @@ def pack(
     failures: Failures = {}
     if items:
         _prepare(index.home, settings, _least_bytes(items, stamps, settings), budget)
-        with _locked(index.home, on_progress):
+        with _locked(index.home, runtime):
             index.refresh()  # another process may have stored images before this one had the lock
             writer = _Writer(index, budget)
             options = {**asdict(settings), "file": str(index.pixels)}
-            run = run_workers(store_image, items, options=options, workers=workers, answer=writer.assign_place)
+            run = run_workers(store_image, items, options=options, workers=runtime.workers, answer=writer.assign_place)
             with writer, closing(run) as results:
                 for done, (row, result) in enumerate(results, start=len(images) - len(items) + 1):
                     if "digest" in result:
@@ -98,7 +97,7 @@ def pack(
                         writer.add({**_file_record(images, row, stamps), **result})
                     else:
                         failures[row] = (result["reason"], result["detail"])
-                    on_progress("Reading images", done, len(images))
+                    runtime.progress("Reading images", done, len(images))
             tried = {contents[item.row]: item.row for item in items} | writer.places
             for row, content in enumerate(contents):  # copies share the failure of the one that was tried
                 if row not in failures and not index.knows(content):
@@ -111,11 +110,10 @@ def pack_readable(
     folder: str | os.PathLike[str],
     *,
     settings: Settings | None = None,
-    workers: int | None = None,
-    on_progress: Progress = lambda *_: None,
+    runtime: Runtime = Runtime(),
 ) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
     """Pack images; return the readable ones, their pixels row by row, and the unreadable ones."""
-    store = pack(images, folder, settings=settings, workers=workers, on_progress=on_progress)
+    store = pack(images, folder, settings=settings, runtime=runtime)
     return *select_readable(images, store), store.quarantine
 
 
@@ -141,7 +139,7 @@ def _errors_named(home: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(home: Path, on_progress: Progress) -> Iterator[None]:
+def _locked(home: Path, runtime: Runtime) -> Iterator[None]:
     """Wait until no other process writes to the store, and keep others waiting."""
     from filelock import FileLock, Timeout
 
@@ -150,7 +148,7 @@ def _locked(home: Path, on_progress: Progress) -> Iterator[None]:
         with _errors_named(home), suppress(Timeout):
             lock.acquire(timeout=POLL)
         if not lock.is_locked:
-            on_progress("Waiting for another process that reads images", 0, 0)
+            runtime.progress("Waiting for another process that reads images", 0, 0)
     try:
         yield
     finally:

@@ -16,7 +16,6 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sortal.config import AUTO
 from sortal.errors import InputError, Remedy, SortalError
 from sortal.learning.backbones.loading import RANDOM, load_backbone
 from sortal.research.benchmark import records
@@ -24,7 +23,7 @@ from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import SHARES, Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.device import choose_device
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -53,12 +52,9 @@ def sweep(
     *,
     out: str | os.PathLike[str] = OUT,
     seeds: Sequence[int] = SEEDS,
-    device: str = AUTO,
-    workers: int | None = None,
     processes: int | None = None,
     command: str = "sortal.research.benchmark.sweep.sweep(...)",
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
+    runtime: Runtime = Runtime(),
 ) -> SweepResult:
     """Run every preset with every seed on the data in `root`, and write a record of each run to `out`.
 
@@ -67,31 +63,28 @@ def sweep(
     the way to reproduce them.
     """
     _check(presets, seeds, processes, Path(out))
-    gpus = _gpus(device)
-    options: Any = {"root": Path(root), "out": Path(out), "device": device, "workers": workers, "command": command}
-    tasks = [Task(preset=preset, seed=seed, **options) for preset in presets for seed in seeds]
-    on_progress("Reading data sets", 0, 0)
+    gpus = _gpus(runtime.device)
+    place: Any = {"root": Path(root), "out": Path(out), "command": command}
+    tasks = [Task(preset=preset, seed=seed, **place) for preset in presets for seed in seeds]
+    runtime.progress("Reading data sets", 0, 0)
     data = {name: read(name, Path(root)) for name in dict.fromkeys(preset.dataset for preset in presets)}
     recorded = [_recorded(task, data[task.preset.dataset]) for task in tasks]
     found = {at: record for at, record in enumerate(recorded) if record is not None}
     failed: dict[int, str] = {}
     reused = len(found)
     if reused:
-        on_note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
+        runtime.note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
     todo = [(at, task) for at, task in enumerate(tasks) if at not in found]
-    _check_tasks([task for _, task in todo], data, on_progress, on_note)
+    _check_tasks([task for _, task in todo], data, runtime)
     n = min(processes or max(gpus, 1), len(todo))
-    if n > 1:
-        outcomes = _in_parallel(todo, n, gpus, on_progress)
-    else:
-        outcomes = _in_sequence(todo, data, len(tasks), on_progress, on_note)
+    outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), runtime)
     for at, outcome in outcomes:
         if isinstance(outcome, Record):
             found[at] = outcome
-            on_note(f"{tasks[at].title}: {_summary(outcome)}")
+            runtime.note(f"{tasks[at].title}: {_summary(outcome)}")
         else:
             failed[at] = str(outcome)
-            on_note(f"{tasks[at].title} failed: {outcome}")
+            runtime.note(f"{tasks[at].title} failed: {outcome}")
     return SweepResult(
         records=tuple(found[at] for at in sorted(found)),
         folders=tuple(tasks[at].place for at in sorted(found)),
@@ -125,17 +118,15 @@ def _check(presets: Sequence[Preset], seeds: Sequence[int], processes: int | Non
             raise InputError(f"The weights file {weights!r} does not exist. Check the path.")
 
 
-def _check_tasks(
-    tasks: Sequence[Task], data: Mapping[str, Data], on_progress: Progress, on_note: Callable[[str], None]
-) -> None:
+def _check_tasks(tasks: Sequence[Task], data: Mapping[str, Data], runtime: Runtime) -> None:
     """Raise before the first run what would fail in a later one."""
     for task in tasks:
         settings_of(task, data[task.preset.dataset])
     for name, weights in dict.fromkeys((task.preset.backbone, task.preset.weights) for task in tasks):
-        on_progress(f"Loading {name}", 0, 0)
+        runtime.progress(f"Loading {name}", 0, 0)
         load_backbone(name, weights=weights)
     if replaced := sum((task.place / records.NAME).is_file() for task in tasks):
-        on_note(f"Recorded runs with other settings or images that will be replaced: {replaced:,}.")
+        runtime.note(f"Recorded runs with other settings or images that will be replaced: {replaced:,}.")
 
 
 def _gpus(device: str) -> int:
@@ -162,25 +153,16 @@ Outcome = tuple[int, Record | SortalError]
 
 
 def _in_sequence(
-    todo: Sequence[tuple[int, Task]],
-    data: Mapping[str, Data],
-    total: int,
-    on_progress: Progress,
-    on_note: Callable[[str], None],
+    todo: Sequence[tuple[int, Task]], data: Mapping[str, Data], total: int, runtime: Runtime
 ) -> Iterator[Outcome]:
     for number, (at, task) in enumerate(todo, start=total - len(todo) + 1):
-        title = f"Run {number} of {total}, {task.title}"
-
-        def report(what: str, done: int, of: int, title: str = title) -> None:
-            on_progress(f"{title}: {what}", done, of)
-
-        yield at, _attempt(task, data.__getitem__, on_progress=report, on_note=on_note)
+        yield at, _attempt(task, data.__getitem__, runtime.prefixed(f"Run {number} of {total}, {task.title}: "))
 
 
-def _attempt(task: Task, data: Callable[[str], Data], **callbacks: Any) -> Record | SortalError:
+def _attempt(task: Task, data: Callable[[str], Data], runtime: Runtime) -> Record | SortalError:
     """Return the record of a run, or the error that ended it, so that the sweep continues."""
     try:
-        return run(task, data(task.preset.dataset), **callbacks)
+        return run(task, data(task.preset.dataset), runtime=runtime)
     except SortalError as error:
         return error
     except Exception as error:
@@ -188,7 +170,7 @@ def _attempt(task: Task, data: Callable[[str], Data], **callbacks: Any) -> Recor
         return SortalError(f"{type(error).__name__}: {error}")
 
 
-def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progress: Progress) -> Iterator[Outcome]:
+def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, runtime: Runtime) -> Iterator[Outcome]:
     """Run tasks in n processes, each with one of the GPUs; tasks that share their training go to the same process."""
     groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
     for at, task in todo:
@@ -199,10 +181,10 @@ def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progres
     for number in range(n):
         numbers.put(number)
     what, done = f"{len(todo):,} runs in {n} processes", 0
-    on_progress(what, done, len(todo))
+    runtime.progress(what, done, len(todo))
     others = set(active_children())
     with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
-        waiting = {pool.submit(_run_group, group): group for group in groups.values()}
+        waiting = {pool.submit(_run_group, group, runtime.silent()): group for group in groups.values()}
         pool.submit(int)  # a process that submit has started is watched only from the next submit on
         try:
             for future in as_completed(waiting):
@@ -214,7 +196,7 @@ def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, on_progres
                     results = [(at, died) for at, _ in waiting[future]]
                 for result in results:
                     done += 1
-                    on_progress(what, done, len(todo))
+                    runtime.progress(what, done, len(todo))
                     yield result
         except BaseException:
             _interrupt(set(active_children()) - others)
@@ -253,12 +235,12 @@ def _end_with_parent() -> None:
     os._exit(1)  # free the GPU and the lock
 
 
-def _run_group(group: Sequence[tuple[int, Task]]) -> list[Outcome]:
+def _run_group(group: Sequence[tuple[int, Task]], runtime: Runtime) -> list[Outcome]:
     @cache
     def data(name: str) -> Data:
         return read(name, group[0][1].root)
 
     try:
-        return [(at, _attempt(task, data)) for at, task in group]
+        return [(at, _attempt(task, data, runtime)) for at, task in group]
     except KeyboardInterrupt:
         os._exit(130)  # raised, the pool would start the next group

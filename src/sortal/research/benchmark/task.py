@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +13,7 @@ import numpy as np
 from sortal import metrics
 from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
 from sortal.discovery.job import Job, check_sortable
-from sortal.discovery.stages import Stages, order_of, sort, store_pixels
+from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import stamp_of
@@ -30,12 +28,10 @@ from sortal.runs import cache
 from sortal.runs.confidence import place
 from sortal.runs.run import KNOWN, Run
 from sortal.system.lock import lock_folder
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 CACHE = "cache"  # in the folder of a sweep: shared by the runs on a data set
 DESCRIPTIVE = ("name", "version", "title", "needs")  # fields of a preset that do not affect its result
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +42,6 @@ class Task:
     seed: int
     root: Path
     out: Path
-    device: str
-    workers: int | None
     command: str
 
     @property
@@ -134,28 +128,25 @@ def settings_of(task: Task, data: Data) -> Discovery:
     return settings
 
 
-def run(
-    task: Task, data: Data, *, on_progress: Progress = lambda *_: None, on_note: Callable[[str], None] = logger.info
-) -> Record:
+def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
     """Carry out one run and record it."""
-    preset, recipe, settings = task.preset, task.recipe, settings_of(task, data)
+    preset, settings = task.preset, settings_of(task, data)
     job = Job(
         images=data.train,
         source=None if data.train.pixels is not None else os.path.abspath(task.root),
         settings=settings,
         place=task.place,
-        device=task.device,
-        workers=task.workers,
+        recipe=task.recipe,
+        runtime=runtime,
         command=task.command,
-        recipe=recipe,
         shared=task.cache,
     )
     with lock_folder(task.place):
         backbone = load_backbone(preset.backbone, weights=preset.weights, seed=task.seed)
-        stages = Stages((*order_of(settings, recipe), "test"), on_progress, on_note)
-        found = sort(job, recipe, backbone, stages, store_pixels(job, backbone, stages))
-        with stages.stage("test", "Sorting the test split") as tell:
-            inductive = _inductive(job, backbone, found.run, data.test, tell)
+        stages = Stages((*job.order, "test"), runtime)
+        found = sort(job, backbone, stages, store_pixels(job, backbone, stages))
+        with stages.stage("test", "Sorting the test split") as at_work:
+            inductive = _inductive(job, backbone, found.run, data.test, at_work)
         (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
         done = replace(found.run, facts=replace(found.run.facts, timings=stages.timings))
         done.save(found.files)
@@ -164,7 +155,7 @@ def run(
     return records.load(task.place)  # exactly as later sweeps will read it
 
 
-def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, tell: Progress) -> SplitScores | None:
+def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, runtime: Runtime) -> SplitScores | None:
     """Return figures on the test split: each image in the nearest category, or that of the classifier.
 
     Where an epoch was selected, its images of old classes decided which.
@@ -172,10 +163,8 @@ def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, tell: Pro
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
-    options: Any = {"settings": settings, "workers": job.workers, "on_progress": tell}
-    images, store, _ = pack_readable(test, job.cache / "pixels", **options)
-    options = {"device": job.device, "precision": run.facts.precision, "on_progress": tell}
-    x = extract(backbone, store, normalise=True, folder=job.cache, **options)
+    images, store, _ = pack_readable(test, job.cache / "pixels", settings=settings, runtime=runtime)
+    x = extract(backbone, store, normalise=True, folder=job.cache, precision=run.facts.precision, runtime=runtime)
     old = [category.name for category in run.categories if category.kind == KNOWN]
     names = (*images.classes, *images.new_classes)
     category = place(x, run.centres, run.confidence.temperature, head=run.head).row

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import numpy as np
@@ -13,7 +12,6 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from sortal.config import AUTO
 from sortal.errors import InputError, listing, quoted
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
@@ -24,13 +22,11 @@ from sortal.research.figures.samples import classes_of, load_pixels, sampling_or
 from sortal.research.figures.style import LeftOutError
 from sortal.runs.run import LABELLED, Run
 from sortal.system.device import choose_device
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 SAMPLED = 3  # images of old classes, and as many of new ones, unless some are named
 MOST = 12  # images on a page
 SEARCHED = 10_000  # names to search for one like a misspelt one
-
-logger = logging.getLogger(__name__)
 
 
 def focus_score(maps: ArrayLike) -> NDArray[np.float64]:
@@ -49,16 +45,7 @@ def focus_score(maps: ArrayLike) -> NDArray[np.float64]:
     return np.clip(np.where(np.isfinite(found), found, np.nan), 0, 1)
 
 
-def attention(
-    run: Run,
-    *,
-    images: Sequence[str] | None = None,
-    seed: int = 0,
-    device: str = AUTO,
-    workers: int | None = None,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
-) -> Figure:
+def attention(run: Run, *, images: Sequence[str] | None = None, seed: int = 0, runtime: Runtime = Runtime()) -> Figure:
     """Show where the class token looks in the last block, head by head, before training above after it.
 
     Shows the named images or, by default, three of old and three of new classes, sampled by seed and content,
@@ -69,14 +56,14 @@ def attention(
     both = backbones(run)
     if type(both.after).attention is Backbone.attention:
         raise LeftOutError(f"{both.after.spec.name} has no class token, so it has no attention to show.")
-    store = load_pixels(run, rows, workers=workers, on_progress=on_progress)
-    on_progress("Computing attention", 0, 0)
+    store = load_pixels(run, rows, runtime=runtime)
+    runtime.progress("Computing attention", 0, 0)
     pixels = _centre_crops(store, both.after.spec.image_size)
-    maps = [_maps(both.after, pixels, device)]
+    maps = [_maps(both.after, pixels, runtime.device)]
     if both.before is None:
-        on_note(f"Attention is shown after training only. {both.missing}")
+        runtime.note(f"Attention is shown after training only. {both.missing}")
     else:
-        maps = [_maps(both.before, pixels, device), *maps]
+        maps = [_maps(both.before, pixels, runtime.device), *maps]
     classes = classes_of(run)
     subjects = [
         attention_grid.Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from typing import Any, TypeVar, get_args
 
 from matplotlib.figure import Figure
 
-from sortal.config import AUTO
 from sortal.errors import InputError, Remedy, quoted
 from sortal.research.figures import style
 from sortal.research.figures.attention_maps import attention, find_rows
@@ -23,15 +21,13 @@ from sortal.runs.image_folders import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import replace_all
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
 FORMATS: tuple[Format, ...] = get_args(Format)
 FOLDER = "figures"  # in the run's folder
 Name = TypeVar("Name", bound=str)
 HEAD = 4096  # bytes at the start of a file that hold its metadata
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +49,9 @@ def draw(
     which: Sequence[str] | None = None,
     images: Sequence[str] | None = None,
     seed: int = 0,
-    device: str = AUTO,
-    workers: int | None = None,
     formats: Sequence[Format] = FORMATS,
     force: bool = False,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
+    runtime: Runtime = Runtime(),
 ) -> FiguresResult:
     """Draw all figures of a run, or `which`, and write them to the folder `out`, by default `figures` in the run's.
 
@@ -68,21 +61,14 @@ def draw(
     """
     chosen = _chosen("which", FIGURES if which is None else which, FIGURES)
     kinds = _chosen("formats", formats, FORMATS)
-    choose_device(device, None)
+    choose_device(runtime.device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
     place = run.folder / FOLDER if out is None else Path(out)
     _check(run, place, [f"{name}.{format_}" for name in chosen for format_ in kinds], force)
-    options: dict[str, Any] = {
-        "seed": seed,
-        "device": device,
-        "workers": workers,
-        "on_progress": on_progress,
-        "on_note": on_note,
-    }
     how: dict[str, Callable[[], Figure]] = {
-        "tsne": lambda: tsne(run, **options),
-        "attention": lambda: attention(run, images=images, **options),
+        "tsne": lambda: tsne(run, seed=seed, runtime=runtime),
+        "attention": lambda: attention(run, images=images, seed=seed, runtime=runtime),
         "k-curve": lambda: k_curve(run),
         "risk-coverage": lambda: risk_coverage(run),
         "legacy": lambda: legacy_inflation(run),
@@ -90,7 +76,7 @@ def draw(
     files: dict[str, bytes] = {}
     left_out: dict[str, str] = {}
     for number, name in enumerate(chosen):
-        on_progress(f"Drawing {name}", number, len(chosen))
+        runtime.progress(f"Drawing {name}", number, len(chosen))
         try:
             figure = how[name]()
         except LeftOutError as error:

@@ -18,7 +18,7 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.views import splitmix64
 from sortal.research.figures.style import LeftOutError
 from sortal.runs.run import LABELLED, Run
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 HALVES = (slice(0, DIGEST // 2), slice(DIGEST // 2, DIGEST))  # of a hexadecimal digest, 64 bits each
@@ -64,7 +64,7 @@ def sampling_order(run: Run, seed: int) -> NDArray[np.int64]:
     return np.argsort(splitmix64(splitmix64(first) ^ second ^ splitmix64(np.uint64(seed))), kind="stable")
 
 
-def load_pixels(run: Run, rows: NDArray[np.int64], *, workers: int | None, on_progress: Progress) -> PixelStore:
+def load_pixels(run: Run, rows: NDArray[np.int64], *, runtime: Runtime) -> PixelStore:
     """Load the pixels of some images of a run, one row each: from its cache, which may outlive the files, or the files.
 
     Images are found by content, so a file that has changed since is not taken for the image that was sorted.
@@ -77,7 +77,7 @@ def load_pixels(run: Run, rows: NDArray[np.int64], *, workers: int | None, on_pr
         if missing:
             wanted = np.zeros(len(run.assignments), dtype=bool)
             wanted[rows[missing]] = True
-            pack(run.images().select(wanted), home.parent, settings=settings, workers=workers, on_progress=on_progress)
+            pack(run.images().select(wanted), home.parent, settings=settings, runtime=runtime)
     except InputError as error:
         raise LeftOutError(f"The pixels of the images are unavailable: {error}") from error
     index = Index(home)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 
@@ -16,7 +15,6 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sortal.clustering.inputs import check_number
-from sortal.config import AUTO
 from sortal.images.image_set import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import style
@@ -25,7 +23,7 @@ from sortal.research.figures.samples import classes_of, load_pixels, sampling_or
 from sortal.research.figures.style import LeftOutError, drawable
 from sortal.runs import projection
 from sortal.runs.run import Run
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 POINTS = projection.POINTS  # at most; more images are sampled
@@ -35,8 +33,6 @@ SHAPES = {True: "o", False: "^"}  # by whether the class is old
 KINDS = {True: "Old classes", False: "New classes"}
 PANEL, LINE = 3.0, 0.17  # inches: the height of a panel, and of a line of the legend
 NAME, SHORT = 19, 4  # characters of a name: in the legend, and among the points
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,16 +62,7 @@ class Points:
         return {self.names[row] for row in self.rows(old=old, coloured=False)}
 
 
-def tsne(
-    run: Run,
-    *,
-    points: int = POINTS,
-    seed: int = 0,
-    device: str = AUTO,
-    workers: int | None = None,
-    on_progress: Progress = lambda *_: None,
-    on_note: Callable[[str], None] = logger.info,
-) -> Figure:
+def tsne(run: Run, *, points: int = POINTS, seed: int = 0, runtime: Runtime = Runtime()) -> Figure:
     """Plot similar images next to each other, by raw and by fine-tuned features: the same images in both panels.
 
     Shows at most `points` images, sampled by seed and content. Circles are old classes, triangles new ones; the nine
@@ -87,14 +74,14 @@ def tsne(
     features = {AFTER: np.asarray(run.features[rows])}
     missing = why_untrained_missing(run)
     try:
-        features = {BEFORE: _raw(run, rows, device, workers, on_progress), **features}
+        features = {BEFORE: _raw(run, rows, runtime), **features}
     except LeftOutError as error:
-        on_note(f"t-SNE shows one set of features. {error}")
+        runtime.note(f"t-SNE shows one set of features. {error}")
         if missing == UNTRAINED:
             features = {ONLY: features[AFTER]}
     places, cache = {}, writable_cache(run)
     for name, x in features.items():
-        on_progress(f"Mapping images by their {name.lower()}", 0, 0)
+        runtime.progress(f"Mapping images by their {name.lower()}", 0, 0)
         places[name] = projection.place_cached(x, seed=seed, folder=None if cache is None else cache / "map")
     classes = classes_of(run)
     names, old = tuple(classes.names[row] for row in rows.tolist()), classes.old[rows]
@@ -106,9 +93,7 @@ def tsne(
     return _draw(places, Points(names=names, old=old, entries=_entries(names, old)), text)
 
 
-def _raw(
-    run: Run, rows: NDArray[np.int64], device: str, workers: int | None, on_progress: Progress
-) -> NDArray[np.float32]:
+def _raw(run: Run, rows: NDArray[np.int64], runtime: Runtime) -> NDArray[np.float32]:
     """Compute the features of the backbone from before training, (n, d); cached in the run."""
     if missing := why_untrained_missing(run):
         raise LeftOutError(missing)
@@ -116,12 +101,11 @@ def _raw(
     assert before is not None
     return extract(
         before,
-        load_pixels(run, rows, workers=workers, on_progress=on_progress),
+        load_pixels(run, rows, runtime=runtime),
         normalise=True,
         folder=writable_cache(run),
-        device=device,
         precision=run.facts.precision,
-        on_progress=on_progress,
+        runtime=runtime,
     )
 
 

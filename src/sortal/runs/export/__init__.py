@@ -9,7 +9,7 @@ from sortal.errors import InputError
 from sortal.runs.export import coco, fiftyone, folders, imagefolder, labelstudio, output, table
 from sortal.runs.export.format import Format, How, Request, rows_of
 from sortal.runs.run import Run
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 FORMATS: dict[str, Format] = {
     "csv": Format(write=table.csv, extension=".csv"),
@@ -41,7 +41,7 @@ def export(
     *,
     how: How = "hardlink",
     force: bool = False,
-    on_progress: Progress = lambda *_: None,
+    runtime: Runtime = Runtime(),
 ) -> ExportResult:
     """Write a run in one of `FORMATS` to a new file or folder, by default RUN-FORMAT in the current folder.
 
@@ -61,5 +61,5 @@ def export(
         run.paths()  # raises if the images have no files
     rows = rows_of(run)
     with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
-        missing = chosen.write(Request(run=run, rows=rows, out=place, how=how, on_progress=on_progress))
+        missing = chosen.write(Request(run=run, rows=rows, out=place, how=how, runtime=runtime))
     return ExportResult(format=format, out=Path(out), images=len(rows) - len(missing), missing=tuple(missing))

@@ -37,7 +37,7 @@ def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[
             missing.append(row.file)
         else:
             done.append((row, result))
-        request.on_progress("Exporting", number, len(request.rows))
+        request.runtime.progress("Exporting", number, len(request.rows))
     return done, missing
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from sortal.runs.image_folders import paths_of
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
-from sortal.system.progress import Progress
+from sortal.system.progress import Runtime
 
 How: TypeAlias = Literal["hardlink", "symlink", "copy"]
 ASSIGNED = ("category", "category_name", "status", "confidence")  # columns that every table has
@@ -42,7 +42,7 @@ class Request:
     rows: tuple[Row, ...]
     out: Path  # the file to write, or an existing empty folder
     how: How
-    on_progress: Progress
+    runtime: Runtime
 
 
 @dataclass(frozen=True, kw_only=True)

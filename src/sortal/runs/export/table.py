@@ -44,5 +44,5 @@ def _columns(request: Request) -> dict[str, list[Any]]:
 
 def _write(request: Request, content: bytes) -> Sequence[str]:
     write_atomically(request.out, content)
-    request.on_progress("Exporting", len(request.rows), len(request.rows))
+    request.runtime.progress("Exporting", len(request.rows), len(request.rows))
     return ()
