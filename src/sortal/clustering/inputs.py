@@ -1,7 +1,5 @@
 """Validation of the inputs of clustering: rows, labels and device."""
 
-from __future__ import annotations
-
 import warnings
 from numbers import Integral, Real
 from typing import Any
@@ -82,13 +80,11 @@ def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1)
             rows = torch.from_numpy(array)
     if device.type == "mps":
         rows = rows.float()  # MPS lacks float64
-    if rows.numel():
-        largest = max(-float(rows.min()), float(rows.max()))
-        most = (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5
-        if largest > most:
-            raise InputError(
-                f"X must not exceed {most:.0e}, as its squares would overflow, got {largest:.0e}. Scale it down."
-            )
+    most = (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5
+    if rows.numel() and (largest := max(-float(rows.min()), float(rows.max()))) > most:
+        raise InputError(
+            f"X must not exceed {most:.0e}, as its squares would overflow, got {largest:.0e}. Scale it down."
+        )
     return rows.to(device)
 
 
@@ -173,10 +169,10 @@ def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]
         ordered = sorted(found, key=repr)
     number = {value: j for j, value in enumerate(ordered)}
     labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, labelled, strict=True)]
-    if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
-        return np.array(labels, dtype=np.int64), np.array(ordered)
     classes = np.empty(len(ordered), dtype=object)
     classes[:] = ordered
+    if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
+        classes = np.array(ordered)
     return np.array(labels, dtype=np.int64), classes
 
 
