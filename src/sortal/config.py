@@ -111,9 +111,6 @@ def describe(*records: type[SettingsGroup]) -> str:
     return "\n".join(f"{each.name} = {each.default!r}: {each.metadata['help']}" for r in records for each in fields(r))
 
 
-# Settings of `discover`
-
-
 @dataclass(frozen=True, kw_only=True)
 class Discovery(SettingsGroup):
     """How a collection is sorted; "auto" chooses a value that suits the data and the machine, and reports it."""
@@ -183,9 +180,6 @@ class Overrides(SettingsGroup):
 def _check_epochs(method: str, epochs: int | Auto) -> None:
     if method in CLASSIFIERS and epochs == 0:
         raise InputError(f"epochs must be at least 1 for {method}, which trains a classifier, got 0.")
-
-
-# Recipes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.inputs import UNLABELLED, check_number, read_inputs
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
-from sortal.clustering.seeding import Seeds
 from sortal.errors import InputError
 from sortal.metrics import accuracy
 from sortal.system.distributed import Processes
@@ -186,11 +185,8 @@ class _Search:
             margin = sqrt(share * (1 - share) / n_labelled)
             return max(k for k, at in self.tried.items() if score(at) >= best - margin)
 
-        def mean_of_best(at: Evaluation) -> float:
-            return sum(sorted(at.each)[-few:]) / few
-
         while True:
-            k = end(mean_of_best)
+            k = end(lambda at: sum(sorted(at.each)[-few:]) / few)
             gap = min((other for other in self.tried if other > k), default=self.high + 1) - k
             if gap <= max(1, CLOSE * k):
                 return k, [end(lambda at, i=i: at.each[i]) for i in range(n_init)]  # type: ignore[misc]
@@ -229,22 +225,18 @@ class _Fold:
         self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, candidates))
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
-        """Score k clusters on the hidden classes, once per seed."""
+        """Score k clusters on the hidden classes, once per seed; ties go to the first seed, however many were drawn."""
         found = []
         for seeds in self.seeds:
-            start = self._start(seeds.grow(k), k)
-            ended = lloyd(self.points, self.fixed, start, max_iter=max_iter, tol=tol * self.points.variance())
+            if seeds.grow(k).centres.shape[1] > k:
+                state = LloydState.at(self.points, seeds.centres[:, :k])
+            else:
+                state = LloydState.seeded(seeds)
+                # Seeding resolved near ties by rounding. Reset these rows: they are scored again.
+                state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
+            ended = lloyd(self.points, self.fixed, state, max_iter=max_iter, tol=tol * self.points.variance())
             found += [self._score(one) for one in sorted(ended, key=lambda one: one.restart)]
         return found
-
-    def _start(self, seeds: Seeds, k: int) -> LloydState:
-        """Assign every row to the nearest of the first k seeds; ties go to the first, however many were drawn."""
-        if seeds.centres.shape[1] > k:
-            return LloydState.at(self.points, seeds.centres[:, :k])
-        state = LloydState.seeded(seeds)
-        # Seeding resolved near ties by rounding. Reset these rows: they are scored again, and ties go to the first.
-        state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
-        return state
 
     def _score(self, ended: RestartResult) -> float:
         clusters, _ = self.points.processes.concat(ended.assigned[self.scored])

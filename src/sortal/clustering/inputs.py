@@ -116,9 +116,13 @@ def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64]
         return np.full(n, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
     if isinstance(y, Tensor):
         y = y.detach().cpu()
-        values = (y.double() if y.is_floating_point() else y).numpy()
-    else:
-        values = _column(y, n)
+        y = (y.double() if y.is_floating_point() else y).numpy()
+    try:
+        values = np.asarray(y)
+    except ValueError as error:  # lists of different lengths
+        raise InputError(f"y must have one label for each of the {n} rows of X: {error}.") from None
+    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):  # perhaps the numbers of a mixed list
+        values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or len(values) != n:
@@ -132,15 +136,6 @@ def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64]
         labels[known] = numbers
         return labels, classes
     return _number_objects(values.tolist())
-
-
-def _column(y: ArrayLike, n: int) -> NDArray[Any]:
-    """Convert y to an array, without turning the numbers of a mixed list into text."""
-    try:
-        array = np.asarray(y)
-    except ValueError as error:  # lists of different lengths
-        raise InputError(f"y must have one label for each of the {n} rows of X: {error}.") from None
-    return np.asarray(y, dtype=object) if array.dtype.kind in "US" and not isinstance(y, np.ndarray) else array
 
 
 def _round(values: NDArray[Any]) -> NDArray[np.int64]:

@@ -83,7 +83,13 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
 
         With a process `group`, each process passes its own rows and gets their `labels_`; all other results are equal.
         """
-        self._check_parameters()
+        if self.n_clusters != "auto":
+            check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
+        check_number("n_init", self.n_init, Integral, 1)
+        if self.n_candidates is not None:
+            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
+        check_number("max_iter", self.max_iter, Integral, 1)
+        check_number("tol", self.tol, Real, 0)
         processes = Processes(group)
         x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)
@@ -157,15 +163,6 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         centres = torch.from_numpy(self.cluster_centers_).to(device)
         dtype = torch.promote_types(x.dtype, centres.dtype)
         return x.to(dtype), centres.to(dtype)
-
-    def _check_parameters(self) -> None:
-        if self.n_clusters != "auto":
-            check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
-        check_number("n_init", self.n_init, Integral, 1)
-        if self.n_candidates is not None:
-            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
-        check_number("max_iter", self.max_iter, Integral, 1)
-        check_number("tol", self.tol, Real, 0)
 
     def _check_count(self, labels: NDArray[np.int64], classes: int, processes: Processes) -> int:
         """Check n_clusters against the rows of all processes; return how many of them are unlabelled."""

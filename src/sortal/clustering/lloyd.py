@@ -58,23 +58,17 @@ class LloydState:
 
     def assign(self, points: Points, moved: Tensor | None = None) -> None:
         """Assign every row to the nearest centre, given the mask of centres that moved, (g, k); in ties rows stay."""
-        g, k, _ = self.centres.shape
-        slack = points.slack(self.lengths)
+        g, k, d = self.centres.shape
+        slack, bias, centres = points.slack(self.lengths), self.bias.flatten(), self.centres.view(g * k, d)
         for part, rows in points.chunks(g * k):
-            table = self._scores(rows, moved) if len(rows) == points.count else self._scores(rows)
+            if moved is None or self.table is None:
+                table = scores(bias, centres, rows).view(g, k, -1)
+            else:  # reuse the scores of centres that did not move
+                which, table = moved.flatten().nonzero()[:, 0], self.table
+                table.view(g * k, -1)[which] = scores(bias[which], centres[which], rows)
             found = nearest(table, self.assigned[:, part], slack[:, part], self.centres, rows.expand(g, -1, -1), points)
             self.assigned[:, part], self.upper[:, part], self.lower[:, part] = found
             self.table = table if len(rows) == points.count else None
-
-    def _scores(self, rows: Tensor, moved: Tensor | None = None) -> Tensor:
-        """Compute the scores of rows at all centres, (g, k, r), reusing those of centres that did not move."""
-        g, k, d = self.centres.shape
-        bias, centres = self.bias.flatten(), self.centres.view(g * k, d)
-        if moved is None or self.table is None:
-            return scores(bias, centres, rows).view(g, k, -1)
-        which = moved.flatten().nonzero()[:, 0]
-        self.table.view(g * k, -1)[which] = scores(bias[which], centres[which], rows)
-        return self.table
 
     def __getitem__(self, restarts: Tensor) -> "LloydState":
         some = {field.name: getattr(self, field.name)[restarts] for field in fields(self) if field.name != "table"}
@@ -252,6 +246,7 @@ def _score_far(points: Points, state: LloydState, far: Tensor) -> None:
 
 def _score_doubtful(points: Points, state: LloydState) -> None:
     """Score the rows whose bounds overlap against all centres of their restart."""
+    k, d = state.centres.shape[1:]
     slack = points.slack(state.lengths)
     doubtful = state.upper > state.lower - slack
     for group, most in _group_by_need(doubtful.sum(1)):
@@ -262,22 +257,15 @@ def _score_doubtful(points: Points, state: LloydState) -> None:
         place = torch.arange(len(run), device=run.device) - torch.nn.functional.pad(ends, (1, 0))[run]
         index = torch.zeros(len(group), most, dtype=torch.int64, device=run.device)
         index[run, place] = row
-        found = _nearest_in_pieces(points, state, group, index, slack)
+        centres, offset, runs, pieces = state.centres[group], state.bias[group][:, :, None], group[:, None], []
+        for part in slices(most, len(group) * (k + d), points.budget):
+            some = index[:, part]
+            rows = points.take(some)
+            table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
+            pieces.append(nearest(table, state.assigned[runs, some], slack[runs, some], centres, rows, points))
+        found = [torch.cat(values, 1) for values in zip(*pieces, strict=True)]
         where = (group[run], row)
         state.assigned[where], state.upper[where], state.lower[where] = (value[run, place] for value in found)
-
-
-def _nearest_in_pieces(points: Points, state: LloydState, group: Tensor, index: Tensor, slack: Tensor) -> list[Tensor]:
-    """Find `nearest` for the rows `index` (l, r) of the restarts `group` (l,)."""
-    k, d = state.centres.shape[1:]
-    centres, offset, runs = state.centres[group], state.bias[group][:, :, None], group[:, None]
-    pieces = []
-    for part in slices(index.shape[1], len(group) * (k + d), points.budget):
-        some = index[:, part]
-        rows = points.take(some)
-        table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
-        pieces.append(nearest(table, state.assigned[runs, some], slack[runs, some], centres, rows, points))
-    return [torch.cat(values, 1) for values in zip(*pieces, strict=True)] if len(pieces) > 1 else list(pieces[0])
 
 
 def _group_by_need(needs: Tensor) -> Iterator[tuple[Tensor, int]]:

@@ -94,12 +94,10 @@ class Seeds:
         """Draw until every restart has k centres."""
         g, have, d = self.centres.shape
         if k > have:
-            grown = self.centres.new_empty(g, k, d)
-            grown[:, :have] = self.centres
-            self.centres = grown
-            for j in range(have, k):
-                grown[:, j] = self._draw(j)
-                self._join(j)
+            self.centres = torch.cat([self.centres, self.centres.new_empty(g, k - have, d)], 1)
+        for j in range(have, k):
+            self.centres[:, j] = self._draw(j)
+            self._join(j)
         return self
 
     def _draw(self, j: int) -> Tensor:
