@@ -21,6 +21,7 @@ Precision = Literal["auto", "bf16", "float32"]
 MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "uno"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
+Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["error", "ignore"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
@@ -117,8 +118,7 @@ class Discovery(SettingsGroup):
 
     k: int | Auto = _setting(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
     method: MethodName = _setting(
-        "gcd",
-        "gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as they are.",
+        "gcd", "gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is."
     )
     backbone: str = _setting(
         BACKBONE,
@@ -126,9 +126,7 @@ class Discovery(SettingsGroup):
     )
     weights: str | None = _setting(None, "File of the backbone's weights; downloaded from the hub by default.")
     epochs: int | Auto = _setting(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)
-    lr: float | Auto = _setting(
-        AUTO, "Learning rate; auto is the method's own. Lower it if the loss becomes NaN.", above=0
-    )
+    lr: float | Auto = _setting(AUTO, "Learning rate; auto is the method's own. Lower it if the loss is NaN.", above=0)
     views: int | Literal["auto", "live"] = _setting(
         AUTO, "Augmented views cached per image; live computes new ones every epoch, which is slower.", least=2
     )
@@ -153,9 +151,7 @@ class Reading(SettingsGroup):
 
     folders: Literal["classes", "ignore"] = _setting("classes", "Whether folders are classes or ignored.")
     unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
-    unlisted: Literal["error", "unlabelled", "ignore"] = _setting(
-        "error", "How to treat images missing from the table."
-    )
+    unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
     extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")
 
 

@@ -8,13 +8,13 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from sklearn.utils import check_random_state
 from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import UNLABELLED, check_number, read_inputs
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, read_inputs
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
 from sortal.errors import InputError
@@ -45,8 +45,8 @@ class KEstimate:
 
 
 def estimate_k(
-    x: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    x: ArrayOrTensor,
+    y: ArrayOrTensor,
     *,
     k_max: int = 1000,
     method: Method = "brent",

@@ -2,7 +2,7 @@
 
 import warnings
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from sortal.system.device import choose_device
 from sortal.system.distributed import Processes
 
 UNLABELLED = -1
+ArrayOrTensor: TypeAlias = ArrayLike | Tensor
 
 
 def check_number(name: str, value: object, kind: type, least: int, also: str = "") -> None:
@@ -61,7 +62,7 @@ def _unify(
     return rows, number[labels], everyone
 
 
-def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1) -> Tensor:
+def read_rows(x: ArrayOrTensor, device: torch.device, *, at_least: int = 1) -> Tensor:
     """Convert rows to (n, d) float32 or float64 on `device`, without copying arrays of these types."""
     if isinstance(x, Tensor):
         rows = _check_tensor(x.detach(), at_least)
@@ -107,7 +108,7 @@ def _check_tensor(rows: Tensor, at_least: int) -> Tensor:
     return rows
 
 
-def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def read_labels(y: ArrayOrTensor | None, n: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return class numbers (n,), −1 for unlabelled rows, and the classes in order.
 
     The text "-1" also means unlabelled, as NumPy converts −1 to it among strings.

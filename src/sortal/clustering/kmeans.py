@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.estimate_k import KEstimate, estimate_k
-from sortal.clustering.inputs import UNLABELLED, check_number, read_inputs, read_rows
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, read_inputs, read_rows
 from sortal.clustering.lloyd import LloydState, restarts
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
@@ -73,11 +73,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         self.device = device
 
     def fit(
-        self,
-        X: ArrayLike | Tensor,
-        y: ArrayLike | Tensor | None = None,
-        *,
-        group: "distributed.ProcessGroup | None" = None,
+        self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, *, group: "distributed.ProcessGroup | None" = None
     ) -> Self:
         """Cluster the rows of X with labels y, −1 for unlabelled.
 
@@ -129,19 +125,17 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         self.n_iter_ = best.n_iter
         self._n_features_out = k
 
-    def fit_predict(
-        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, **fit_params: Any
-    ) -> NDArray[np.int64]:
+    def fit_predict(self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, **fit_params: Any) -> NDArray[np.int64]:
         """Return `fit(X, y).labels_`."""
         return self.fit(X, y, **fit_params).labels_
 
-    def predict(self, X: ArrayLike | Tensor) -> NDArray[np.int64]:
+    def predict(self, X: ArrayOrTensor) -> NDArray[np.int64]:
         """Return the nearest cluster of each row."""
         x, centres = self._fitted(X)
         with full_precision(x.device):
             return _nearest(x, centres).cpu().numpy()
 
-    def transform(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def transform(self, X: ArrayOrTensor) -> NDArray[Any]:
         """Return the distance of each row to each centre, (n, n_clusters)."""
         x, centres = self._fitted(X)
         out = np.empty((len(x), len(centres)), dtype=self.cluster_centers_.dtype)
@@ -149,13 +143,13 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
             out[part] = torch.cdist(x[part], centres, compute_mode="donot_use_mm_for_euclid_dist").cpu().numpy()
         return out
 
-    def score(self, X: ArrayLike | Tensor, y: object = None) -> float:
+    def score(self, X: ArrayOrTensor, y: object = None) -> float:
         """Return minus the sum of squared distances of the rows to their nearest centres."""
         x, centres = self._fitted(X)
         with full_precision(x.device):
             return -float(_inertia(x, centres, _nearest(x, centres)))
 
-    def _fitted(self, X: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
+    def _fitted(self, X: ArrayOrTensor) -> tuple[Tensor, Tensor]:
         check_is_fitted(self)
         device = choose_device(self.device, X)
         x = read_rows(X, device)

@@ -7,7 +7,7 @@ scored against all centres. A cost model chooses which centres count as far. Cen
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
@@ -71,8 +71,7 @@ class LloydState:
             self.table = table if len(rows) == points.count else None
 
     def __getitem__(self, restarts: Tensor) -> "LloydState":
-        some = {field.name: getattr(self, field.name)[restarts] for field in fields(self) if field.name != "table"}
-        return LloydState(**some, table=None if self.table is None else self.table[restarts])
+        return LloydState(*(None if value is None else value[restarts] for value in vars(self).values()))
 
 
 @dataclass(frozen=True)

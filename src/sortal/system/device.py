@@ -62,11 +62,11 @@ def choose_compute(
         raise InputError(f"compile must be True, False or {AUTO!r}, got {compiled!r}.")
     if precision == "bf16" and device.type == "mps":
         raise InputError("precision must be 'float32' or 'auto' on mps, got 'bf16'.")
-    if device.type == "cuda":
-        has_bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
-    else:
-        has_bf16 = device.type == "cpu" and bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
-    bf16 = precision == "bf16" or (precision == AUTO and has_bf16)
+    bf16 = precision == "bf16"
+    if precision == AUTO and device.type == "cuda":
+        bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
+    elif precision == AUTO and device.type == "cpu":
+        bf16 = bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
     return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
 
 

@@ -88,12 +88,10 @@ def run_workers(
     for thread in threads:
         thread.start()
     try:
-        left, checked = len(threads), monotonic()
+        left = len(threads)
         while left:
-            if monotonic() - checked > 1:
-                checked = monotonic()
-                for worker in list(running):
-                    worker.kill_if_overdue()
+            for worker in list(running):
+                worker.kill_if_overdue()
             try:
                 got = results.get(timeout=1)
             except queue.Empty:
