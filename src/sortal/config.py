@@ -56,7 +56,7 @@ class Rule:
             return isinstance(value, str) and value != ""
         if self.number is None or isinstance(value, bool) or not isinstance(value, (int, self.number)):
             return False
-        finite = abs(value) <= sys.float_info.max  # false for NaN, too
+        finite = bool(abs(value) <= sys.float_info.max)  # false for NaN, too
         return finite and all(BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
 
     def __str__(self) -> str:

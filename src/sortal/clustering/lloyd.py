@@ -8,7 +8,7 @@ scored against all centres. A cost model chooses which centres count as far. Cen
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -71,7 +71,8 @@ class LloydState:
             self.table = table if len(rows) == points.count else None
 
     def __getitem__(self, restarts: Tensor) -> "LloydState":
-        return LloydState(*(None if value is None else value[restarts] for value in vars(self).values()))
+        some: dict[str, Any] = {name: None if t is None else t[restarts] for name, t in vars(self).items()}
+        return LloydState(**some)
 
 
 @dataclass(frozen=True)
@@ -256,7 +257,8 @@ def _score_doubtful(points: Points, state: LloydState) -> None:
         place = torch.arange(len(run), device=run.device) - torch.nn.functional.pad(ends, (1, 0))[run]
         index = torch.zeros(len(group), most, dtype=torch.int64, device=run.device)
         index[run, place] = row
-        centres, offset, runs, pieces = state.centres[group], state.bias[group][:, :, None], group[:, None], []
+        centres, offset, runs = state.centres[group], state.bias[group][:, :, None], group[:, None]
+        pieces = []
         for part in slices(most, len(group) * (k + d), points.budget):
             some = index[:, part]
             rows = points.take(some)
