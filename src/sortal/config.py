@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from operator import ge, gt, le
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
@@ -17,61 +18,51 @@ Auto = Literal["auto"]
 AUTO: Auto = "auto"
 LIVE: Literal["live"] = "live"  # new views every epoch
 Precision = Literal["auto", "bf16", "float32"]
-Output = Literal["bottleneck", "prototypes"]
 MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "uno"]
-Schedule = Literal["cosine", "step"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
-Folders = Literal["classes", "ignore"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["error", "ignore"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 CONVNET = "convnet"  # the small network's name
 UNLABELLED = "unlabelled"  # the folder of images without a label
+BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
 
 @dataclass(frozen=True)
 class Rule:
     """The values a setting may take: a number within bounds, one of some words, or any text."""
 
-    number: type | None = None  # int or float
-    text: bool = False
-    words: tuple[Any, ...] = ()
-    least: float | None = None
-    above: float | None = None
-    most: float | None = None
+    number: type | None  # int or float
+    text: bool
+    words: tuple[Any, ...]
+    bounds: Mapping[str, float]  # by name in BOUNDS
 
     @classmethod
-    def of(cls, hint: Any, **bounds: Any) -> Self:
+    def of(cls, hint: Any, **bounds: float) -> Self:
         """Derive the rule from a type such as `int | Literal["auto"]`."""
         parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
         words: list[Any] = []
         for part in parts:
             words += (True, False) if part is bool else (None,) if part is NoneType else get_args(part)
         number = next((part for part in parts if part in (int, float)), None)
-        return cls(number=number, text=str in parts, words=tuple(words), **bounds)
+        return cls(number, str in parts, tuple(words), bounds)
 
     def holds(self, value: Any) -> bool:
         if any(type(value) is type(word) and value == word for word in self.words):
             return True
         if self.text:
             return isinstance(value, str) and value != ""
-        if self.number is None or isinstance(value, bool):
+        if self.number is None or isinstance(value, bool) or not isinstance(value, (int, self.number)):
             return False
-        return (
-            isinstance(value, (int, float) if self.number is float else int)
-            and abs(value) <= sys.float_info.max  # false for NaN, too
-            and (self.least is None or value >= self.least)
-            and (self.above is None or value > self.above)
-            and (self.most is None or value <= self.most)
-        )
+        finite = bool(abs(value) <= sys.float_info.max)  # false for NaN, too
+        return finite and all(BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())
 
     def __str__(self) -> str:
         kinds = ["text"] if self.text else []
         if self.number is not None:
-            bounds = {"of at least": self.least, "above": self.above, "at most": self.most}
-            limits = " and ".join(f"{word} {bound}" for word, bound in bounds.items() if bound is not None)
+            limits = " and ".join(f"{BOUNDS[name][1]} {bound}" for name, bound in self.bounds.items())
             kinds.append(f"a {'whole ' if self.number is int else ''}number {limits}".rstrip())
         *others, last = [*kinds, *map(repr, self.words)]
         return f"{', '.join(others)} or {last}" if others else last
@@ -121,17 +112,13 @@ def describe(*records: type[SettingsGroup]) -> str:
     return "\n".join(f"{each.name} = {each.default!r}: {each.metadata['help']}" for r in records for each in fields(r))
 
 
-# Settings of `discover`
-
-
 @dataclass(frozen=True, kw_only=True)
 class Discovery(SettingsGroup):
     """How a collection is sorted; "auto" chooses a value that suits the data and the machine, and reports it."""
 
     k: int | Auto = _setting(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
     method: MethodName = _setting(
-        "gcd",
-        "gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as they are.",
+        "gcd", "gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is."
     )
     backbone: str = _setting(
         BACKBONE,
@@ -139,9 +126,7 @@ class Discovery(SettingsGroup):
     )
     weights: str | None = _setting(None, "File of the backbone's weights; downloaded from the hub by default.")
     epochs: int | Auto = _setting(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)
-    lr: float | Auto = _setting(
-        AUTO, "Learning rate; auto is the method's own. Lower it if the loss becomes NaN.", above=0
-    )
+    lr: float | Auto = _setting(AUTO, "Learning rate; auto is the method's own. Lower it if the loss is NaN.", above=0)
     views: int | Literal["auto", "live"] = _setting(
         AUTO, "Augmented views cached per image; live computes new ones every epoch, which is slower.", least=2
     )
@@ -164,7 +149,7 @@ class Discovery(SettingsGroup):
 class Reading(SettingsGroup):
     """How the labels of a folder of images are read."""
 
-    folders: Folders = _setting("classes", "Whether folders are classes or ignored.")
+    folders: Literal["classes", "ignore"] = _setting("classes", "Whether folders are classes or ignored.")
     unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
     unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
     extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")
@@ -193,9 +178,6 @@ def _check_epochs(method: str, epochs: int | Auto) -> None:
         raise InputError(f"epochs must be at least 1 for {method}, which trains a classifier, got 0.")
 
 
-# Recipes
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training(SettingsGroup):
     """How any method is trained; the defaults are the paper's, except `views`.
@@ -209,7 +191,7 @@ class Training(SettingsGroup):
     epochs: int = _setting(200, least=0)
     batch_size: int = _setting(128, least=1)
     lr: float = _setting(0.1, above=0)
-    schedule: Schedule = _setting("cosine")
+    schedule: Literal["cosine", "step"] = _setting("cosine")
     final_lr: float = _setting(1e-3, least=0, most=1)  # fraction of lr at the end of the cosine or after the step
     warmup: float = _setting(0.0, least=0, most=1)  # rises linearly from final_lr · lr
     drop_at: float = _setting(0.85, least=0, most=1)  # time of the step
@@ -234,7 +216,7 @@ class Contrast(SettingsGroup):
     supervised_weight: float = _setting(0.35, least=0, most=1)  # λ; the unsupervised loss has 1 − λ
     hidden: int = _setting(2048, least=1)
     bottleneck: int = _setting(256, least=1)
-    output: Output = _setting("bottleneck")  # "prototypes" is the paper's
+    output: Literal["bottleneck", "prototypes"] = _setting("bottleneck")  # "prototypes" is the paper's
     prototypes: int = _setting(65_536, least=1)
 
 
@@ -326,10 +308,8 @@ class Recipe:
 
 # How each method is trained; docs/methods gives the sources.
 TRAININGS: dict[str, Training] = {
-    "gcd": Training(),
-    "kmeans": Training(),
+    **dict.fromkeys(("gcd", "kmeans", "simgcd"), Training()),
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
-    "simgcd": Training(),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
 # How the small network is trained from scratch on tiny images (benchmarks/digits.py): at a temperature that separates

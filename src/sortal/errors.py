@@ -12,10 +12,6 @@ class Remedy:
         self.settings = settings
 
 
-def _as_keywords(settings: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={'...' if value is ... else repr(value)}" for name, value in settings.items())
-
-
 class SortalError(Exception):
     """Base of every error of this package; the command line prints it without a traceback.
 
@@ -29,7 +25,10 @@ class SortalError(Exception):
         self.remedies = remedies
 
     def __str__(self) -> str:
-        return self.text(_as_keywords)
+        def spell(settings: Mapping[str, object]) -> str:
+            return ", ".join(f"{name}={'...' if value is ... else repr(value)}" for name, value in settings.items())
+
+        return self.text(spell)
 
     def text(self, spell: Callable[[Mapping[str, object]], str]) -> str:
         """Return the message and the remedies, with their settings as `spell` writes them."""

@@ -1,8 +1,8 @@
 """Sums and counts of the rows at each centre, in the wide type, so that the order of rows does not matter."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from itertools import chain
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,9 +18,9 @@ class LabelledSums:
     counts: Tensor  # (c,)
 
     @classmethod
-    def of(cls, x: Tensor, labels: Tensor, c: int, points: Points) -> LabelledSums:
+    def of(cls, x: Tensor, labels: Tensor, c: int, points: Points) -> Self:
         """Sum up the rows of x whose labels (n,) are 0..c−1."""
-        sums = torch.zeros(c, x.shape[1], dtype=points.wide, device=x.device)
+        sums = points.mean.new_zeros(c, x.shape[1])
         known = (labels >= 0).nonzero()[:, 0]
         for some in points.pieces(known, 3 * x.shape[1]):
             sums.index_add_(0, labels[some], x[some].to(points.wide))
@@ -40,11 +40,10 @@ class ClusterSums:
     counts: Tensor  # (g, k)
 
     @classmethod
-    def of(cls, points: Points, fixed: LabelledSums, assigned: Tensor, k: int) -> ClusterSums:
+    def of(cls, points: Points, fixed: LabelledSums, assigned: Tensor, k: int) -> Self:
         """Sum up all rows at the centres they are assigned to, (g, m)."""
         g, d = len(assigned), points.x.shape[1]
-        sums = torch.zeros(g, k, d, dtype=points.wide, device=assigned.device)
-        counts = torch.zeros(g, k, dtype=points.wide, device=assigned.device)
+        sums, counts = points.mean.new_zeros(g, k, d), points.mean.new_zeros(g, k)
         flat = assigned + k * torch.arange(g, device=assigned.device)[:, None]
         for part, rows in points.chunks(3 * d):
             wide = rows.to(points.wide)
@@ -56,7 +55,7 @@ class ClusterSums:
         counts[:, : len(fixed.counts)] += fixed.counts
         return cls(sums, counts)
 
-    def __getitem__(self, restarts: Tensor) -> ClusterSums:
+    def __getitem__(self, restarts: Tensor) -> "ClusterSums":
         return ClusterSums(self.sums[restarts], self.counts[restarts])
 
     def means(self, which: tuple[Tensor, Tensor]) -> Tensor:
@@ -106,9 +105,7 @@ class ClusterSums:
         distance[distance <= points.copies] = 0
         far = distance.topk(min(points.count, len(empty) + len(counts))).indices
         mine = zip(distance[far].tolist(), far.tolist(), assigned[far].tolist(), strict=True)
-        offers = [
-            offer for part in shards.gather_objects([(value, shards.rank, *o) for value, *o in mine]) for offer in part
-        ]
+        offers = chain(*shards.gather_objects([(value, shards.rank, row, donor) for value, row, donor in mine]))
         left, moved = counts.tolist(), []
         for value, rank, row, donor in sorted(offers, key=lambda offer: -offer[0]):
             if not empty or value == 0:

@@ -1,29 +1,25 @@
 """Estimation of the number of classes: the k whose clusters fit the labelled images best (GCD §3.3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from sklearn.utils import check_random_state
+from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import UNLABELLED, check_number, read_inputs
-from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, restarts_at_once
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, read_inputs
+from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
-from sortal.clustering.seeding import Seeds, row_keys
 from sortal.errors import InputError
 from sortal.metrics import accuracy
 from sortal.system.distributed import Processes
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 Method = Literal["brent", "hidden", "plateau"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
@@ -49,8 +45,8 @@ class KEstimate:
 
 
 def estimate_k(
-    x: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    x: ArrayOrTensor,
+    y: ArrayOrTensor,
     *,
     k_max: int = 1000,
     method: Method = "brent",
@@ -62,7 +58,7 @@ def estimate_k(
     device: str = "auto",
     callback: Callable[[Evaluation], None] | None = None,
     known: Iterable[Evaluation] = (),
-    group: ProcessGroup | None = None,
+    group: "distributed.ProcessGroup | None" = None,
 ) -> KEstimate:
     """Estimate the number of classes among the rows of x with labels y, −1 for unlabelled.
 
@@ -82,8 +78,6 @@ def estimate_k(
     >>> estimate_k(x, y, k_max=4, random_state=0).k
     3
     """
-    from sklearn.utils import check_random_state
-
     _check_parameters(method, k_max, n_init, max_iter, tol)
     processes = Processes(group)
     rows, labels, classes = read_inputs(x, y, device, processes)
@@ -94,12 +88,12 @@ def estimate_k(
         raise InputError(f"k_max must be at least {c} (the labelled classes), got {k_max}.")
     seed = processes.gather_objects(int(check_random_state(random_state).randint(2**31 - 1)))[0]
     hidden = [_half(c, i, seed) for i in range(n_init)] if method == "hidden" else [np.arange(c)]
-    each = n_init // len(hidden)  # restarts
+    seeds = np.split(np.arange(seed, seed + n_init), len(hidden))
     candidates = n_candidates or 2 + int(log(k_max))
     done = _check_known(known, n_init, processes)
     folds = [
-        _Fold(rows, labels, c, hide, [seed + i * each + j for j in range(each)], candidates, processes, k_max)
-        for i, hide in enumerate(hidden)
+        _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max)
+        for hide, some in zip(hidden, seeds, strict=True)
     ]
     search = _Search(folds, done, callback, max_iter, tol, high=min(k_max, *(fold.k_limit for fold in folds)))
     search.brent(c)
@@ -133,7 +127,7 @@ def _check_known(known: Iterable[Evaluation], n_init: int, processes: Processes)
 class _Search:
     """Evaluations of ks up to `high`, each tried once, and searches for the best."""
 
-    folds: list[_Fold]
+    folds: list["_Fold"]
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
     max_iter: int
@@ -158,14 +152,11 @@ class _Search:
         Brent's method may stop early on a noisy curve, so ks halfway between the best and its neighbours are tried
         until the neighbours are within `CLOSE`.
         """
-        from scipy.optimize import minimize_scalar
-
-        high = self.high
-        if high - low <= 2:
-            for k in range(low, high + 1):
+        if self.high - low <= 2:
+            for k in range(low, self.high + 1):
                 self.score(k)
             return
-        bounds, options = (log(low), log(high)), {"xatol": 0.5 / high}
+        bounds, options = (log(low), log(self.high)), {"xatol": 0.5 / self.high}
         minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
         while True:
             ks = sorted(self.tried)
@@ -194,11 +185,8 @@ class _Search:
             margin = sqrt(share * (1 - share) / n_labelled)
             return max(k for k, at in self.tried.items() if score(at) >= best - margin)
 
-        def mean_of_best(at: Evaluation) -> float:
-            return sum(sorted(at.each)[-few:]) / few
-
         while True:
-            k = end(mean_of_best)
+            k = end(lambda at: sum(sorted(at.each)[-few:]) / few)
             gap = min((other for other in self.tried if other > k), default=self.high + 1) - k
             if gap <= max(1, CLOSE * k):
                 return k, [end(lambda at, i=i: at.each[i]) for i in range(n_init)]  # type: ignore[misc]
@@ -229,35 +217,26 @@ class _Fold:
         number[shown] = np.arange(len(shown))
         number = number[labels]
         free = np.flatnonzero(number == UNLABELLED)
-        everything = len(shown) == 0
-        self.points = Points(x, None if everything else torch.from_numpy(free).to(x.device), processes=processes)
+        self.points = Points(x, torch.from_numpy(free).to(x.device) if len(shown) else None, processes=processes)
         self.fixed = LabelledSums.of(x, torch.from_numpy(number).to(x.device), len(shown), self.points)
         self.scored = torch.from_numpy(np.flatnonzero(is_hidden[free])).to(x.device)
         self.truth = processes.concat(torch.from_numpy(labels[is_hidden]).to(x.device))[0].cpu().numpy()
         self.k_limit = len(shown) + sum(processes.gather_objects(len(free)))
-        first, keys = (self.fixed.means - self.points.mean).to(x.dtype), row_keys(self.points)
-        size = restarts_at_once(self.points, k_max)
-        self.seeds = [
-            Seeds(self.points, keys, seeds[i : i + size], first, candidates) for i in range(0, len(seeds), size)
-        ]
+        self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, candidates))
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
-        """Score k clusters on the hidden classes, once per seed."""
+        """Score k clusters on the hidden classes, once per seed; ties go to the first seed, however many were drawn."""
         found = []
         for seeds in self.seeds:
-            start = self._start(seeds.grow(k), k)
-            ended = lloyd(self.points, self.fixed, start, max_iter=max_iter, tol=tol * self.points.variance())
+            if seeds.grow(k).centres.shape[1] > k:
+                state = LloydState.at(self.points, seeds.centres[:, :k])
+            else:
+                state = LloydState.seeded(seeds)
+                # Seeding resolved near ties by rounding. Reset these rows: they are scored again.
+                state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
+            ended = lloyd(self.points, self.fixed, state, max_iter=max_iter, tol=tol * self.points.variance())
             found += [self._score(one) for one in sorted(ended, key=lambda one: one.restart)]
         return found
-
-    def _start(self, seeds: Seeds, k: int) -> LloydState:
-        """Assign every row to the nearest of the first k seeds; ties go to the first, however many were drawn."""
-        if seeds.drawn > k:
-            return LloydState.at(self.points, seeds.centres[:, :k])
-        state = LloydState.seeded(seeds)
-        # Seeding resolved near ties by rounding. Reset these rows: they are scored again, and ties go to the first.
-        state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
-        return state
 
     def _score(self, ended: RestartResult) -> float:
         clusters, _ = self.points.processes.concat(ended.assigned[self.scored])
@@ -270,11 +249,7 @@ def silhouette(points: Points, centres: Tensor) -> float:
     """Compute the mean of 1 − a/b over rows, with a and b the distances to the two nearest centres."""
     state = LloydState.at(points, centres[None])
     a, b = ((score[0] + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
-    parts = torch.where(b > 0, 1 - a / b, 0)
-    total = points.processes.sum(
-        torch.stack([parts.sum(dtype=points.wide), points.mean.new_tensor(float(points.count))])
-    )
-    return float(total[0] / total[1])
+    return points.average(torch.where(b > 0, 1 - a / b, 0))
 
 
 def _half(classes: int, fold: int, seed: int) -> NDArray[np.int64]:

@@ -1,10 +1,8 @@
 """Validation of the inputs of clustering: rows, labels and device."""
 
-from __future__ import annotations
-
 import warnings
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +14,7 @@ from sortal.system.device import choose_device
 from sortal.system.distributed import Processes
 
 UNLABELLED = -1
+ArrayOrTensor: TypeAlias = ArrayLike | Tensor
 
 
 def check_number(name: str, value: object, kind: type, least: int, also: str = "") -> None:
@@ -63,7 +62,7 @@ def _unify(
     return rows, number[labels], everyone
 
 
-def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1) -> Tensor:
+def read_rows(x: ArrayOrTensor, device: torch.device, *, at_least: int = 1) -> Tensor:
     """Convert rows to (n, d) float32 or float64 on `device`, without copying arrays of these types."""
     if isinstance(x, Tensor):
         rows = _check_tensor(x.detach(), at_least)
@@ -82,13 +81,11 @@ def read_rows(x: ArrayLike | Tensor, device: torch.device, *, at_least: int = 1)
             rows = torch.from_numpy(array)
     if device.type == "mps":
         rows = rows.float()  # MPS lacks float64
-    if rows.numel():
-        largest = max(-float(rows.min()), float(rows.max()))
-        most = (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5
-        if largest > most:
-            raise InputError(
-                f"X must not exceed {most:.0e}, as its squares would overflow, got {largest:.0e}. Scale it down."
-            )
+    most = (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5
+    if rows.numel() and (largest := max(-float(rows.min()), float(rows.max()))) > most:
+        raise InputError(
+            f"X must not exceed {most:.0e}, as its squares would overflow, got {largest:.0e}. Scale it down."
+        )
     return rows.to(device)
 
 
@@ -111,7 +108,7 @@ def _check_tensor(rows: Tensor, at_least: int) -> Tensor:
     return rows
 
 
-def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def read_labels(y: ArrayOrTensor | None, n: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Return class numbers (n,), −1 for unlabelled rows, and the classes in order.
 
     The text "-1" also means unlabelled, as NumPy converts −1 to it among strings.
@@ -120,9 +117,13 @@ def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64]
         return np.full(n, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
     if isinstance(y, Tensor):
         y = y.detach().cpu()
-        values = (y.double() if y.is_floating_point() else y).numpy()
-    else:
-        values = _column(y, n)
+        y = (y.double() if y.is_floating_point() else y).numpy()
+    try:
+        values = np.asarray(y)
+    except ValueError as error:  # lists of different lengths
+        raise InputError(f"y must have one label for each of the {n} rows of X: {error}.") from None
+    if values.dtype.kind in "US" and not isinstance(y, np.ndarray):  # perhaps the numbers of a mixed list
+        values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or len(values) != n:
@@ -136,15 +137,6 @@ def read_labels(y: ArrayLike | Tensor | None, n: int) -> tuple[NDArray[np.int64]
         labels[known] = numbers
         return labels, classes
     return _number_objects(values.tolist())
-
-
-def _column(y: ArrayLike, n: int) -> NDArray[Any]:
-    """Convert y to an array, without turning the numbers of a mixed list into text."""
-    try:
-        array = np.asarray(y)
-    except ValueError as error:  # lists of different lengths
-        raise InputError(f"y must have one label for each of the {n} rows of X: {error}.") from None
-    return np.asarray(y, dtype=object) if array.dtype.kind in "US" and not isinstance(y, np.ndarray) else array
 
 
 def _round(values: NDArray[Any]) -> NDArray[np.int64]:
@@ -173,10 +165,10 @@ def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]
         ordered = sorted(found, key=repr)
     number = {value: j for j, value in enumerate(ordered)}
     labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, labelled, strict=True)]
-    if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
-        return np.array(labels, dtype=np.int64), np.array(ordered)
     classes = np.empty(len(ordered), dtype=object)
     classes[:] = ordered
+    if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
+        classes = np.array(ordered)
     return np.array(labels, dtype=np.int64), classes
 
 

@@ -1,32 +1,27 @@
 """Semi-supervised k-means as a scikit-learn estimator (GCD §3.2)."""
 
-from __future__ import annotations
-
 import warnings
 from math import log
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.estimate_k import KEstimate, estimate_k
-from sortal.clustering.inputs import UNLABELLED, check_number, read_inputs, read_rows
-from sortal.clustering.lloyd import LloydState, RestartResult, restarts
-from sortal.clustering.points import Points, full_precision, slices
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, read_inputs, read_rows
+from sortal.clustering.lloyd import LloydState, restarts
+from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
 from sortal.system.device import choose_device
 from sortal.system.distributed import Processes
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 
 class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -78,13 +73,19 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         self.device = device
 
     def fit(
-        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, *, group: ProcessGroup | None = None
+        self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, *, group: "distributed.ProcessGroup | None" = None
     ) -> Self:
         """Cluster the rows of X with labels y, −1 for unlabelled.
 
         With a process `group`, each process passes its own rows and gets their `labels_`; all other results are equal.
         """
-        self._check_parameters()
+        if self.n_clusters != "auto":
+            check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
+        check_number("n_init", self.n_init, Integral, 1)
+        if self.n_candidates is not None:
+            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
+        check_number("max_iter", self.max_iter, Integral, 1)
+        check_number("tol", self.tol, Real, 0)
         processes = Processes(group)
         x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)
@@ -104,60 +105,51 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         """Run the restarts, select the best, and fill in `labels`."""
         free = None if len(self.classes_) == 0 else (labels == UNLABELLED).nonzero()[:, 0]
         points = Points(x, free, processes=processes)
+        fixed, k = LabelledSums.of(x, labels, len(self.classes_), points), self.n_clusters_
+        candidates = self.n_candidates or 2 + int(log(k))
         ended = restarts(
-            points,
-            LabelledSums.of(x, labels, len(self.classes_), points),
-            self.n_clusters_,
-            self.n_init,
-            seed,
-            candidates=self.n_candidates or 2 + int(log(self.n_clusters_)),
-            max_iter=self.max_iter,
-            tol=self.tol,
+            points, fixed, k, self.n_init, seed, candidates=candidates, max_iter=self.max_iter, tol=self.tol
         )
         # Restarts that end in the same clusters differ in their last digits: the first of them wins.
         n = sum(processes.gather_objects(len(x)))
         digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * n
-
-        def rank(one: RestartResult) -> tuple[int, int]:
-            return round(one.spread / digit), one.restart
-
-        best = min(ended, key=rank)
+        best = min(ended, key=lambda one: (round(one.spread / digit), one.restart))
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
         labels[slice(None) if free is None else free] = _nearest(x, centres, free)
-        self._warn_about_empty(processes.sum(torch.bincount(labels, minlength=self.n_clusters_)))
+        if empty := int((processes.sum(torch.bincount(labels, minlength=k)) == 0).sum()):
+            message = f"{empty} of {k} clusters are empty, as many rows are equal. Lower n_clusters."
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         self.labels_: NDArray[np.int64] = labels.cpu().numpy()
         self.inertia_ = float(processes.sum(_inertia(x, centres, labels)))
         self.cluster_centers_: NDArray[Any] = centres.cpu().numpy()
         self.n_iter_ = best.n_iter
-        self._n_features_out = self.n_clusters_
+        self._n_features_out = k
 
-    def fit_predict(
-        self, X: ArrayLike | Tensor, y: ArrayLike | Tensor | None = None, **fit_params: Any
-    ) -> NDArray[np.int64]:
+    def fit_predict(self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, **fit_params: Any) -> NDArray[np.int64]:
         """Return `fit(X, y).labels_`."""
         return self.fit(X, y, **fit_params).labels_
 
-    def predict(self, X: ArrayLike | Tensor) -> NDArray[np.int64]:
+    def predict(self, X: ArrayOrTensor) -> NDArray[np.int64]:
         """Return the nearest cluster of each row."""
         x, centres = self._fitted(X)
         with full_precision(x.device):
             return _nearest(x, centres).cpu().numpy()
 
-    def transform(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def transform(self, X: ArrayOrTensor) -> NDArray[Any]:
         """Return the distance of each row to each centre, (n, n_clusters)."""
         x, centres = self._fitted(X)
         out = np.empty((len(x), len(centres)), dtype=self.cluster_centers_.dtype)
-        for part in slices(len(x), len(centres), x.device):
+        for part in slices(len(x), len(centres), BUDGET[x.device.type]):
             out[part] = torch.cdist(x[part], centres, compute_mode="donot_use_mm_for_euclid_dist").cpu().numpy()
         return out
 
-    def score(self, X: ArrayLike | Tensor, y: object = None) -> float:
+    def score(self, X: ArrayOrTensor, y: object = None) -> float:
         """Return minus the sum of squared distances of the rows to their nearest centres."""
         x, centres = self._fitted(X)
         with full_precision(x.device):
             return -float(_inertia(x, centres, _nearest(x, centres)))
 
-    def _fitted(self, X: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
+    def _fitted(self, X: ArrayOrTensor) -> tuple[Tensor, Tensor]:
         check_is_fitted(self)
         device = choose_device(self.device, X)
         x = read_rows(X, device)
@@ -165,24 +157,6 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         centres = torch.from_numpy(self.cluster_centers_).to(device)
         dtype = torch.promote_types(x.dtype, centres.dtype)
         return x.to(dtype), centres.to(dtype)
-
-    def _warn_about_empty(self, sizes: Tensor) -> None:
-        empty = int((sizes == 0).sum())
-        if empty:
-            warnings.warn(
-                f"{empty} of {self.n_clusters_} clusters are empty, as many rows are equal. Lower n_clusters.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
-
-    def _check_parameters(self) -> None:
-        if self.n_clusters != "auto":
-            check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
-        check_number("n_init", self.n_init, Integral, 1)
-        if self.n_candidates is not None:
-            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
-        check_number("max_iter", self.max_iter, Integral, 1)
-        check_number("tol", self.tol, Real, 0)
 
     def _check_count(self, labels: NDArray[np.int64], classes: int, processes: Processes) -> int:
         """Check n_clusters against the rows of all processes; return how many of them are unlabelled."""
@@ -193,18 +167,16 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
                 f"y must leave some rows unlabelled (-1), got {rows} rows, all labelled. "
                 "Pass y=None to cluster them without labels."
             )
-        if self.n_clusters == "auto":
-            return unlabelled
-        k = int(self.n_clusters)
-        if k < classes:
-            raise InputError(f"n_clusters must be at least {classes} (the labelled classes), got {k}.")
-        if k > rows:
-            raise InputError(f"n_clusters must be at most n_samples={rows} (the rows of X), got {k}.")
-        if k > classes + unlabelled:
-            raise InputError(
-                f"n_clusters must be at most {classes + unlabelled} (the {classes} labelled classes and {unlabelled} "
-                f"unlabelled rows), got {k}."
-            )
+        if self.n_clusters != "auto":
+            k, most = int(self.n_clusters), classes + unlabelled
+            bounds = {
+                f"at least {classes} (the labelled classes)": k >= classes,
+                f"at most n_samples={rows} (the rows of X)": k <= rows,
+                f"at most {most} (the {classes} labelled classes and {unlabelled} unlabelled rows)": k <= most,
+            }
+            for bound, holds in bounds.items():
+                if not holds:
+                    raise InputError(f"n_clusters must be {bound}, got {k}.")
         return unlabelled
 
 
@@ -218,6 +190,6 @@ def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:
 def _inertia(x: Tensor, centres: Tensor, assigned: Tensor) -> Tensor:
     wide = torch.float32 if x.device.type == "mps" else torch.float64
     total = torch.zeros((), dtype=wide, device=x.device)
-    for part in slices(len(x), 2 * x.shape[1], x.device):
+    for part in slices(len(x), 2 * x.shape[1], BUDGET[x.device.type]):
         total += (x[part] - centres[assigned[part]]).square_().sum(dtype=wide)
     return total

@@ -6,24 +6,22 @@ others, the bounds are widened by the distance moved. A row whose bounds do not 
 scored against all centres. A cost model chooses which centres count as far. Centres that did not move cost nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from sortal.clustering.cluster_sums import ClusterSums, LabelledSums
-from sortal.clustering.points import Points, nearest, scores
+from sortal.clustering.points import Points, nearest, scores, slices
 from sortal.clustering.seeding import Seeds, row_keys
 
 SAMPLE = 1024  # rows to predict the cost of an iteration from
 CHEAP = {"cpu": 1 << 26, "cuda": 1 << 37}  # multiplications that are faster than finding out which are needed
 GATHER = 32  # copying a row costs about as much as scoring it against this many centres
 SHRINK = 0.7  # drop finished restarts, at the cost of a copy, when at most this fraction is running
-# Group restarts if the least needs at least this fraction of what the most needs: on a GPU, padding costs less than one
-# more round of launches.
+# Group restarts if the least needs at least this fraction of the most: on a GPU, padding is cheaper than more launches.
 RAGGED = {"cpu": 0.75, "cuda": 0.2, "mps": 0.2}
 
 
@@ -40,7 +38,7 @@ class LloydState:
     table: Tensor | None = None  # (g, k, m) all scores, if they fit in one array and are up to date
 
     @classmethod
-    def at(cls, points: Points, centres: Tensor) -> LloydState:
+    def at(cls, points: Points, centres: Tensor) -> Self:
         """Assign every row to the nearest of the given centres (g, k, d)."""
         shape = len(centres), points.count
         assigned = torch.zeros(shape, dtype=torch.int64, device=centres.device)
@@ -49,38 +47,32 @@ class LloydState:
         return state
 
     @classmethod
-    def seeded(cls, seeds: Seeds) -> LloydState:
+    def seeded(cls, seeds: Seeds) -> Self:
         """Continue from the assignments of the seeding."""
         return cls._new(seeds.points, seeds.centres, seeds.nearest.clone(), seeds.best.clone(), seeds.second.clone())
 
     @classmethod
-    def _new(cls, points: Points, centres: Tensor, assigned: Tensor, upper: Tensor, lower: Tensor) -> LloydState:
+    def _new(cls, points: Points, centres: Tensor, assigned: Tensor, upper: Tensor, lower: Tensor) -> Self:
         bias = torch.stack([points.bias(one) for one in centres])
         return cls(centres.clone(), bias, torch.linalg.vector_norm(centres, dim=2), assigned, upper, lower)
 
     def assign(self, points: Points, moved: Tensor | None = None) -> None:
         """Assign every row to the nearest centre, given the mask of centres that moved, (g, k); in ties rows stay."""
-        g, k, _ = self.centres.shape
-        slack = points.slack(self.lengths)
+        g, k, d = self.centres.shape
+        slack, bias, centres = points.slack(self.lengths), self.bias.flatten(), self.centres.view(g * k, d)
         for part, rows in points.chunks(g * k):
-            table = self._scores(rows, moved) if len(rows) == points.count else self._scores(rows)
+            if moved is None or self.table is None:
+                table = scores(bias, centres, rows).view(g, k, -1)
+            else:  # reuse the scores of centres that did not move
+                which, table = moved.flatten().nonzero()[:, 0], self.table
+                table.view(g * k, -1)[which] = scores(bias[which], centres[which], rows)
             found = nearest(table, self.assigned[:, part], slack[:, part], self.centres, rows.expand(g, -1, -1), points)
             self.assigned[:, part], self.upper[:, part], self.lower[:, part] = found
             self.table = table if len(rows) == points.count else None
 
-    def _scores(self, rows: Tensor, moved: Tensor | None = None) -> Tensor:
-        """Compute the scores of rows at all centres, (g, k, r), reusing those of centres that did not move."""
-        g, k, d = self.centres.shape
-        bias, centres = self.bias.flatten(), self.centres.view(g * k, d)
-        if moved is None or self.table is None:
-            return scores(bias, centres, rows).view(g, k, -1)
-        which = moved.flatten().nonzero()[:, 0]
-        self.table.view(g * k, -1)[which] = scores(bias[which], centres[which], rows)
-        return self.table
-
-    def __getitem__(self, restarts: Tensor) -> LloydState:
-        some = {field.name: getattr(self, field.name)[restarts] for field in fields(self) if field.name != "table"}
-        return LloydState(**some, table=None if self.table is None else self.table[restarts])
+    def __getitem__(self, restarts: Tensor) -> "LloydState":
+        some: dict[str, Any] = {name: None if t is None else t[restarts] for name, t in vars(self).items()}
+        return LloydState(**some)
 
 
 @dataclass(frozen=True)
@@ -98,14 +90,18 @@ def restarts(
     points: Points, fixed: LabelledSums, k: int, n_init: int, seed: int, *, candidates: int, max_iter: int, tol: float
 ) -> Iterator[RestartResult]:
     """Run n_init restarts, as many at once as fit in memory; `tol` is relative to the variance of the data."""
-    keys, tol = row_keys(points), tol * points.variance()
-    first = (fixed.means - points.mean).to(points.x.dtype)
+    tol *= points.variance()
+    for seeds in seed_groups(points, fixed, range(seed, seed + n_init), k, candidates):
+        for ended in lloyd(points, fixed, LloydState.seeded(seeds.grow(k)), max_iter=max_iter, tol=tol):
+            yield replace(ended, restart=seeds.seeds[ended.restart] - seed)
+
+
+def seed_groups(points: Points, fixed: LabelledSums, seeds: Sequence[int], k: int, candidates: int) -> Iterator[Seeds]:
+    """Yield the starting centres of as many restarts at a time as fit in memory with k centres each."""
+    keys, first = row_keys(points), (fixed.means - points.mean).to(points.x.dtype)
     size = restarts_at_once(points, k)
-    for start in range(0, n_init, size):
-        numbers = range(start, min(start + size, n_init))
-        state = LloydState.seeded(Seeds(points, keys, [seed + r for r in numbers], first, candidates).grow(k))
-        for ended in lloyd(points, fixed, state, max_iter=max_iter, tol=tol):
-            yield replace(ended, restart=start + ended.restart)
+    for start in range(0, len(seeds), size):
+        yield Seeds(points, keys, list(seeds[start : start + size]), first, candidates)
 
 
 def restarts_at_once(points: Points, k: int) -> int:
@@ -131,10 +127,9 @@ def lloyd(
         ended = done.nonzero()[:, 0]
         if not len(ended):
             continue
-        for place in ended.tolist():
-            centres = state.centres[place].clone()
-            spread = members.spread(points, place, centres)
-            yield RestartResult(number[place], centres, state.assigned[place].clone(), spread, n_iter)
+        for r in ended.tolist():
+            spread = members.spread(points, r, state.centres[r])
+            yield RestartResult(number[r], state.centres[r].clone(), state.assigned[r].clone(), spread, n_iter)
         running &= ~done
         live = running.nonzero()[:, 0]
         if not len(live):
@@ -191,9 +186,8 @@ def _reassign(points: Points, state: LloydState, members: ClusterSums, shift: Te
 def _distances(points: Points, state: LloydState, rows: slice) -> tuple[Tensor, Tensor]:
     """Convert the bounds of some rows to distances, widened by rounding errors: (g, r), (g, r)."""
     norms, slack = points.norms[rows], points.slack(state.lengths, rows)
-    upper = (state.upper[:, rows] + norms + slack).clamp_min_(0).sqrt_()
-    lower = (state.lower[:, rows] + norms - slack).clamp_min_(0).sqrt_()
-    return upper, lower
+    upper, lower = state.upper[:, rows] + norms + slack, state.lower[:, rows] + norms - slack
+    return upper.clamp_min_(0).sqrt_(), lower.clamp_min_(0).sqrt_()
 
 
 def _far(points: Points, state: LloydState, shift: Tensor) -> Tensor:
@@ -252,6 +246,7 @@ def _score_far(points: Points, state: LloydState, far: Tensor) -> None:
 
 def _score_doubtful(points: Points, state: LloydState) -> None:
     """Score the rows whose bounds overlap against all centres of their restart."""
+    k, d = state.centres.shape[1:]
     slack = points.slack(state.lengths)
     doubtful = state.upper > state.lower - slack
     for group, most in _group_by_need(doubtful.sum(1)):
@@ -262,31 +257,22 @@ def _score_doubtful(points: Points, state: LloydState) -> None:
         place = torch.arange(len(run), device=run.device) - torch.nn.functional.pad(ends, (1, 0))[run]
         index = torch.zeros(len(group), most, dtype=torch.int64, device=run.device)
         index[run, place] = row
-        found = _nearest_in_pieces(points, state, group, index, slack)
+        centres, offset, runs = state.centres[group], state.bias[group][:, :, None], group[:, None]
+        pieces = []
+        for part in slices(most, len(group) * (k + d), points.budget):
+            some = index[:, part]
+            rows = points.take(some)
+            table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
+            pieces.append(nearest(table, state.assigned[runs, some], slack[runs, some], centres, rows, points))
+        found = [torch.cat(values, 1) for values in zip(*pieces, strict=True)]
         where = (group[run], row)
         state.assigned[where], state.upper[where], state.lower[where] = (value[run, place] for value in found)
 
 
-def _nearest_in_pieces(points: Points, state: LloydState, group: Tensor, index: Tensor, slack: Tensor) -> list[Tensor]:
-    """Find `nearest` for the rows `index` (l, r) of the restarts `group` (l,)."""
-    k, d = state.centres.shape[1:]
-    centres, offset, runs = state.centres[group], state.bias[group][:, :, None], group[:, None]
-    pieces = []
-    step = max(1, points.budget // (len(group) * (k + d)))
-    for start in range(0, index.shape[1], step):
-        some = index[:, start : start + step]
-        rows = points.take(some)
-        table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
-        pieces.append(nearest(table, state.assigned[runs, some], slack[runs, some], centres, rows, points))
-    return [torch.cat(values, 1) for values in zip(*pieces, strict=True)] if len(pieces) > 1 else list(pieces[0])
-
-
 def _group_by_need(needs: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Group restarts of similar `needs` (g,); yield each group (l,) and its largest need."""
-    share = RAGGED.get(needs.device.type, 0.5)
     order = needs.argsort(descending=True)
-    amounts = needs[order].tolist()
-    start = 0
+    amounts, share, start = needs[order].tolist(), RAGGED.get(needs.device.type, 0.5), 0
     for i in range(1, len(amounts) + 1):
         if i == len(amounts) or amounts[i] < share * amounts[start]:
             if amounts[start]:

@@ -4,8 +4,7 @@ Centres are relative to the mean of the data, so that a common offset costs litt
 centre c is ‖x − c‖² − ‖x − mean‖²: it orders centres like the distance, and one matrix product computes it.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,12 +13,13 @@ from torch import Tensor
 
 from sortal.system.distributed import Processes
 
-BUDGET = {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25}  # elements of one temporary array, by device
+# Elements of one temporary array, by device.
+BUDGET = defaultdict(lambda: 1 << 24, {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25})
 
 
-def slices(n: int, width: int, device: torch.device) -> Iterator[slice]:
+def slices(n: int, width: int, budget: int) -> Iterator[slice]:
     """Yield consecutive pieces of n rows, small enough for a (piece, width) array."""
-    step = max(1, BUDGET.get(device.type, 1 << 24) // max(1, width))
+    step = max(1, budget // max(1, width))
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
 
@@ -37,11 +37,10 @@ class Points:
         budget: int | None = None,
     ) -> None:
         self.processes = processes or Processes()
-        self.budget = budget or BUDGET.get(x.device.type, 1 << 24)
+        self.budget = budget or BUDGET[x.device.type]
         self.wide = torch.float32 if x.device.type == "mps" else torch.float64  # the type of sums
         self.count = x.shape[0] if free is None else free.shape[0]
         self.mean = self._mean(x) if mean is None else mean.to(self.wide)  # (d,) the origin of centres
-        self._twice_mean = 2 * self.mean
         if free is not None and self.count * x.shape[1] <= self.budget:
             x, free = x.index_select(0, free), None  # small enough to copy
         self.x = x  # (n, d)
@@ -53,38 +52,29 @@ class Points:
             self.norms[part] = (rows - near).square_().sum(1)
             self.lengths[part] = rows.square().sum(1).sqrt()
         self.radii = self.norms.sqrt()  # (m,) distance of each row to the mean
-        self.digits = (8 + 2 * x.shape[1] ** 0.5) * torch.finfo(
-            x.dtype
-        ).eps  # relative error of a product of d terms, generously
-        # (m,) error of a score, per length of centre
+        # Relative error of a product of d terms, generously, and error of a score per length of the centre, (m,).
+        self.digits = (8 + 2 * x.shape[1] ** 0.5) * torch.finfo(x.dtype).eps
         self.rounding = self.digits * (self.lengths + near.square().sum().sqrt())
         self.copies = self.rounding * self.radii  # (m,) a row with a smaller squared distance may equal the centre
 
     def _mean(self, x: Tensor) -> Tensor:
         """Compute the mean of all rows, labelled ones included, over all processes."""
         total = torch.zeros(x.shape[1] + 1, dtype=self.wide, device=x.device)
-        step = self._step(x.shape[1])
-        for start in range(0, x.shape[0], step):
-            total[:-1] += x[start : start + step].sum(0, dtype=self.wide)
+        for part in slices(x.shape[0], x.shape[1], self.budget):
+            total[:-1] += x[part].sum(0, dtype=self.wide)
         total[-1] = x.shape[0]
         total = self.processes.sum(total)
         return total[:-1] / total[-1]
 
-    def _step(self, width: int) -> int:
-        return max(1, self.budget // max(1, width))
-
     def chunks(self, width: int) -> Iterator[tuple[slice, Tensor]]:
         """Yield consecutive pieces of the rows, small enough for a (piece, width) array."""
-        step = self._step(width + (0 if self.free is None else self.x.shape[1]))
-        for start in range(0, self.count, step):
-            part = slice(start, min(start + step, self.count))
+        for part in slices(self.count, width + (0 if self.free is None else self.x.shape[1]), self.budget):
             yield part, self.x[part] if self.free is None else self.x.index_select(0, self.free[part])
 
     def pieces(self, index: Tensor, width: int) -> Iterator[Tensor]:
         """Yield consecutive pieces of an index, small enough for a (piece, width) array."""
-        step = self._step(width)
-        for start in range(0, len(index), step):
-            yield index[start : start + step]
+        for part in slices(len(index), width, self.budget):
+            yield index[part]
 
     def take(self, index: Tensor) -> Tensor:
         """Copy the rows at `index` (...) as (..., d)."""
@@ -95,7 +85,7 @@ class Points:
     def bias(self, centres: Tensor) -> Tensor:
         """Compute the part of a score that depends on the centre alone: (..., d) of any type -> (...)."""
         wide = centres.to(self.wide)
-        return ((wide + self._twice_mean) * wide).sum(-1).to(self.x.dtype)
+        return ((wide + 2 * self.mean) * wide).sum(-1).to(self.x.dtype)
 
     def slack(self, lengths: Tensor, rows: slice = slice(None)) -> Tensor:
         """Bound the rounding error of the scores of some rows at centres of these lengths: (g, k) -> (g, r)."""
@@ -105,10 +95,13 @@ class Points:
 
     def variance(self) -> float:
         """Compute the mean over features of the unlabelled rows' squared deviation from `mean`."""
-        total = self.processes.sum(
-            torch.stack([self.norms.sum(dtype=self.wide), self.mean.new_tensor(float(self.count))])
-        )
-        return float(total[0] / total[1].clamp_min(1) / self.x.shape[1])
+        return self.average(self.norms) / self.x.shape[1]
+
+    def average(self, values: Tensor) -> float:
+        """Compute the mean of values (m,), one per unlabelled row, over all processes; 0 without rows."""
+        total = torch.stack([values.sum(dtype=self.wide), self.mean.new_tensor(float(self.count))])
+        total = self.processes.sum(total)
+        return float(total[0] / total[1].clamp_min(1))
 
 
 @contextmanager

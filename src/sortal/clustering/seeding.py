@@ -6,25 +6,19 @@ memory, each ring is a fresh draw proportional to D², so one random number per 
 processes need to agree only on the first ring.
 """
 
-from __future__ import annotations
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from sortal.clustering.points import Points, best_two, scores
 
-_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15
-_MIX1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
-_MIX2 = -7723592293110705685  # 0x94D049BB133111EB
-_SOON = 1e-30  # the least time on a clock
-_STILL = 1e-37  # a rate below all others
-
 
 def splitmix64(z: Tensor) -> Tensor:
     """Hash int64 to int64 by SplitMix64."""
-    z = z + _GOLDEN
-    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX1
-    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * _MIX2
+    z = z + (0x9E3779B97F4A7C15 - (1 << 64))
+    z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * (0xBF58476D1CE4E5B9 - (1 << 64))
+    z = (z ^ ((z >> 27) & 0x1FFFFFFFFF)) * (0x94D049BB133111EB - (1 << 64))
     return z ^ ((z >> 31) & 0x1FFFFFFFF)
 
 
@@ -63,7 +57,7 @@ def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype, draw: int =
     keys = keys.cpu() if device.type == "mps" else keys
     salt = splitmix64(splitmix64(torch.tensor(seeds, dtype=torch.int64, device=keys.device)) + draw)[:, None]
     uniform = (((splitmix64(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
-    return uniform.log_().neg_().clamp_min_(_SOON).to(dtype).to(device)
+    return uniform.log_().neg_().clamp_min_(1e-30).to(dtype).to(device)
 
 
 class Seeds:
@@ -96,28 +90,24 @@ class Seeds:
         self.best = best.repeat(g, 1)  # (g, m) its score
         self.second = second.repeat(g, 1)  # (g, m) the second best score
 
-    @property
-    def drawn(self) -> int:
-        """The number of centres of each restart."""
-        return self.centres.shape[1]
-
-    def grow(self, k: int) -> Seeds:
+    def grow(self, k: int) -> Self:
         """Draw until every restart has k centres."""
         g, have, d = self.centres.shape
         if k > have:
-            grown = self.centres.new_empty(g, k, d)
-            grown[:, :have] = self.centres
-            self.centres = grown
-            for j in range(have, k):
-                grown[:, j] = self._draw(j)
-                self._join(j)
+            self.centres = torch.cat([self.centres, self.centres.new_empty(g, k - have, d)], 1)
+        for j in range(have, k):
+            self.centres[:, j] = self._draw(j)
+            self._join(j)
         return self
 
     def _draw(self, j: int) -> Tensor:
         """Draw the next centre of each restart, (g, d)."""
-        wanted = self.candidates if j else 1
-        speed = self._rates(j)
-        time, index, mine = self._first(self.clocks / speed, wanted)
+        if j == 0:
+            speed = torch.ones_like(self.best)
+        else:  # D²; copies of a centre come last, after all other rows have been drawn
+            speed = (self.best + self.points.norms).mul_(self.per)
+            speed.masked_fill_(speed <= self.copies, 1e-37)
+        time, index, mine = self._first(self.clocks / speed, self.candidates if j else 1)
         rows = self._rows(index, mine)
         taken = self._most_useful(rows, time)
         horizon = time.masked_fill(time.isinf(), 0).amax(1, keepdim=True)
@@ -177,14 +167,6 @@ class Seeds:
             left += torch.minimum(score, self.best[:, None, part], out=score).sum(2, dtype=left.dtype)
         left = self.points.processes.sum(left).masked_fill_(time.isinf(), torch.inf)
         return (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1, keepdim=True)
-
-    def _rates(self, j: int) -> Tensor:
-        """Compute the rates of all clocks, (g, m): D², or 1 before the first centre."""
-        if j == 0:
-            return torch.ones_like(self.best)
-        speed: Tensor = (self.best + self.points.norms).mul_(self.per)
-        # Copies of a centre come last, after all other rows have been drawn.
-        return speed.masked_fill_(speed <= self.copies, _STILL)
 
     def _join(self, j: int) -> None:
         """Update the nearest centre of each row by centre j."""

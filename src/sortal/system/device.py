@@ -1,7 +1,5 @@
 """Choice of device, precision and compilation."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections.abc import Callable
@@ -44,9 +42,7 @@ class Compute:
 def choose_device(device: str, x: object) -> torch.device:
     """Return the device by name; "auto" is the device of the tensor x, else a GPU if available, else the CPU."""
     if device == "auto":
-        if isinstance(x, Tensor):
-            return x.device
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return x.device if isinstance(x, Tensor) else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     name = re.fullmatch(r"(cpu|cuda|mps)(?::(0|[1-9][0-9]*))?", str(device))
     if name is None:
         raise InputError(f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', got {device!r}.")
@@ -66,14 +62,12 @@ def choose_compute(
         raise InputError(f"compile must be True, False or {AUTO!r}, got {compiled!r}.")
     if precision == "bf16" and device.type == "mps":
         raise InputError("precision must be 'float32' or 'auto' on mps, got 'bf16'.")
-    bf16 = precision == "bf16" or (precision == AUTO and _has_bf16(device))
+    bf16 = precision == "bf16"
+    if precision == AUTO and device.type == "cuda":
+        bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
+    elif precision == AUTO and device.type == "cpu":
+        bf16 = bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
     return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
-
-
-def _has_bf16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.get_device_capability(device) >= (8, 0)
-    return device.type == "cpu" and bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
 
 
 class _Compiled:
@@ -102,6 +96,5 @@ class _Compiled:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error means that memory ran out, on a GPU or on the CPU."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+    said = str(error) if isinstance(error, RuntimeError) else ""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in OUT_OF_MEMORY)

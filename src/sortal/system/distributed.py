@@ -1,21 +1,15 @@
 """This process among those that torchrun started: its device, its rank, and collective operations."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from sortal.system.device import choose_device
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch.distributed import ProcessGroup
 
 PIECE = 2**28  # bytes per broadcast of rows
 TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
@@ -25,7 +19,7 @@ T = TypeVar("T")
 class Processes:
     """The processes of `group` and the device of this one; without a group, this process alone."""
 
-    def __init__(self, group: ProcessGroup | None = None, device: torch.device | None = None) -> None:
+    def __init__(self, group: "dist.ProcessGroup | None" = None, device: torch.device | None = None) -> None:
         self.group = group
         self.device = device or torch.device("cpu")
         self.rank = dist.get_rank(group) if group is not None else 0
@@ -91,12 +85,8 @@ class Processes:
         """Concatenate the 1-D `values` of all processes; return them and the start of this process's part."""
         if self.size == 1:
             return values, 0
-        lengths = [int(n) for n in self.stack(torch.tensor([len(values)], device=values.device)).flatten()]
-        padded = values.new_zeros(max(lengths))
-        padded[: len(values)] = values
-        parts = self.stack(padded)
-        joined = torch.cat([part[:n] for part, n in zip(parts, lengths, strict=True)])
-        return joined, sum(lengths[: self.rank])
+        parts = self.gather_objects(values.cpu())
+        return torch.cat(parts).to(values.device), sum(map(len, parts[: self.rank]))
 
     def share_of(self, n: int, rank: int | None = None) -> tuple[int, int]:
         """Return the bounds of the share of n rows that a process, by default this one, computes."""

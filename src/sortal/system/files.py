@@ -40,10 +40,13 @@ def replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collectio
         shutil.rmtree(staging, ignore_errors=True)  # an uncommitted one of a killed process
         staging.mkdir(parents=True)
         for name, content in files.items():
-            if isinstance(content, Path):
-                _link(content, staging / name)
-            else:
+            if isinstance(content, bytes):
                 write_atomically(staging / name, content)
+                continue
+            try:  # files to link are never changed in place
+                os.link(content, staging / name)
+            except OSError:
+                shutil.copyfile(content, staging / name)
         commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
         write_atomically(staging / COMMIT, commit.encode())
     except OSError as error:
@@ -58,16 +61,12 @@ def replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collectio
 def finish(folder: Path) -> None:
     """Move committed files from the staging folder to their places; reject names that lead out of the folder."""
     staging = folder / NEXT
-    if not is_pending(folder):
-        return
     try:
         commit = json.loads((staging / COMMIT).read_text(encoding="utf-8"))
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if not all(
-        isinstance(name, str) and name == os.path.basename(name) not in ("", ".", "..") for name in files + gone
-    ):
+    if any(not isinstance(n, str) or n != os.path.basename(n) or n in ("", ".", "..") for n in files + gone):
         raise InputError(f"{str(staging)!r} was not written by Sortal: it names files outside its folder. Delete it.")
     for name in gone:
         (folder / name).unlink(missing_ok=True)
@@ -80,11 +79,3 @@ def finish(folder: Path) -> None:
 def is_pending(folder: Path) -> bool:
     """Tell whether committed files are still in the staging folder."""
     return (folder / NEXT / COMMIT).is_file()
-
-
-def _link(source: Path, target: Path) -> None:
-    """Hard-link a file that is never changed in place, or copy it."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

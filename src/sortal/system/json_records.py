@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 T = TypeVar("T")
+_hints = cache(get_type_hints)
 
 
 def read_record(kind: type[T], value: object, name: str = "") -> T:
@@ -26,7 +27,13 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     if hasattr(origin, "__value__"):  # an alias such as NDArray of newer NumPy: what it stands for
         origin = get_origin(origin.__value__)
     if origin in (Union, types.UnionType):
-        return _read_union(arguments, value, name)
+        problems = []
+        for each in arguments:
+            try:
+                return _read(each, value, name)
+            except ValueError as error:
+                problems.append(error)
+        raise problems[0]  # that of the first kind, which is never None
     if origin is Literal:
         fits = any(type(value) is type(each) and value == each for each in arguments)
         _require(fits, name, " or ".join(map(repr, arguments)), value)
@@ -52,17 +59,6 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     return value
 
 
-def _read_union(kinds: tuple[Any, ...], value: Any, name: str) -> Any:
-    """Read the first kind that fits; the problem with the first is reported, which is never None."""
-    problem = None
-    for kind in kinds:
-        try:
-            return _read(kind, value, name)
-        except ValueError as error:
-            problem = problem or error
-    raise problem or ValueError(name)
-
-
 def _read_dataclass(kind: Any, value: Any, name: str) -> Any:
     _require(isinstance(value, dict), name, "an object", value)
     known = {field.name: field for field in fields(kind)}
@@ -70,8 +66,7 @@ def _read_dataclass(kind: Any, value: Any, name: str) -> Any:
     for problem, keys in (("an unknown", value.keys() - known.keys()), ("no", required - value.keys())):
         if keys:
             raise ValueError(f"{name} has {problem} key {min(keys)!r}")
-    hints = _hints(kind)
-    return kind(**{key: _read(hints[key], each, f"{name}.{key}") for key, each in value.items()})
+    return kind(**{key: _read(_hints(kind)[key], each, f"{name}.{key}") for key, each in value.items()})
 
 
 def _read_all(kinds: Any, values: list[Any], name: str) -> list[Any]:
@@ -82,8 +77,3 @@ def _read_all(kinds: Any, values: list[Any], name: str) -> list[Any]:
 def _require(holds: bool, name: str, rule: object, value: Any) -> None:
     if not holds:
         raise ValueError(f"{name} must be {rule}, got {str(value)[:60]!r}")
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)

@@ -1,7 +1,7 @@
 """Names, counts, sizes, durations and percentages as text for people."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from unicodedata import category
 
@@ -64,11 +64,7 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return _join(setting(each) for each in value)
+        return ", ".join(map(setting, value)) or "–"
     if isinstance(value, dict):
-        return _join(f"{readable(name)} {setting(each)}" for name, each in value.items())
+        return ", ".join(f"{readable(name)} {setting(each)}" for name, each in value.items()) or "–"
     return readable(value)
-
-
-def _join(parts: Iterable[str]) -> str:
-    return ", ".join(parts) or "–"

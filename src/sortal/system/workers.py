@@ -29,9 +29,7 @@ from sortal.errors import InputError, SortalError, UnreadableError
 ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
 Conversation: TypeAlias = Generator[JsonObject, JsonObject, JsonObject]  # yields questions, returns the result
-WorkFunction: TypeAlias = Callable[
-    [ImageSource, JsonObject], "JsonObject | Conversation"
-]  # (source, options) -> result
+WorkFunction: TypeAlias = Callable[[ImageSource, JsonObject], JsonObject | Conversation]  # (source, options) -> result
 Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
 PATIENCE = 300.0  # seconds for one image, after which its worker is killed
@@ -90,12 +88,10 @@ def run_workers(
     for thread in threads:
         thread.start()
     try:
-        left, checked = len(threads), monotonic()
+        left = len(threads)
         while left:
-            if monotonic() - checked > 1:
-                checked = monotonic()
-                for worker in list(running):
-                    worker.kill_if_overdue()
+            for worker in list(running):
+                worker.kill_if_overdue()
             try:
                 got = results.get(timeout=1)
             except queue.Empty:
@@ -128,15 +124,14 @@ def _serve(
     try:
         while True:
             while len(queued) < AHEAD and (item := take()) is not None:
-                if worker is None:
-                    worker = start()
+                worker = worker or start()
                 queued.append(item)
                 worker.send(item)
             if worker is None or not queued:
                 return
             if (result := worker.receive(queued[0])) is not None:
                 if "question" in result:
-                    worker.reply(answer(queued[0].row, result["question"]))
+                    worker.write({"reply": answer(queued[0].row, result["question"])})
                 else:
                     put((queued.popleft().row, result))
                 continue
@@ -164,22 +159,11 @@ class _Worker:
         self.errors_read = 0  # bytes of `errors` that belong to items already done
         self.waiting_since: float | None = None
         self.overdue = False
-        try:
-            self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C write to it
-            self.process = self._start()
-        except OSError as error:
-            raise SortalError(f"A worker process could not be started: {error}") from None
-        self.running = running
-        running.add(self)
-        self._write({"module": function.__module__, "name": function.__qualname__, "options": dict(options)})
-        if self.receive() is None:
-            raise SortalError(f"A worker process could not be started: {self.cause_of_death()['detail']}")
-
-    def _start(self) -> subprocess.Popen[bytes]:
         path = [entry for entry in sys.path if isinstance(entry, str) and entry]
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         try:
-            return subprocess.Popen(
+            self.errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close()); decoders in C write to it
+            self.process = subprocess.Popen(
                 # -P: a folder of images may contain a file called json.py
                 [sys.executable, "-P", "-c", "from sortal.system.workers import work; work()"],
                 stdin=subprocess.PIPE,
@@ -187,19 +171,22 @@ class _Worker:
                 stderr=self.errors,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **threads},
             )
-        except OSError:
-            self.errors.close()
-            raise
+        except OSError as error:
+            if hasattr(self, "errors"):
+                self.errors.close()
+            raise SortalError(f"A worker process could not be started: {error}") from None
+        self.running = running
+        running.add(self)
+        self.write({"module": function.__module__, "name": function.__qualname__, "options": dict(options)})
+        if self.receive() is None:
+            raise SortalError(f"A worker process could not be started: {self.cause_of_death()['detail']}")
 
     def send(self, item: WorkItem) -> None:
         if isinstance(item.source, str):
-            self._write({"path": item.source, "options": dict(item.options)})
+            self.write({"path": item.source, "options": dict(item.options)})
         else:
             pixels = np.ascontiguousarray(item.source)
-            self._write({"shape": pixels.shape, "options": dict(item.options)}, pixels.data)
-
-    def reply(self, values: JsonObject) -> None:
-        self._write({"reply": values})
+            self.write({"shape": pixels.shape, "options": dict(item.options)}, pixels.data)
 
     def receive(self, item: WorkItem | None = None) -> JsonObject | None:
         """Return the next message, which is about `item`, or None if the process has died."""
@@ -233,7 +220,8 @@ class _Worker:
         self.close()
         if self.overdue:
             return {"reason": "timed out", "detail": f"not decoded within {PATIENCE:.0f} seconds"}
-        how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
+        names = {int(each): each.name for each in signal.Signals}
+        how = f"signal {names.get(-code, -code)}" if code < 0 else f"exit code {code}"
         return {"reason": "crashed", "detail": f"the decoder died by {how}{': ' + last_line if last_line else ''}"}
 
     def close(self) -> None:
@@ -245,16 +233,12 @@ class _Worker:
         self.errors.close()
         self.running.discard(self)
 
-    def _write(self, message: JsonObject, payload: "memoryview | bytes" = b"") -> None:
+    def write(self, message: JsonObject, payload: "memoryview | bytes" = b"") -> None:
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # if it has died, the next receive() returns None
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.write(payload)
             self.process.stdin.flush()
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
 def work() -> None:
