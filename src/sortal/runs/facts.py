@@ -18,9 +18,9 @@ class ImageSource:
     images: int
     paths: dict[str, str]  # file to path, for files that do not open under their name in the folder
 
-    def path_of(self, file: str) -> str | None:
-        """Return the path of a file, None for an image that was given as an array."""
-        return None if self.folder is None else self.paths.get(file) or os.path.join(self.folder, file)
+    def path_of(self, file: str) -> str:
+        """Return the path of a file; it is empty for an image that was given as an array."""
+        return "" if self.folder is None else self.paths.get(file) or os.path.join(self.folder, file)
 
 
 @dataclass(frozen=True, kw_only=True)

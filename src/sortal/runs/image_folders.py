@@ -10,7 +10,7 @@ def paths_of(run: Run) -> list[str]:
     """Return the absolute path of each image, as `Run.paths` does, but empty for images given as pixels."""
     a = run.assignments
     paths = (run.facts.images[at].path_of(file) for file, at in zip(a.files, a.folders.tolist(), strict=True))
-    return ["" if path is None else os.path.abspath(path) for path in paths]
+    return [path and os.path.abspath(path) for path in paths]
 
 
 def image_folder_around(place: Path, run: Run) -> str | None:

@@ -153,12 +153,10 @@ class Run:
 
     def paths(self) -> list[str]:
         """Return the path of each image."""
-        sources = self.facts.images
-        rows = zip(self.assignments.files, self.assignments.folders.tolist(), strict=True)
-        found = [path for path in (sources[at].path_of(file) for file, at in rows) if path is not None]
-        if len(found) < len(self.assignments) or any(source.folder is None for source in sources):
+        if any(source.folder is None for source in self.facts.images):
             raise InputError("The images of this run were given as an array, so they have no files.")
-        return found
+        rows = zip(self.assignments.files, self.assignments.folders.tolist(), strict=True)
+        return [self.facts.images[at].path_of(file) for file, at in rows]
 
     def images(self) -> ImageSet:
         """Return the images as they were read, without the unreadable ones."""

@@ -26,6 +26,11 @@ def safe_cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
+def record_columns(records: Sequence[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
+    """Return these fields of records as columns."""
+    return [(name, [getattr(each, name) for each in records]) for name in fields]
+
+
 def table(columns: Sequence[tuple[str, Column]]) -> bytes:
     """Encode columns as CSV in UTF-8; bytes of file names that are not UTF-8 are kept."""
     text = io.StringIO()

@@ -7,9 +7,8 @@ from unicodedata import category, normalize
 LONGEST = 100  # bytes of a name
 ROOM = 14  # bytes of them, reserved for what makes a name unique
 SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
-UNSAFE = frozenset('<>:"/\\|?*')  # forbidden on Windows; the slash everywhere
-# Marks that reverse the direction of the following text and so disguise a name.
-TURNING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# Forbidden on Windows, and marks that reverse the direction of the following text and so disguise a name.
+UNSAFE = frozenset('<>:"/\\|?*\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069')
 # Device names of Windows, with any extension.
 RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u00b2\u00b3])\s*(\.|$)", re.IGNORECASE)
 
@@ -28,11 +27,8 @@ class Names:
     def file(self, path: str) -> str:
         """Return a file name for the last part of a path, with its extension."""
         name, suffix = os.path.splitext(_clean(path.rsplit("/", 1)[-1]))
-        if len(suffix.encode()) > SUFFIX:
-            name, suffix = (
-                (name + suffix).replace(".", "_"),
-                "",
-            )  # no dot, or part of the name would become the extension
+        if len(suffix.encode()) > SUFFIX:  # no dot stays, or part of the name would become the extension
+            name, suffix = (name + suffix).replace(".", "_"), ""
         return self._claim(safe(name, LONGEST - len(suffix.encode())), suffix)
 
     def _claim(self, name: str, suffix: str) -> str:
@@ -55,10 +51,7 @@ def safe(text: str, longest: int = LONGEST) -> str:
 
 
 def _clean(text: str) -> str:
-    return (
-        "".join("_" if _is_unsafe(each) else each for each in normalize("NFC", text)).strip().lstrip(". ").rstrip(". ")
+    allowed = (
+        "_" if each in UNSAFE or category(each) in ("Cc", "Cs", "Zl", "Zp") else each for each in normalize("NFC", text)
     )
-
-
-def _is_unsafe(character: str) -> bool:
-    return character in UNSAFE or character in TURNING or category(character) in ("Cc", "Cs", "Zl", "Zp")
+    return "".join(allowed).strip().strip(". ")

@@ -1,37 +1,34 @@
 """The contract of an export format: the request it gets, and the description it gives of itself."""
 
 import json
+import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from sortal.runs.image_folders import paths_of
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Progress
 
+T = TypeVar("T")
 How: TypeAlias = Literal["hardlink", "symlink", "copy"]
-ASSIGNED = ("category", "category_name", "status", "confidence")  # columns that every table has
 
 
-@dataclass(frozen=True)
-class Row:
-    """An image and its category."""
+class Row(NamedTuple):
+    """An image and its category; the fields are the columns of a table."""
 
-    file: str  # its name as the user wrote it
+    file_name: str  # as the user wrote it
     path: str  # absolute; empty if the image was given as pixels
     category: int
-    name: str  # of the category
+    category_name: str
     status: str
     confidence: float | None
     label: str | None
     truth: str | None
-
-    @property
-    def assigned(self) -> dict[str, Any]:
-        return dict(zip(ASSIGNED, (self.category, self.name, self.status, self.confidence), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +59,31 @@ def rows_of(run: Run) -> tuple[Row, ...]:
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     columns = a.files, paths_of(run), category, [names[each] for each in category], a.status.tolist(), confidence
     return tuple(Row(*row) for row in zip(*columns, a.labels, a.truth, strict=True))
+
+
+def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[Row, T]], list[str]]:
+    """Call `use` on each image; return its results, and the names of the images for which it returned None."""
+    done: list[tuple[Row, T]] = []
+    missing: list[str] = []
+    for number, row in enumerate(request.rows, start=1):
+        result = use(row)
+        if result is None:
+            missing.append(row.file_name)
+        else:
+            done.append((row, result))
+        request.on_progress("Exporting", number, len(request.rows))
+    return done, missing
+
+
+def has_content(path: str) -> bool:
+    """Tell whether a path is a readable file that is not empty."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block
+            return False
+        with open(path, "rb") as file:
+            return bool(file.read(1))
+    except (OSError, ValueError):  # ValueError: an impossible name
+        return False
 
 
 def utf8(text: str) -> str:
