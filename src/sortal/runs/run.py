@@ -1,10 +1,9 @@
 """A run: every image in a category, the categories, and the facts of how it was made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,23 +48,21 @@ class Assignments:
     def __len__(self) -> int:
         return len(self.files)
 
-    def select(self, rows: NDArray[np.bool_]) -> Assignments:
+    def select(self, rows: NDArray[np.bool_]) -> "Assignments":
         """Return the rows of a mask (n,)."""
-        picked = np.flatnonzero(rows)
-        columns = {name: _pick(column, picked) for name, column in vars(self).items()}
+        columns: dict[str, Any] = {
+            name: column[rows] if isinstance(column, np.ndarray) else tuple(compress(column, rows))
+            for name, column in vars(self).items()
+        }
         return Assignments(**columns)
 
-    def joined(self, other: Assignments) -> Assignments:
+    def joined(self, other: "Assignments") -> "Assignments":
         """Return these rows followed by the others."""
-        columns: dict[str, Any] = {}
-        for name, column in vars(self).items():
-            more = getattr(other, name)
-            columns[name] = np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
+        columns: dict[str, Any] = {
+            name: np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
+            for (name, column), more in zip(vars(self).items(), vars(other).values(), strict=True)
+        }
         return Assignments(**columns)
-
-
-def _pick(column: Any, rows: NDArray[np.int64]) -> Any:
-    return column[rows] if isinstance(column, np.ndarray) else tuple(column[row] for row in rows.tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +179,7 @@ class Run:
             "notes": list(self.facts.notes),
         }
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Return one row per image, as in assignments.csv."""
         import pandas
 

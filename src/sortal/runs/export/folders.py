@@ -35,8 +35,8 @@ def by_category(request: Request) -> Sequence[str]:
 
     placed, missing = _place(request, path)
     fields = ("file_name", "category", "category_name", "status", "confidence")
-    index = [("exported", [path for _, path in placed]), *record_columns([row for row, _ in placed], fields)]
-    write_atomically(request.out / INDEX, table(index))
+    columns = record_columns([row for row, _ in placed], fields)
+    write_atomically(request.out / INDEX, table([("exported", [path for _, path in placed]), *columns]))
     return missing
 
 
