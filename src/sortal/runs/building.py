@@ -1,7 +1,5 @@
 """Runs from images in categories: everything that follows from the categories is computed in one place."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

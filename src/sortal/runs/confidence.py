@@ -10,8 +10,6 @@ from positive and unlabelled examples; Elkan and Noto, KDD 2008). Last, an image
 unusual distance from its centre.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +24,6 @@ PRIOR = 10  # weight, in images, of the usual distance over all categories
 SUREST = 0.75  # quantile of held-out images above which there are no strangers
 TOP = 1e-3  # probabilities are clipped this far from 0 and 1
 CHUNK = 2**24  # numbers in a block of distances
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Matrix = NDArray[np.float32] | NDArray[np.float64]
@@ -94,18 +91,16 @@ def calibrate(
     if not 0 <= unsure_below <= 1:
         raise InputError(f"unsure_below must be from 0 to 1, got {unsure_below}.")
     distance = place(x, centres, 1.0, row=row).distance
+    usual, deviation = spread(distance, row, len(centres))
     enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1
+    strangers = surest = 0.0
     if enough:
         temperature = _most_likely(_costs(x[held_out], centres, head), truth[held_out])
-    elif head is not None:
-        temperature = 1.0
+        if unlabelled is not None and known is not None:
+            odds = _log_odds(place(x, centres, temperature, row=row, head=head).probability)
+            strangers, surest = _strangers(odds[held_out & known[row]], odds[unlabelled & known[row]])
     else:
-        temperature = max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
-    usual, deviation = spread(distance, row, len(centres))
-    strangers = surest = 0.0
-    if enough and unlabelled is not None and known is not None:
-        odds = _log_odds(place(x, centres, temperature, row=row, head=head).probability)
-        strangers, surest = _strangers(odds[held_out & known[row]], odds[unlabelled & known[row]])
+        temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
     return Confidence(
         temperature=temperature,
         held_out=int(held_out.sum()) if enough else 0,
@@ -130,8 +125,7 @@ def place(
 
     n, k = len(x), len(centres)
     own = np.zeros(n, dtype=np.int64) if row is None else row.astype(np.int64)
-    other, chance = np.full(n, -1), np.ones(n)
-    distances = np.full((2, n), np.nan)
+    other, chance, distance, following = np.full(n, -1), np.ones(n), np.zeros(n), np.full(n, np.nan)
     step = max(1, CHUNK // max(k, 1))
     for start in range(0, n, step):
         part = slice(start, start + step)
@@ -141,18 +135,13 @@ def place(
         if row is None:
             own[part] = costs.argmin(axis=1)
         chance[part] = np.exp(-costs[at, own[part]] / temperature - logsumexp(-costs / temperature, axis=1))
-        distances[0, part] = np.sqrt(squared[at, own[part]])
+        distance[part] = np.sqrt(squared[at, own[part]])
         if k > 1:
             costs[at, own[part]] = np.inf
             other[part] = costs.argmin(axis=1)
-            distances[1, part] = np.sqrt(squared[at, other[part]])
-    return Placement(
-        row=own,
-        distance=distances[0],
-        next_row=other,
-        next_distance=distances[1],
-        probability=np.minimum(chance, 1.0),
-    )
+            following[part] = np.sqrt(squared[at, other[part]])
+    chance = np.minimum(chance, 1.0)
+    return Placement(row=own, distance=distance, next_row=other, next_distance=following, probability=chance)
 
 
 def _costs(x: NDArray[np.float32], centres: NDArray[np.float32], head: Matrix | None) -> Floats:
@@ -211,9 +200,8 @@ def _strangers(held_out: Floats, unlabelled: Floats) -> tuple[float, float]:
 
     if min(len(held_out), len(unlabelled)) < ENOUGH:
         return 0.0, 0.0
-    columns = np.concatenate([held_out, unlabelled])
-    x = np.stack([np.ones_like(columns), columns], axis=1)
-    y = np.arange(len(columns)) < len(held_out)
+    odds = np.concatenate([held_out, unlabelled])
+    x, y = np.stack([np.ones_like(odds), odds], axis=1), np.arange(len(odds)) < len(held_out)
     weight = np.where(y, 1.0, len(held_out) / len(unlabelled))
     ridge = np.diag([0.0, 1e-2])  # where nothing but held-out images is sure, the slope would be infinite
     beta = np.zeros(2)
@@ -226,7 +214,8 @@ def _strangers(held_out: Floats, unlabelled: Floats) -> tuple[float, float]:
             break
     scores = x * (weight * (y - expit(x @ beta)))[:, None]
     inverse = np.linalg.inv(information)
-    error = float(np.sqrt((inverse @ (scores.T @ scores) @ inverse)[1, 1]))
+    variance = (inverse @ (scores.T @ scores) @ inverse)[1, 1]  # by rounding below 0 where all log-odds are equal
+    error = float(np.sqrt(max(variance, 0.0)))
     return max(0.0, float(beta[1]) - error), float(np.quantile(held_out, SUREST))
 
 

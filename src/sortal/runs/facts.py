@@ -1,7 +1,5 @@
 """The facts of a run: where its images came from, how it was made, how k was chosen, how accurate it is."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import NamedTuple

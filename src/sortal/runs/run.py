@@ -117,21 +117,21 @@ class Run:
     head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
 
     def __post_init__(self) -> None:
-        k, d = self.centres.shape
+        (k, d), a, c = self.centres.shape, self.assignments, self.confidence
         sizes = {category.id: category.size for category in self.categories}
-        if not len(sizes) == len(self.categories) == k:
-            raise ValueError("every category must have an id of its own and a centre")
-        ids, counts = np.unique(self.assignments.category, return_counts=True)
-        if dict(zip(ids.tolist(), counts.tolist(), strict=True)) != {j: size for j, size in sizes.items() if size}:
-            raise ValueError("the sizes of categories must be those of the assignments")
-        if not {-1, *sizes} >= {*np.unique(self.assignments.next_category).tolist()}:
-            raise ValueError("every next category must exist")
-        if len(self.assignments) != len(self.features):
-            raise ValueError("every image must have features")
-        if any(array.shape != (k,) for array in (self.confidence.usual, self.confidence.deviation)):
-            raise ValueError("every category must have a usual distance")
-        if self.head is not None and self.head.shape != (k, d + 1):
-            raise ValueError("a classifier must have a row for each category")
+        ids, counts = np.unique(a.category, return_counts=True)
+        found = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+        rules = {
+            "every category must have an id of its own and a centre": len(sizes) == len(self.categories) == k,
+            "the sizes of categories must be those of the assignments": found == {j: n for j, n in sizes.items() if n},
+            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category).tolist()},
+            "every image must have features": len(a) == len(self.features),
+            "every category must have a usual distance": c.usual.shape == c.deviation.shape == (k,),
+            "a classifier must have a row for each category": self.head is None or self.head.shape == (k, d + 1),
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(rule)
 
     @property
     def report(self) -> Path:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import count, takewhile
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -80,10 +81,7 @@ def _segment(at: int) -> str:
 
 def _segments(place: Path) -> list[str]:
     """List the feature files of a run: the rows of the first, then of those that were added."""
-    names: list[str] = []
-    while (place / _segment(len(names))).exists():
-        names.append(_segment(len(names)))
-    return names
+    return list(takewhile(lambda name: (place / name).exists(), map(_segment, count())))
 
 
 def _contents(run: Run) -> dict[str, bytes]:
@@ -120,10 +118,9 @@ def _contents(run: Run) -> dict[str, bytes]:
 
 
 def _holds(path: Path, content: bytes) -> bool:
-    try:
+    with suppress(OSError):
         return path.stat().st_size == len(content) and path.read_bytes() == content
-    except OSError:
-        return False
+    return False
 
 
 def _npy(array: NDArray[np.float32]) -> bytes:

@@ -116,7 +116,6 @@ def fit(image: Pixels, side: int) -> Pixels:
     height, width = image.shape[:2]
     if (times := side // max(height, width)) >= 1:
         return image.repeat(times, axis=0).repeat(times, axis=1)
-    scale = side / max(height, width)
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    smaller = Image.fromarray(image).resize(size, Image.Resampling.BICUBIC, reducing_gap=2.0)
+    smaller = Image.fromarray(image)
+    smaller.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
     return np.asarray(smaller)
