@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sortal.runs.categories import rows_of
-from sortal.runs.confidence import Confidence
+from sortal.runs.confidence import Confidence, Features
 from sortal.runs.run import UNSURE, Assignments, Candidate, Category
 
 BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image is considered
@@ -16,11 +15,7 @@ MOST = 5000  # images that are compared with each other; of more, the farthest
 
 
 def find_candidates(
-    assignments: Assignments,
-    categories: Sequence[Category],
-    x: NDArray[np.float32],
-    centres: NDArray[np.float32],
-    confidence: Confidence,
+    assignments: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
 ) -> tuple[Candidate, ...]:
     """Group the unsure images that were added, the largest group first; `x` is (n, d), `centres` (k, d)."""
     a = assignments

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.runs.confidence import Features, Floats, Ints
 from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category
 
 TYPICAL = 12  # files that are named for each category
-Ints = NDArray[np.int64]
 
 
 def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, ...]:
@@ -29,7 +29,7 @@ def free_names(taken: Sequence[str], count: int) -> list[str]:
 
 
 def describe(
-    categories: Sequence[Category], assignments: Assignments, x: NDArray[np.float32], centres: NDArray[np.float32]
+    categories: Sequence[Category], assignments: Assignments, x: Features, centres: Features
 ) -> tuple[Category, ...]:
     """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
     a, k = assignments, len(centres)
@@ -76,9 +76,7 @@ def known_mask(categories: Sequence[Category]) -> NDArray[np.bool_]:
     return np.array([category.kind == KNOWN for category in categories], dtype=bool)
 
 
-def members(
-    category: Ints, key: NDArray[np.float64], categories: Sequence[Category], rows: Ints | None = None
-) -> list[Ints]:
+def members(category: Ints, key: Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:
     """Return the rows of each category in order of their key (n,), among all or the given rows."""
     among = np.arange(len(category)) if rows is None else rows
     order = among[np.lexsort((key[among], category[among]))]
@@ -87,7 +85,7 @@ def members(
     return [order[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def _nearest_known(categories: Sequence[Category], centres: NDArray[np.float32]) -> list[int | None]:
+def _nearest_known(categories: Sequence[Category], centres: Features) -> list[int | None]:
     """Return, for each category, the id of the known one whose centre is nearest, itself excepted."""
     known = np.flatnonzero(known_mask(categories))
     among = centres[known].astype(np.float64)

@@ -24,9 +24,10 @@ PRIOR = 10  # weight, in images, of the usual distance over all categories
 SUREST = 0.75  # quantile of held-out images above which there are no strangers
 TOP = 1e-3  # probabilities are clipped this far from 0 and 1
 CHUNK = 2**24  # numbers in a block of distances
+Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Matrix = NDArray[np.float32] | NDArray[np.float64]
+Matrix = Features | Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,8 +73,8 @@ class Confidence:
 
 
 def calibrate(
-    x: NDArray[np.float32],
-    centres: NDArray[np.float32],
+    x: Features,
+    centres: Features,
     row: Ints,
     *,
     held_out: NDArray[np.bool_],
@@ -113,12 +114,7 @@ def calibrate(
 
 
 def place(
-    x: NDArray[np.float32],
-    centres: NDArray[np.float32],
-    temperature: float,
-    *,
-    row: Ints | None = None,
-    head: Matrix | None = None,
+    x: Features, centres: Features, temperature: float, *, row: Ints | None = None, head: Matrix | None = None
 ) -> Placement:
     """Place features (n, d) among centres (k, d): at the given row, or the head's choice, or the nearest."""
     from scipy.special import logsumexp
@@ -144,7 +140,7 @@ def place(
     return Placement(row=own, distance=distance, next_row=other, next_distance=following, probability=chance)
 
 
-def _costs(x: NDArray[np.float32], centres: NDArray[np.float32], head: Matrix | None) -> Floats:
+def _costs(x: Features, centres: Features, head: Matrix | None) -> Floats:
     """Return the cost (n, k) of each category: squared distances, or how far its score is below the best."""
     if head is None:
         return _squared(x, centres)
@@ -154,7 +150,7 @@ def _costs(x: NDArray[np.float32], centres: NDArray[np.float32], head: Matrix | 
     return costs
 
 
-def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
+def _squared(x: Features, centres: Features) -> Floats:
     """Return squared distances (n, k) in double precision, so that those of equal points are nearly 0."""
     a, b = x.astype(np.float64), centres.astype(np.float64)
     squared: Floats = (a * a).sum(axis=1)[:, None] - 2 * a @ b.T + (b * b).sum(axis=1)
@@ -162,17 +158,14 @@ def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
 
 
 def _most_likely(costs: Floats, truth: Ints) -> float:
-    """Return the temperature that maximises the likelihood of the true categories.
-
-    One further image is taken to be of the category next to its own: a few images without a mistake do not prove that
-    there are none.
-    """
+    """Return the temperature that maximises the likelihood of the true categories."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
     rows = np.arange(len(costs))
     others = costs.copy()
     others[rows, truth] = np.inf
+    # One further image is taken to be wrong: a few images without a mistake do not prove that there are none.
     wrong = 1 / (len(costs) + 2)
     of_truth = (1 - wrong) * costs[rows, truth] + wrong * others.min(axis=1)
 

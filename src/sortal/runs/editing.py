@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.runs.building import Features, build_run, hash_images
+from sortal.runs.building import build_run, hash_images
 from sortal.runs.categories import free_names, rows_of
-from sortal.runs.confidence import UNCALIBRATED, place, spread
+from sortal.runs.confidence import UNCALIBRATED, Features, Floats, place, spread
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import KNOWN, LABELLED, Assignments, Category, Run
 
-Floats = NDArray[np.float64]
+RowsById = dict[int, Floats]  # of the centres or the head, by the id of the category
 
 
 def rename(run: Run, category: int, name: str) -> Run:
@@ -56,7 +56,7 @@ def merge(run: Run, categories: Sequence[int]) -> Run:
         replace(a, category=np.where(np.isin(a.category, categories), first.id, a.category)),
         tuple(merged if each is first else each for each in run.categories if each not in others),
         {first.id: share @ run.centres[rows]},
-        None if run.head is None else {first.id: share @ run.head[rows]},
+        {} if run.head is None else {first.id: share @ run.head[rows]},
     )
 
 
@@ -88,7 +88,7 @@ def split(run: Run, category: int, rows: NDArray[np.bool_], *, name: str | None 
         replace(a, category=np.where(rows, new.id, a.category)),
         (*kept, new),
         dict(zip(ids, means, strict=True)),
-        None if run.head is None else dict(zip(ids, _tilted(run, run.head[row], row, means), strict=True)),
+        {} if run.head is None else dict(zip(ids, _tilted(run, run.head[row], row, means), strict=True)),
     )
 
 
@@ -108,23 +108,18 @@ def reorder(run: Run, categories: Sequence[int]) -> Run:
 
 
 def _edited(
-    run: Run,
-    edit: str,
-    assignments: Assignments,
-    categories: tuple[Category, ...],
-    centres: Mapping[int, Floats],
-    head: Mapping[int, Floats] | None,
+    run: Run, edit: str, a: Assignments, categories: Sequence[Category], centres: RowsById, head: RowsById
 ) -> Run:
     """Build the run again with other centres and rows of the head, by id of the category.
 
     The usual distances of these categories become those of their images.
     """
 
-    def changed(table: Features, rows: Mapping[int, Floats]) -> Features:
+    def changed(table: Features, rows: RowsById) -> Features:
         by_id = {**dict(zip(run.names, table, strict=True)), **rows}
         return np.array([by_id[each.id] for each in categories], dtype=np.float32)
 
-    moved, own, c = changed(run.centres, centres), rows_of(categories, assignments.category), run.confidence
+    moved, own, c = changed(run.centres, centres), rows_of(categories, a.category), run.confidence
     usual, deviation = spread(place(run.features, moved, 1.0, row=own).distance, own, len(categories))
     for row, each in enumerate(categories):
         if each.id not in centres:
@@ -132,14 +127,14 @@ def _edited(
             usual[row], deviation[row] = c.usual[before], c.deviation[before]
     return build_run(
         folder=run.folder,
-        facts=_facts(run, assignments, edit),
-        assignments=assignments,
+        facts=_facts(run, a, edit),
+        assignments=a,
         categories=categories,
         k=run.k,
         confidence=replace(c, usual=usual, deviation=deviation),
         features=run.features,
         centres=moved,
-        head=None if run.head is None or head is None else changed(run.head, head),
+        head=None if run.head is None else changed(run.head, head),
         quarantine=run.quarantine,
     )
 

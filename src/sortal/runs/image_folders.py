@@ -1,6 +1,7 @@
 """The folders that a run's images are in, which output must not land in."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from sortal.runs.run import Run
@@ -14,11 +15,8 @@ def paths_of(run: Run) -> list[str]:
 
 
 def image_folder_around(place: Path, run: Run) -> str | None:
-    """Return the folder of images that a path is or lies in, where the next run would read output as images.
-
-    It is found from the images: the folder of a run over a list of files is the working directory.
-    """
-    folders: dict[int, set[str]] = {}
+    """Return the folder of images that a path is or lies in, where the next run would read output as images."""
+    folders: dict[int, set[str]] = {}  # by source; not its own folder, which for a list of files is the working one
     for path, source in zip(paths_of(run), run.assignments.folders.tolist(), strict=True):
         if path:
             folders.setdefault(source, set()).add(os.path.dirname(path))
@@ -39,7 +37,6 @@ def is_within(inner: Path, outer: Path) -> bool:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    try:
+    with suppress(OSError, ValueError):
         return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return False
+    return False

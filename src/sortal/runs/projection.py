@@ -11,28 +11,19 @@ POINTS = 5000  # images on the map at most
 SPAN = 9999  # coordinates are whole numbers from 0 to this
 DIMENSIONS = 50  # principal components that t-SNE is given
 FEWEST = 10  # different images that t-SNE needs
-PERPLEXITY = 30.0
-ITERATIONS = 500
 Matrix = NDArray[np.float64]
 
 
 def sample(category: NDArray[np.int64], distance: NDArray[np.float64], points: int, *, seed: int) -> NDArray[np.int64]:
-    """Choose rows for the map: the most typical image of each category, then others as far as they fit.
-
-    The others are in random order, so that any first part of them is a fair sample.
-    """
-    n = len(category)
+    """Choose rows for the map: the most typical image of each category, then others in random order while they fit."""
     order = np.lexsort((distance, category))
     first = order[np.unique(category[order], return_index=True)[1]]
-    rest = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(n), first))
+    rest = np.random.default_rng(seed).permutation(np.setdiff1d(np.arange(len(category)), first))
     return np.concatenate([first, rest])[:points]
 
 
 def place(features: NDArray[np.float32], *, seed: int) -> NDArray[np.int64]:
-    """Return coordinates (n, 2) from 0 to SPAN that place similar images close together.
-
-    By t-SNE or, for too few different images, by their principal components.
-    """
+    """Return coordinates (n, 2) from 0 to SPAN by t-SNE or, for too few different images, principal components."""
     if not len(features):
         return np.zeros((0, 2), dtype=np.int64)
     x = _principal(np.asarray(features, dtype=np.float64))
@@ -40,8 +31,8 @@ def place(features: NDArray[np.float32], *, seed: int) -> NDArray[np.int64]:
         return _scaled(np.pad(x, ((0, 0), (0, 2)))[:, :2])
     from sklearn.manifold import TSNE
 
-    start, perplexity = x[:, :2] / x[:, 0].std() * 1e-4, min(PERPLEXITY, (len(x) - 1) / 3)
-    tsne = TSNE(init=start.astype(np.float32), perplexity=perplexity, max_iter=ITERATIONS, random_state=seed)
+    start, perplexity = x[:, :2] / x[:, 0].std() * 1e-4, min(30.0, (len(x) - 1) / 3)
+    tsne = TSNE(init=start.astype(np.float32), perplexity=perplexity, max_iter=500, random_state=seed)
     return _scaled(np.asarray(tsne.fit_transform(x.astype(np.float32)), dtype=np.float64))
 
 

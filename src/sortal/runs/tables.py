@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column: TypeAlias = NDArray[Any] | Sequence[Any]
-WIDE = "\uff1d\uff0b\uff0d\uff20"  # full-width = + - @, which some spreadsheets treat alike
-FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # first characters that are escaped; ' is the escape itself
+# First characters that are escaped: of a formula, also full-width = + - @, and ', which is the escape itself.
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n'")
 
 
 def safe_cell(value: Any) -> Any:

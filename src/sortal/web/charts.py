@@ -1,7 +1,7 @@
 """Charts of the report: values turned into coordinates, for the page to draw as SVG."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ WIDTH, HEIGHT = 480, 270
 LEFT, RIGHT, TOP, BOTTOM = 48, 460, 26, 226  # edges of the plot, which leave margins for tick labels
 NAMES = {"all": "All", "old": "Known classes", "new": "New classes"}
 BINS = 20  # of the confidence histogram
+Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,15 @@ class Chart:
     rules: list[Mark] = field(default_factory=list)  # vertical lines with a label
 
 
-@dataclass(frozen=True)
-class Scale:
-    """A map from values to coordinates."""
+def _scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Scale:
+    """Return a map from values to coordinates."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
+    def place(value: float) -> float:
+        least, most, v = (math.log(each) if log else each for each in (low, high, value))
+        share = (v - least) / (most - least) if most > least else 0.5
+        return round(start + share * (end - start), 1)
 
-    def __call__(self, value: float) -> float:
-        low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
-        share = (value - low) / (high - low) if high > low else 0.5
-        return round(self.start + share * (self.end - self.start), 1)
+    return place
 
 
 def k_curve(k: KChoice) -> Chart | None:
@@ -83,7 +79,7 @@ def k_curve(k: KChoice) -> Chart | None:
         return None
     shown, (low, high) = curves.shown_k(k), k.interval or (k.k, k.k)
     scores = [(*tried.each, tried.score) for tried in curve]
-    x = Scale(min(shown), max(shown), LEFT + 12, RIGHT - 12, log=True)
+    x = _scale(min(shown), max(shown), LEFT + 12, RIGHT - 12, log=True)
     y_ticks, y = _axis(min(map(min, scores)), max(map(max, scores)))
     band = [(x(tried.k), y(max(each))) for tried, each in zip(curve, scores, strict=True)]
     band += [(x(tried.k), y(min(each))) for tried, each in zip(curve[::-1], scores[::-1], strict=True)]
@@ -109,7 +105,7 @@ def risk_coverage(risk_coverage: RiskCoverage) -> Chart | None:
         return None
     floor = curves.accuracy_floor(found.values())
     steps = round((1 - floor) * 5)
-    x, y = Scale(0, 1, LEFT, RIGHT), Scale(floor, 1, BOTTOM, TOP)
+    x, y = _scale(0, 1, LEFT, RIGHT), _scale(floor, 1, BOTTOM, TOP)
     return Chart(
         title=curves.COVERAGE_TITLE,
         description="Accuracy on the most confident images against their share. "
@@ -126,7 +122,7 @@ def reliability(bins: Sequence[ReliabilityBin]) -> Chart | None:
     """Chart accuracy against confidence: on the diagonal where they agree."""
     if not bins:
         return None
-    x, y = Scale(0, 1, LEFT, RIGHT), Scale(0, 1, BOTTOM, TOP)
+    x, y = _scale(0, 1, LEFT, RIGHT), _scale(0, 1, BOTTOM, TOP)
     most = max(each.images for each in bins)
     points = []
     for each in bins:
@@ -152,7 +148,7 @@ def histogram(confidence: NDArray[np.float64], threshold: float) -> Chart | None
     if not len(confidence):
         return None
     counts = np.histogram(np.clip(confidence, 0, 1), bins=BINS, range=(0, 1))[0].tolist()
-    x = Scale(0, 1, LEFT, RIGHT)
+    x = _scale(0, 1, LEFT, RIGHT)
     y_ticks, y = _axis(0, max(counts), finest=1)
     bars = []
     for at, count in enumerate(counts):
@@ -188,7 +184,7 @@ def _axis(low: float, high: float, finest: float = 0) -> tuple[list[Tick], Scale
     step = next(each for each in steps if each >= span / 4)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
-    y = Scale(first * step, last * step, BOTTOM, TOP)
+    y = _scale(first * step, last * step, BOTTOM, TOP)
     digits = max(0, -math.floor(math.log10(step) + 1e-9) + (round(step / power, 1) == 2.5))
     return [Tick(y(i * step), f"{i * step:,.{digits}f}") for i in range(first, last + 1)], y
 

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Progress
 from sortal.system.text import percent, plural, readable
 from sortal.web import charts, summary
-from sortal.web.thumbnails import Sheets, Store, make_sheets
+from sortal.web.thumbnails import Done, Sheets, Store, make_sheets
 
 LIMIT = 19_500_000  # bytes of the file
 CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes of thumbnails at most, before base64
@@ -74,7 +74,7 @@ def _sheets(store: Store, page: "_Page", left: int, on_progress: Progress) -> li
     rows, first, others = page.rows, page.rows[: page.pictured], page.rows[page.pictured :]
     left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
 
-    def count_from(before: int) -> Callable[[int], None]:
+    def count_from(before: int) -> Done:
         return lambda done: on_progress(THUMBNAILS, before + done, len(rows))
 
     count_from(0)(0)
@@ -91,10 +91,7 @@ def _sheets(store: Store, page: "_Page", left: int, on_progress: Progress) -> li
 
 
 class _Page:
-    """A page without its thumbnails, whose size decides how much room is left for them.
-
-    `points` are the rows on the map, and `places` (points, 2) their coordinates.
-    """
+    """A page without its thumbnails, whose size decides how much room is left for them."""
 
     def __init__(self, run: Run, detail: Detail, points: NDArray[np.int64], places: NDArray[np.int64]) -> None:
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
@@ -104,15 +101,12 @@ class _Page:
         self.pictured = len(first)  # how many of the rows, the first ones, belong to cards and candidates
         self.rows = list(first | dict.fromkeys(points.tolist()))
         place = {row: at for at, row in enumerate(self.rows)}
+        x, y = places.T.tolist()
         self.data: dict[str, Any] = {
             "images": summary.images(run, self.rows),
             "categories": summary.categories(cards, place),
             "groups": [[place[row] for row in group] for group in groups],
-            "map": {
-                "image": [place[row] for row in points.tolist()],
-                "x": places[:, 0].tolist(),
-                "y": places[:, 1].tolist(),
-            },
+            "map": {"image": [place[row] for row in points.tolist()], "x": x, "y": y},
         }
         scores, a = run.metrics, run.assignments
         found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()

@@ -75,13 +75,11 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
 
 
 def wrong(run: Run) -> NDArray[np.bool_]:
-    """Return a mask, (n,), of the unlabelled images that are known to be in the wrong category.
-
-    An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
-    """
+    """Return a mask (n,) of the unlabelled images that are known to be in the wrong category."""
     a = run.assignments
     known = {category.id: category.name for category in run.categories if category.kind == KNOWN}
     classes = {*known.values()}
+    # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
     pairs = zip(a.truth, (known.get(category) for category in a.category.tolist()), strict=True)
     astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
     return np.array(astray, dtype=bool) & (a.status != LABELLED)
@@ -177,9 +175,7 @@ def categories(made: Sequence[Card], place: dict[int, int]) -> list[dict[str, An
         {
             "name": readable(category.name),
             "new": category.kind == NEW,
-            "size": category.size,
-            "labelled": category.labelled,
-            "unsure": category.unsure,
+            **{name: getattr(category, name) for name in ("size", "labelled", "unsure")},
             "cohesion": _rounded(category.cohesion),
             "confidence": _rounded(card.confidence),
             "nearest": None if category.nearest_known is None else at[category.nearest_known],

@@ -19,6 +19,7 @@ QUALITY = {192: 80, 160: 78, 128: 75, 112: 72, 96: 70, 80: 65, 64: 55, 48: 45, 4
 LOSSLESS = 100
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
+Done = Callable[[int], None]  # told how many pictures are done
 
 
 class Store(Protocol):
@@ -46,17 +47,9 @@ class Sheets:
 
 
 def make_sheets(
-    store: Store,
-    rows: Sequence[int],
-    *,
-    room: int,
-    cells: tuple[int, int],
-    on_done: Callable[[int], None] = lambda _: None,
+    store: Store, rows: Sequence[int], *, room: int, cells: tuple[int, int], on_done: Done = lambda _: None
 ) -> Sheets | None:
-    """Return the best pictures of these rows in at most `room` bytes; None if even the smallest take more.
-
-    `cells` are the smallest and the largest acceptable size.
-    """
+    """Return the best pictures of these rows in at most `room` bytes, of sizes between `cells`; None if none fit."""
     for cell, quality in _candidates(store, rows, room, cells):
         made = _encode(store, rows, cell, quality, on_done)
         if made.bytes <= room:
@@ -79,9 +72,7 @@ def _candidates(store: Store, rows: Sequence[int], room: int, cells: tuple[int, 
     return allowed[-1:]
 
 
-def _encode(
-    store: Store, rows: Sequence[int], cell: int, quality: int, on_done: Callable[[int], None] = lambda _: None
-) -> Sheets:
+def _encode(store: Store, rows: Sequence[int], cell: int, quality: int, on_done: Done = lambda _: None) -> Sheets:
     columns = max(1, SHEET // cell)
     sizes: list[tuple[int, int]] = []
     images = []

@@ -2,8 +2,8 @@
 
 import json
 import os
-import stat
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -77,13 +77,11 @@ def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[
 
 def has_content(path: str) -> bool:
     """Tell whether a path is a readable file that is not empty."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would block
-            return False
-        with open(path, "rb") as file:
-            return bool(file.read(1))
-    except (OSError, ValueError):  # ValueError: an impossible name
-        return False
+    with suppress(OSError):
+        if os.path.isfile(path):  # opening a pipe would block
+            with open(path, "rb") as file:
+                return bool(file.read(1))
+    return False
 
 
 def utf8(text: str) -> str:

@@ -78,10 +78,7 @@ def _choices(names: Mapping[int, str]) -> dict[int, str]:
 
 
 def _root(paths: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the document root, which tasks name images from, and the folders below it to add as storage.
-
-    Label Studio refuses a storage folder that is the document root itself.
-    """
+    """Return the document root, which tasks name images from, and the folders to add as storage, which lie below it."""
     folders = sorted({os.path.dirname(path) for path in paths})
     if not folders:
         return os.sep, []
