@@ -241,18 +241,16 @@ def test_confusion_is_a_table_and_of_many_classes_a_list() -> None:
     counts = [("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)]
     made = records.confusion([Confused(*each) for each in counts], run.categories)
     assert made is not None
-    assert made.columns == ["class 0", "class 1", "new categories"]
-    assert [row.counts for row in made.rows] == [[6, 0, 2], [1, 3, 0]]
-    assert [(each.truth, each.category, each.count, each.share) for each in made.mistakes] == [
-        ("class 0", "new 1", 2, 0.25),
-        ("class 1", "class 0", 1, 0.25),
-    ]
+    assert made.known == {"class 0": 0, "class 1": 1}
+    assert [*made.rows.values()] == [[6, 0, 2], [1, 3, 0]]
+    assert made.mistakes == [("class 0", 2, 2), ("class 1", 0, 1)]
+    assert made.totals == {"class 0": 8, "class 1": 4}
     assert records.confusion([], run.categories) is None
     run = sample_run(categories=40, known=35, images=80)
     made = records.confusion([Confused(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
     assert made is not None
-    assert made.rows == []
-    assert (made.mistakes[0].truth, made.mistakes[0].count) == ("class 34", 35)
+    assert made.rows == {}
+    assert (made.mistakes[0].truth, made.mistakes[0].images) == ("class 34", 35)
 
 
 def test_durations_and_names_as_text() -> None:

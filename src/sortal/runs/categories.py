@@ -38,7 +38,11 @@ def describe(
     unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     cosine = np.array([float(row @ unit[j]) for row, j in zip(x, own.tolist(), strict=True)])
     cohesion = np.bincount(own, cosine, minlength=k)
-    nearest = _nearest_known(categories, centres)
+    known = np.flatnonzero(known_mask(categories))
+    among = centres[known].astype(np.float64)
+    squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
+    squared[known, np.arange(len(known))] = np.inf  # a known category is not its own neighbour
+    nearest = [categories[known[row.argmin()]].id if np.isfinite(row).any() else None for row in squared]
     return tuple(
         replace(
             categories[j],
@@ -83,12 +87,3 @@ def members(category: Ints, key: Floats, categories: Sequence[Category], rows: I
     ids = [each.id for each in categories]
     starts, ends = (np.searchsorted(category[order], ids, side) for side in ("left", "right"))
     return [order[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _nearest_known(categories: Sequence[Category], centres: Features) -> list[int | None]:
-    """Return, for each category, the id of the known one whose centre is nearest, itself excepted."""
-    known = np.flatnonzero(known_mask(categories))
-    among = centres[known].astype(np.float64)
-    squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
-    squared[known, np.arange(len(known))] = np.inf
-    return [categories[known[row.argmin()]].id if np.isfinite(row).any() else None for row in squared]

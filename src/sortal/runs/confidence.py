@@ -15,8 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.errors import InputError
-
 ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the mean squared distance
 UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went well
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
@@ -59,9 +57,8 @@ class Confidence:
 
     def of(self, placement: Placement, known: NDArray[np.bool_]) -> Floats:
         """Return the confidence (n,): the probability, less for strangers in `known` (k,) and for distant images."""
-        own = placement.row
-        beyond = self.beyond(own, placement.distance)
-        below = np.minimum(_log_odds(placement.probability) - self.surest, 0) * known[own]
+        beyond = self.beyond(placement.row, placement.distance)
+        below = np.minimum(_log_odds(placement.probability) - self.surest, 0) * known[placement.row]
         far = (FAR**2 - np.maximum(beyond, FAR) ** 2) / 2
         sure: Floats = placement.probability * np.exp(self.strangers * below + far)
         return sure
@@ -89,8 +86,6 @@ def calibrate(
     Strangers are estimated among the `unlabelled` (n,) in the `known` categories (k,). The scores of a `head`
     (k, d + 1) replace distances; without calibration its probabilities are as they were trained.
     """
-    if not 0 <= unsure_below <= 1:
-        raise InputError(f"unsure_below must be from 0 to 1, got {unsure_below}.")
     distance = place(x, centres, 1.0, row=row).distance
     usual, deviation = spread(distance, row, len(centres))
     enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1

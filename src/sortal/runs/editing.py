@@ -110,10 +110,7 @@ def reorder(run: Run, categories: Sequence[int]) -> Run:
 def _edited(
     run: Run, edit: str, a: Assignments, categories: Sequence[Category], centres: RowsById, head: RowsById
 ) -> Run:
-    """Build the run again with other centres and rows of the head, by id of the category.
-
-    The usual distances of these categories become those of their images.
-    """
+    """Build the run again with other centres and rows of the head, and the usual distances that follow from these."""
 
     def changed(table: Features, rows: RowsById) -> Features:
         by_id = {**dict(zip(run.names, table, strict=True)), **rows}

@@ -15,10 +15,7 @@ BINS = 10  # of confidence
 
 
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
-    """Compute figures over the unlabelled images whose true class is known; None without such images.
-
-    An image is right when its category is matched with its class, by one assignment of all categories to all classes.
-    """
+    """Score the unlabelled images of known truth, by one assignment of categories to classes; None without any."""
     is_known = np.array([truth is not None for truth in assignments.truth], dtype=bool)
     a = assignments.select(is_known & (assignments.status != LABELLED))
     if not len(a):

@@ -184,7 +184,8 @@ class Run:
         import pandas
 
         columns = columns_of(self.assignments, self.names)
-        return pandas.DataFrame({name: pandas.Series(list(column), dtype=_dtype(column)) for name, column in columns})
+        series = {name: pandas.Series(list(c), dtype=getattr(c, "dtype", object)) for name, c in columns}
+        return pandas.DataFrame(series)
 
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)
@@ -219,7 +220,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("label", a.labels),
         ("category", a.category),
         ("category_name", [names[i] for i in a.category.tolist()]),
-        ("status", a.status),
+        ("status", a.status.tolist()),
         ("confidence", a.confidence),
         ("distance", a.distance),
         ("next_category", a.next_category),
@@ -230,7 +231,3 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
     if any(truth is not None for truth in a.truth):
         columns.insert(2, ("truth", a.truth))
     return columns
-
-
-def _dtype(column: Column) -> Any:
-    return column.dtype if isinstance(column, np.ndarray) and column.dtype.kind in "if" else object

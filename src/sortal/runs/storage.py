@@ -38,9 +38,6 @@ WEIGHT, CENTRE = "centre_images", "centre"
 CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_name")  # columns of CANDIDATES, a row per file
 
 
-# Writing
-
-
 def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
     """Write a run and further files into its folder, as one change; files that stay the same are left alone."""
     place = run.folder
@@ -59,17 +56,14 @@ def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
 
 
 def _changed_features(run: Run) -> tuple[dict[str, bytes], list[str]]:
-    """Return the feature files to write and those to remove.
-
-    Features are recognised by their digest in RUN. Where the saved ones are the first rows of the new ones, the others
-    go to a file of their own: a run of a million images is not rewritten for a few more.
-    """
+    """Return the feature files to write and those to remove; features are recognised by their digest in RUN."""
     saved, names = peek(run.folder), _segments(run.folder)
     if saved is not None and names:
         if saved.hashes.features == run.facts.hashes.features:
             return {}, []
         with suppress(OSError, ValueError):
             n = sum(len(np.load(run.folder / name, mmap_mode="r", allow_pickle=False)) for name in names)
+            # Rows that were added get a file of their own: a run of a million images is not rewritten for a few more.
             if 0 < n < len(run.features) and cache.hashed(run.features[:n]) == saved.hashes.features:
                 return {_segment(len(names)): _npy(run.features[n:])}, []
     return {FEATURES: _npy(run.features)}, names[1:]
@@ -131,9 +125,6 @@ def _npy(array: NDArray[np.float32]) -> bytes:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, default=np.ndarray.tolist) + "\n").encode()
-
-
-# Reading
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:

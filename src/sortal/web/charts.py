@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,12 @@ BINS = 20  # of the confidence histogram
 Scale = Callable[[float], float]
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     at: float
     text: str
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A point, a bar or a rule, and its tooltip."""
 
     x: float
@@ -36,8 +35,7 @@ class Mark:
     style: str = ""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A path, its CSS class, and its name in the legend."""
 
     path: str

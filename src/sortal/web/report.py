@@ -50,10 +50,7 @@ DETAILS = (
 def make_report(
     run: Run, store: Store, *, seed: int = 0, folder: Path | None = None, on_progress: Progress = lambda *_: None
 ) -> bytes:
-    """Return the report of a run as an HTML file. `store` holds the pixels of each row of its assignments.
-
-    `folder` caches the map, which takes longest and depends only on the features and the sample of images.
-    """
+    """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map."""
     a = run.assignments
     points = projection.sample(a.category, a.distance, projection.POINTS, seed=seed)
     on_progress(MAP, 0, len(points))

@@ -31,32 +31,14 @@ class Card:
     doubtful: Rows  # unlabelled and not typical, least confident first
 
 
-@dataclass(frozen=True)
-class ClassRow:
-    """A true class, and the categories of its images."""
-
-    name: str
-    images: int
-    counts: list[int]  # one per column
-    own: int | None  # the column of its own category
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """The images of a true class in a category that is not its own."""
-
-    truth: str
-    category: str
-    kind: str
-    count: int
-    share: float
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Confusion:
-    columns: list[str]  # the known classes, then all new categories; empty with too many classes
-    rows: list[ClassRow]
-    mistakes: list[Mistake]  # largest first
+    """The categories of the images of known classes."""
+
+    known: dict[str, int]  # the category of each class, by id
+    totals: dict[str, int]  # images of each true class
+    rows: dict[str, list[int]]  # images of a class in each known category, and in all new ones; empty for many classes
+    mistakes: list[Confused]  # largest first
     more: int  # mistakes not listed
 
 
@@ -99,25 +81,18 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
     if not counts:
         return None
     known = {category.name: category.id for category in categories if category.kind == KNOWN}
-    by_id = {category.id: category for category in categories}
     totals: Counter[str] = Counter()
     for truth, _, count in counts:
         totals[truth] += count
-    mistakes = [
-        Mistake(readable(t), readable(by_id[c].name), by_id[c].kind, count, count / totals[t])
-        for t, c, count in sorted(counts, key=lambda each: -each.images)
-        if known.get(t) != c
-    ]
-    more = max(0, len(mistakes) - LISTED)
-    if max(len(totals), len(known)) > CLASSES:
-        return Confusion([], [], mistakes[:LISTED], more)
-    columns = {category: column for column, category in enumerate(known.values())}
-    table = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
-    for truth, category, count in counts:
-        table[truth][columns.get(category, len(known))] += count
-    own = {name: columns[category] for name, category in known.items()}
-    rows = [ClassRow(readable(truth), totals[truth], cells, own.get(truth)) for truth, cells in table.items()]
-    return Confusion([*map(readable, known), "new categories"], rows, mistakes[:LISTED], more)
+    rows: dict[str, list[int]] = {}
+    if max(len(totals), len(known)) <= CLASSES:
+        columns = {category: column for column, category in enumerate(known.values())}
+        rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
+        for truth, category, count in counts:
+            rows[truth][columns.get(category, len(known))] += count
+    wrong = [each for each in counts if known.get(each.truth) != each.category]
+    mistakes, more = sorted(wrong, key=lambda each: -each.images)[:LISTED], max(0, len(wrong) - LISTED)
+    return Confusion(known=known, totals=totals, rows=rows, mistakes=mistakes, more=more)
 
 
 def facts(run: Run) -> dict[str, list[tuple[str, str]]]:

@@ -21,8 +21,6 @@ FORMATS: dict[str, Format] = {
     "labelstudio": Format(write=labelstudio.write, needs_files=True),
 }
 
-__all__ = ["FORMATS", "ExportResult", "export"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:

@@ -9,7 +9,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from sortal.runs.image_folders import paths_of
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Progress
@@ -59,6 +58,13 @@ def rows_of(run: Run) -> tuple[Row, ...]:
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     columns = a.files, paths_of(run), category, [names[each] for each in category], a.status.tolist(), confidence
     return tuple(Row(*row) for row in zip(*columns, a.labels, a.truth, strict=True))
+
+
+def paths_of(run: Run) -> list[str]:
+    """Return the absolute path of each image, as `Run.paths` does, but empty for images given as pixels."""
+    a = run.assignments
+    paths = (run.facts.images[at].path_of(file) for file, at in zip(a.files, a.folders.tolist(), strict=True))
+    return [path and os.path.abspath(path) for path in paths]
 
 
 def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[Row, T]], list[str]]:
