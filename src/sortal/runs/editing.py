@@ -169,4 +169,4 @@ def _tilted(run: Run, scores: Features, row: int, means: Sequence[Floats]) -> li
     """
     old, squared = run.centres[row].astype(np.float64), float(np.mean(run.assignments.distance**2))
     scale = run.confidence.temperature / max(UNCALIBRATED * squared, 1e-6)
-    return [scores + scale * np.append(2 * (new - old), old @ old - new @ new) for new in means]
+    return [scores.astype(np.float64) + scale * np.append(2 * (new - old), old @ old - new @ new) for new in means]

@@ -10,8 +10,7 @@ from sortal import metrics
 from sortal.runs.facts import CalibrationError, Confused, CoveragePoint, Metrics, ReliabilityBin, RiskCoverage
 from sortal.runs.run import KNOWN, LABELLED, Assignments, Category
 
-POINTS = 200  # of a curve
-BINS = 10  # of confidence
+POINTS, BINS = 200, 10  # of a curve, and of confidence
 
 
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
@@ -55,9 +54,8 @@ def risk_coverage(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> 
     last = np.flatnonzero(np.append(sorted_confidence[1:] != sorted_confidence[:-1], True))
     if len(last) > POINTS:
         last = last[np.unique(np.linspace(0, len(last) - 1, POINTS).round().astype(np.int64))]
-    count = last + 1
-    accuracy = np.cumsum(right[order])[last] / count
-    rows = zip(count / len(right), accuracy, sorted_confidence[last], strict=True)
+    accuracy = np.cumsum(right[order])[last] / (last + 1)
+    rows = zip((last + 1) / len(right), accuracy, sorted_confidence[last], strict=True)
     return tuple(CoveragePoint(*(round(float(value), 6) for value in row)) for row in rows)
 
 

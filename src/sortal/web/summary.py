@@ -64,7 +64,8 @@ def wrong(run: Run) -> NDArray[np.bool_]:
     # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
     pairs = zip(a.truth, (known.get(category) for category in a.category.tolist()), strict=True)
     astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
-    return np.array(astray, dtype=bool) & (a.status != LABELLED)
+    marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
+    return marked
 
 
 def groups(run: Run) -> list[Rows]:
@@ -90,9 +91,9 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
         rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
         for truth, category, count in counts:
             rows[truth][columns.get(category, len(known))] += count
-    wrong = [each for each in counts if known.get(each.truth) != each.category]
-    mistakes, more = sorted(wrong, key=lambda each: -each.images)[:LISTED], max(0, len(wrong) - LISTED)
-    return Confusion(known=known, totals=totals, rows=rows, mistakes=mistakes, more=more)
+    mistakes = [each for each in counts if known.get(each.truth) != each.category]
+    largest, more = sorted(mistakes, key=lambda each: -each.images)[:LISTED], max(0, len(mistakes) - LISTED)
+    return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
 
 
 def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
