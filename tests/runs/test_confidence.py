@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sortal.errors import InputError
 from sortal.runs import confidence
 from sortal.runs.confidence import ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
 from sortal.system.json_records import read_record
@@ -202,13 +201,6 @@ def test_perfectly_parted_images_are_sure_and_finite() -> None:
     found = calibrate(x, centres, truth, held_out=np.ones(n, dtype=bool), truth=truth, unsure_below=0.5)
     # None of 60 is wrong, and one more is taken to be: 61 of 62 are right.
     assert found.of(place(x, centres, found.temperature), NEW) == pytest.approx(61 / 62, abs=1e-4)
-
-
-def test_unsure_below_is_a_share() -> None:
-    planted, nobody = drawn(0.5, n=50), np.zeros(50, dtype=bool)
-    for share in (-0.01, 1.01, math.nan):
-        with pytest.raises(InputError, match=f"unsure_below must be from 0 to 1, got {share}"):
-            calibrate(**planted, row=categories(planted), held_out=nobody, unsure_below=share)
 
 
 def test_usual_distances_by_hand() -> None:

@@ -26,7 +26,7 @@ from sample_run import sample_run
 from sortal import __version__
 from sortal.errors import InputError
 from sortal.runs.export import FORMATS, ExportResult, export
-from sortal.runs.export.file_names import LONGEST, RESERVED, Names, safe
+from sortal.runs.export.folders import LONGEST, RESERVED, Names, safe
 from sortal.runs.export.format import How, utf8
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run

@@ -1,7 +1,5 @@
 """Runs from images in categories: everything that follows from the categories is computed in one place."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
@@ -16,11 +14,10 @@ from sortal.images.image_set import ImageSet
 from sortal.runs.candidates import find_candidates
 from sortal.runs.categories import describe, ids_of, known_mask, rows_of
 from sortal.runs.confidence import Confidence, place
+from sortal.runs.confidence import Features as Features
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
 from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Run
-
-Features = NDArray[np.float32]
 
 
 def build_run(
@@ -83,10 +80,7 @@ def assess(
     *,
     reassign: bool = False,
 ) -> Assignments:
-    """Compute status, confidence and distances of images in their categories, or `reassign` them first.
-
-    An image is reassigned to the category that the head chooses or, without a head, to the nearest.
-    """
+    """Compute status, confidence and distances of images; `reassign` them first by the head, else to the nearest."""
     own = None if reassign else rows_of(categories, assignments.category)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)

@@ -1,41 +1,35 @@
 """Categories described by their images: names, sizes, cohesion, neighbours and typical files."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Kind
+from sortal.runs.confidence import Features, Floats, Ints
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category
 
 TYPICAL = 12  # files that are named for each category
-
-Ints = NDArray[np.int64]
 
 
 def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, ...]:
     """Create categories without images: the known classes, then "new 1", "new 2", … for the other weights."""
-    known: list[tuple[str, Kind]] = [(name, "known") for name in classes]
-    new: list[tuple[str, Kind]] = [(name, "new") for name in free_names(classes, len(weights) - len(classes))]
+    names = [*classes, *free_names(classes, len(weights) - len(classes))]
     return tuple(
-        Category(id=number, name=name, kind=kind, weight=weight)
-        for number, ((name, kind), weight) in enumerate(zip([*known, *new], weights, strict=True))
+        Category(id=number, name=name, kind="known" if number < len(classes) else "new", weight=weight)
+        for number, (name, weight) in enumerate(zip(names, weights, strict=True))
     )
 
 
 def free_names(taken: Sequence[str], count: int) -> list[str]:
     """Return the first names "new 1", "new 2", … that are not taken."""
-    names: list[str] = []
-    number = 0
-    while len(names) < count:
-        number += 1
-        if f"{NEW} {number}" not in taken:
-            names.append(f"{NEW} {number}")
-    return names
+    names = (f"{NEW} {number}" for number in itertools.count(1))
+    return list(itertools.islice((name for name in names if name not in taken), count))
 
 
 def describe(
-    categories: Sequence[Category], assignments: Assignments, x: NDArray[np.float32], centres: NDArray[np.float32]
+    categories: Sequence[Category], assignments: Assignments, x: Features, centres: Features
 ) -> tuple[Category, ...]:
     """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
     a, k = assignments, len(centres)
@@ -44,21 +38,23 @@ def describe(
     unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     cosine = np.array([float(row @ unit[j]) for row, j in zip(x, own.tolist(), strict=True)])
     cohesion = np.bincount(own, cosine, minlength=k)
-    nearest = _nearest_known(categories, centres)
-    described = []
-    for j, rows in enumerate(members(a.category, a.distance, categories)):
-        described.append(
-            replace(
-                categories[j],
-                size=len(rows),
-                labelled=labelled[j],
-                unsure=unsure[j],
-                cohesion=round(float(cohesion[j] / len(rows)), 6) if len(rows) else None,
-                nearest_known=nearest[j],
-                typical=tuple(a.files[row] for row in rows[:TYPICAL]),
-            )
+    known = np.flatnonzero(known_mask(categories))
+    among = centres[known].astype(np.float64)
+    squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
+    squared[known, np.arange(len(known))] = np.inf  # a known category is not its own neighbour
+    nearest = [categories[known[row.argmin()]].id if np.isfinite(row).any() else None for row in squared]
+    return tuple(
+        replace(
+            categories[j],
+            size=len(rows),
+            labelled=labelled[j],
+            unsure=unsure[j],
+            cohesion=round(float(cohesion[j] / len(rows)), 6) if len(rows) else None,
+            nearest_known=nearest[j],
+            typical=tuple(a.files[row] for row in rows[:TYPICAL]),
         )
-    return tuple(described)
+        for j, rows in enumerate(members(a.category, a.distance, categories))
+    )
 
 
 def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:
@@ -84,23 +80,10 @@ def known_mask(categories: Sequence[Category]) -> NDArray[np.bool_]:
     return np.array([category.kind == KNOWN for category in categories], dtype=bool)
 
 
-def members(
-    category: Ints, key: NDArray[np.float64], categories: Sequence[Category], rows: Ints | None = None
-) -> list[Ints]:
+def members(category: Ints, key: Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:
     """Return the rows of each category in order of their key (n,), among all or the given rows."""
     among = np.arange(len(category)) if rows is None else rows
     order = among[np.lexsort((key[among], category[among]))]
     ids = [each.id for each in categories]
     starts, ends = (np.searchsorted(category[order], ids, side) for side in ("left", "right"))
     return [order[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _nearest_known(categories: Sequence[Category], centres: NDArray[np.float32]) -> list[int | None]:
-    """Return, for each category, the id of the known one whose centre is nearest, itself excepted."""
-    known = np.flatnonzero(known_mask(categories))
-    if not len(known):
-        return [None] * len(centres)
-    among = centres[known].astype(np.float64)
-    squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
-    squared[known, np.arange(len(known))] = np.inf
-    return [categories[known[row.argmin()]].id if np.isfinite(row).any() else None for row in squared]

@@ -10,14 +10,10 @@ from positive and unlabelled examples; Elkan and Noto, KDD 2008). Last, an image
 unusual distance from its centre.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from sortal.errors import InputError
 
 ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the mean squared distance
 UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went well
@@ -26,10 +22,10 @@ PRIOR = 10  # weight, in images, of the usual distance over all categories
 SUREST = 0.75  # quantile of held-out images above which there are no strangers
 TOP = 1e-3  # probabilities are clipped this far from 0 and 1
 CHUNK = 2**24  # numbers in a block of distances
-
+Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Matrix = NDArray[np.float32] | NDArray[np.float64]
+Matrix = Features | Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,9 +57,8 @@ class Confidence:
 
     def of(self, placement: Placement, known: NDArray[np.bool_]) -> Floats:
         """Return the confidence (n,): the probability, less for strangers in `known` (k,) and for distant images."""
-        own = placement.row
-        beyond = self.beyond(own, placement.distance)
-        below = np.minimum(_log_odds(placement.probability) - self.surest, 0) * known[own]
+        beyond = self.beyond(placement.row, placement.distance)
+        below = np.minimum(_log_odds(placement.probability) - self.surest, 0) * known[placement.row]
         far = (FAR**2 - np.maximum(beyond, FAR) ** 2) / 2
         sure: Floats = placement.probability * np.exp(self.strangers * below + far)
         return sure
@@ -75,8 +70,8 @@ class Confidence:
 
 
 def calibrate(
-    x: NDArray[np.float32],
-    centres: NDArray[np.float32],
+    x: Features,
+    centres: Features,
     row: Ints,
     *,
     held_out: NDArray[np.bool_],
@@ -91,21 +86,17 @@ def calibrate(
     Strangers are estimated among the `unlabelled` (n,) in the `known` categories (k,). The scores of a `head`
     (k, d + 1) replace distances; without calibration its probabilities are as they were trained.
     """
-    if not 0 <= unsure_below <= 1:
-        raise InputError(f"unsure_below must be from 0 to 1, got {unsure_below}.")
     distance = place(x, centres, 1.0, row=row).distance
+    usual, deviation = spread(distance, row, len(centres))
     enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1
+    strangers = surest = 0.0
     if enough:
         temperature = _most_likely(_costs(x[held_out], centres, head), truth[held_out])
-    elif head is not None:
-        temperature = 1.0
+        if unlabelled is not None and known is not None:
+            odds = _log_odds(place(x, centres, temperature, row=row, head=head).probability)
+            strangers, surest = _strangers(odds[held_out & known[row]], odds[unlabelled & known[row]])
     else:
-        temperature = max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
-    usual, deviation = spread(distance, row, len(centres))
-    strangers = surest = 0.0
-    if enough and unlabelled is not None and known is not None:
-        odds = _log_odds(place(x, centres, temperature, row=row, head=head).probability)
-        strangers, surest = _strangers(odds[held_out & known[row]], odds[unlabelled & known[row]])
+        temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
     return Confidence(
         temperature=temperature,
         held_out=int(held_out.sum()) if enough else 0,
@@ -118,20 +109,14 @@ def calibrate(
 
 
 def place(
-    x: NDArray[np.float32],
-    centres: NDArray[np.float32],
-    temperature: float,
-    *,
-    row: Ints | None = None,
-    head: Matrix | None = None,
+    x: Features, centres: Features, temperature: float, *, row: Ints | None = None, head: Matrix | None = None
 ) -> Placement:
     """Place features (n, d) among centres (k, d): at the given row, or the head's choice, or the nearest."""
     from scipy.special import logsumexp
 
     n, k = len(x), len(centres)
     own = np.zeros(n, dtype=np.int64) if row is None else row.astype(np.int64)
-    other, chance = np.full(n, -1), np.ones(n)
-    distances = np.full((2, n), np.nan)
+    other, chance, distance, following = np.full(n, -1), np.ones(n), np.zeros(n), np.full(n, np.nan)
     step = max(1, CHUNK // max(k, 1))
     for start in range(0, n, step):
         part = slice(start, start + step)
@@ -141,21 +126,16 @@ def place(
         if row is None:
             own[part] = costs.argmin(axis=1)
         chance[part] = np.exp(-costs[at, own[part]] / temperature - logsumexp(-costs / temperature, axis=1))
-        distances[0, part] = np.sqrt(squared[at, own[part]])
+        distance[part] = np.sqrt(squared[at, own[part]])
         if k > 1:
             costs[at, own[part]] = np.inf
             other[part] = costs.argmin(axis=1)
-            distances[1, part] = np.sqrt(squared[at, other[part]])
-    return Placement(
-        row=own,
-        distance=distances[0],
-        next_row=other,
-        next_distance=distances[1],
-        probability=np.minimum(chance, 1.0),
-    )
+            following[part] = np.sqrt(squared[at, other[part]])
+    chance = np.minimum(chance, 1.0)
+    return Placement(row=own, distance=distance, next_row=other, next_distance=following, probability=chance)
 
 
-def _costs(x: NDArray[np.float32], centres: NDArray[np.float32], head: Matrix | None) -> Floats:
+def _costs(x: Features, centres: Features, head: Matrix | None) -> Floats:
     """Return the cost (n, k) of each category: squared distances, or how far its score is below the best."""
     if head is None:
         return _squared(x, centres)
@@ -165,7 +145,7 @@ def _costs(x: NDArray[np.float32], centres: NDArray[np.float32], head: Matrix | 
     return costs
 
 
-def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
+def _squared(x: Features, centres: Features) -> Floats:
     """Return squared distances (n, k) in double precision, so that those of equal points are nearly 0."""
     a, b = x.astype(np.float64), centres.astype(np.float64)
     squared: Floats = (a * a).sum(axis=1)[:, None] - 2 * a @ b.T + (b * b).sum(axis=1)
@@ -173,17 +153,14 @@ def _squared(x: NDArray[np.float32], centres: NDArray[np.float32]) -> Floats:
 
 
 def _most_likely(costs: Floats, truth: Ints) -> float:
-    """Return the temperature that maximises the likelihood of the true categories.
-
-    One further image is taken to be of the category next to its own: a few images without a mistake do not prove that
-    there are none.
-    """
+    """Return the temperature that maximises the likelihood of the true categories."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
     rows = np.arange(len(costs))
     others = costs.copy()
     others[rows, truth] = np.inf
+    # One further image is taken to be wrong: a few images without a mistake do not prove that there are none.
     wrong = 1 / (len(costs) + 2)
     of_truth = (1 - wrong) * costs[rows, truth] + wrong * others.min(axis=1)
 
@@ -211,9 +188,8 @@ def _strangers(held_out: Floats, unlabelled: Floats) -> tuple[float, float]:
 
     if min(len(held_out), len(unlabelled)) < ENOUGH:
         return 0.0, 0.0
-    columns = np.concatenate([held_out, unlabelled])
-    x = np.stack([np.ones_like(columns), columns], axis=1)
-    y = np.arange(len(columns)) < len(held_out)
+    odds = np.concatenate([held_out, unlabelled])
+    x, y = np.stack([np.ones_like(odds), odds], axis=1), np.arange(len(odds)) < len(held_out)
     weight = np.where(y, 1.0, len(held_out) / len(unlabelled))
     ridge = np.diag([0.0, 1e-2])  # where nothing but held-out images is sure, the slope would be infinite
     beta = np.zeros(2)
@@ -226,7 +202,8 @@ def _strangers(held_out: Floats, unlabelled: Floats) -> tuple[float, float]:
             break
     scores = x * (weight * (y - expit(x @ beta)))[:, None]
     inverse = np.linalg.inv(information)
-    error = float(np.sqrt((inverse @ (scores.T @ scores) @ inverse)[1, 1]))
+    variance = (inverse @ (scores.T @ scores) @ inverse)[1, 1]  # by rounding below 0 where all log-odds are equal
+    error = float(np.sqrt(max(variance, 0.0)))
     return max(0.0, float(beta[1]) - error), float(np.quantile(held_out, SUREST))
 
 

@@ -10,50 +10,42 @@ from sortal import metrics
 from sortal.runs.facts import CalibrationError, Confused, CoveragePoint, Metrics, ReliabilityBin, RiskCoverage
 from sortal.runs.run import KNOWN, LABELLED, Assignments, Category
 
-POINTS = 200  # of a curve
-BINS = 10  # of confidence
-
-Mask = NDArray[np.bool_]
+POINTS, BINS = 200, 10  # of a curve, and of confidence
 
 
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
-    """Compute figures over the unlabelled images whose true class is known; None without such images.
-
-    An image is right when its category is matched with its class, by one assignment of all categories to all classes.
-    """
-    a = assignments
-    rows = np.array([t is not None for t in a.truth], dtype=bool) & (a.status != LABELLED)
-    if not rows.any():
+    """Score the unlabelled images of known truth, by one assignment of categories to classes; None without any."""
+    is_known = np.array([truth is not None for truth in assignments.truth], dtype=bool)
+    a = assignments.select(is_known & (assignments.status != LABELLED))
+    if not len(a):
         return None
-    names = {each.id: each.name for each in categories}
-    truth = [a.truth[row] for row in np.flatnonzero(rows)]
-    category, confidence = a.category[rows], a.confidence[rows]
+    names, category = {each.id: each.name for each in categories}, a.category.tolist()
     old = [each.name for each in categories if each.kind == KNOWN]
-    scores = metrics.evaluate(truth, category, old=old, categories=[names[j] for j in category.tolist()])
-    matched = metrics.match(truth, category, old=old)
-    right = np.array([matched.get(j) == t for j, t in zip(category.tolist(), truth, strict=True)], dtype=bool)
-    is_old = np.isin(np.array(truth, dtype=object), np.array(old, dtype=object))
-    parts = {"all": np.ones(len(right), dtype=bool), "old": is_old, "new": ~is_old}
-    pairs = zip(truth, category.tolist(), is_old, strict=True)
+    scores = metrics.evaluate(a.truth, a.category, old=old, categories=[names[j] for j in category])
+    matched = metrics.match(a.truth, a.category, old=old)
+    right = np.array([matched.get(j) == t for j, t in zip(category, a.truth, strict=True)], dtype=bool)
+    is_old = np.isin(np.array(a.truth, dtype=object), np.array(old, dtype=object))
+    parts = {"all": np.ones(len(a), dtype=bool), "old": is_old, "new": ~is_old}
+    pairs = zip(a.truth, category, is_old, strict=True)
     confusion = Counter((t, j) for t, j, known in pairs if t is not None and known)
     return Metrics(
-        images=len(truth),
-        k_true=len({t for t in a.truth if t is not None}),
+        images=len(a),
+        k_true=len({*assignments.truth} - {None}),
         accuracy=scores.accuracy,
         legacy=scores.legacy,
         nmi=scores.nmi,
         ari=scores.ari,
         known_accuracy=scores.known,
-        risk_coverage=RiskCoverage(**{part: risk_coverage(right[m], confidence[m]) for part, m in parts.items()}),
-        reliability=reliability(right, confidence),
+        risk_coverage=RiskCoverage(**{part: risk_coverage(right[m], a.confidence[m]) for part, m in parts.items()}),
+        reliability=reliability(right, a.confidence),
         calibration_error=CalibrationError(
-            **{part: calibration_error(right[m], confidence[m]) for part, m in parts.items()}
+            **{part: calibration_error(right[m], a.confidence[m]) for part, m in parts.items()}
         ),
         confusion=tuple(Confused(t, j, count) for (t, j), count in sorted(confusion.items())),
     )
 
 
-def risk_coverage(right: Mask, confidence: NDArray[np.float64]) -> tuple[CoveragePoint, ...]:
+def risk_coverage(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> tuple[CoveragePoint, ...]:
     """Compute accuracy against coverage, the surest images first; images of equal confidence are taken together."""
     if not len(right):
         return ()
@@ -62,13 +54,12 @@ def risk_coverage(right: Mask, confidence: NDArray[np.float64]) -> tuple[Coverag
     last = np.flatnonzero(np.append(sorted_confidence[1:] != sorted_confidence[:-1], True))
     if len(last) > POINTS:
         last = last[np.unique(np.linspace(0, len(last) - 1, POINTS).round().astype(np.int64))]
-    count = last + 1
-    accuracy = np.cumsum(right[order])[last] / count
-    rows = zip(count / len(right), accuracy, sorted_confidence[last], strict=True)
+    accuracy = np.cumsum(right[order])[last] / (last + 1)
+    rows = zip((last + 1) / len(right), accuracy, sorted_confidence[last], strict=True)
     return tuple(CoveragePoint(*(round(float(value), 6) for value in row)) for row in rows)
 
 
-def reliability(right: Mask, confidence: NDArray[np.float64]) -> tuple[ReliabilityBin, ...]:
+def reliability(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> tuple[ReliabilityBin, ...]:
     """Compute mean confidence and accuracy of the images in each tenth of confidence that has any."""
     at = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
     return tuple(
@@ -83,7 +74,7 @@ def reliability(right: Mask, confidence: NDArray[np.float64]) -> tuple[Reliabili
     )
 
 
-def calibration_error(right: Mask, confidence: NDArray[np.float64]) -> float | None:
+def calibration_error(right: NDArray[np.bool_], confidence: NDArray[np.float64]) -> float | None:
     """Compute the mean difference between confidence and accuracy over the images, by tenths."""
     if not len(right):
         return None

@@ -1,7 +1,5 @@
 """The facts of a run: where its images came from, how it was made, how k was chosen, how accurate it is."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,9 +16,9 @@ class ImageSource:
     images: int
     paths: dict[str, str]  # file to path, for files that do not open under their name in the folder
 
-    def path_of(self, file: str) -> str | None:
-        """Return the path of a file, None for an image that was given as an array."""
-        return None if self.folder is None else self.paths.get(file) or os.path.join(self.folder, file)
+    def path_of(self, file: str) -> str:
+        """Return the path of a file; it is empty for an image that was given as an array."""
+        return "" if self.folder is None else self.paths.get(file) or os.path.join(self.folder, file)
 
 
 @dataclass(frozen=True, kw_only=True)

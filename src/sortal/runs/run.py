@@ -1,10 +1,9 @@
 """A run: every image in a category, the categories, and the facts of how it was made."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,23 +48,21 @@ class Assignments:
     def __len__(self) -> int:
         return len(self.files)
 
-    def select(self, rows: NDArray[np.bool_]) -> Assignments:
+    def select(self, rows: NDArray[np.bool_]) -> "Assignments":
         """Return the rows of a mask (n,)."""
-        picked = np.flatnonzero(rows)
-        columns = {name: _pick(column, picked) for name, column in vars(self).items()}
+        columns: dict[str, Any] = {
+            name: column[rows] if isinstance(column, np.ndarray) else tuple(compress(column, rows))
+            for name, column in vars(self).items()
+        }
         return Assignments(**columns)
 
-    def joined(self, other: Assignments) -> Assignments:
+    def joined(self, other: "Assignments") -> "Assignments":
         """Return these rows followed by the others."""
-        columns: dict[str, Any] = {}
-        for name, column in vars(self).items():
-            more = getattr(other, name)
-            columns[name] = np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
+        columns: dict[str, Any] = {
+            name: np.concatenate([column, more]) if isinstance(column, np.ndarray) else column + more
+            for (name, column), more in zip(vars(self).items(), vars(other).values(), strict=True)
+        }
         return Assignments(**columns)
-
-
-def _pick(column: Any, rows: NDArray[np.int64]) -> Any:
-    return column[rows] if isinstance(column, np.ndarray) else tuple(column[row] for row in rows.tolist())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,21 +117,21 @@ class Run:
     head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
 
     def __post_init__(self) -> None:
-        k, d = self.centres.shape
+        (k, d), a, c = self.centres.shape, self.assignments, self.confidence
         sizes = {category.id: category.size for category in self.categories}
-        if not len(sizes) == len(self.categories) == k:
-            raise ValueError("every category must have an id of its own and a centre")
-        ids, counts = np.unique(self.assignments.category, return_counts=True)
-        if dict(zip(ids.tolist(), counts.tolist(), strict=True)) != {j: size for j, size in sizes.items() if size}:
-            raise ValueError("the sizes of categories must be those of the assignments")
-        if not {-1, *sizes} >= {*np.unique(self.assignments.next_category).tolist()}:
-            raise ValueError("every next category must exist")
-        if len(self.assignments) != len(self.features):
-            raise ValueError("every image must have features")
-        if any(array.shape != (k,) for array in (self.confidence.usual, self.confidence.deviation)):
-            raise ValueError("every category must have a usual distance")
-        if self.head is not None and self.head.shape != (k, d + 1):
-            raise ValueError("a classifier must have a row for each category")
+        ids, counts = np.unique(a.category, return_counts=True)
+        found = dict(zip(ids.tolist(), counts.tolist(), strict=True))
+        rules = {
+            "every category must have an id of its own and a centre": len(sizes) == len(self.categories) == k,
+            "the sizes of categories must be those of the assignments": found == {j: n for j, n in sizes.items() if n},
+            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category).tolist()},
+            "every image must have features": len(a) == len(self.features),
+            "every category must have a usual distance": c.usual.shape == c.deviation.shape == (k,),
+            "a classifier must have a row for each category": self.head is None or self.head.shape == (k, d + 1),
+        }
+        for rule, holds in rules.items():
+            if not holds:
+                raise ValueError(rule)
 
     @property
     def report(self) -> Path:
@@ -153,12 +150,10 @@ class Run:
 
     def paths(self) -> list[str]:
         """Return the path of each image."""
-        sources = self.facts.images
-        rows = zip(self.assignments.files, self.assignments.folders.tolist(), strict=True)
-        found = [path for path in (sources[at].path_of(file) for file, at in rows) if path is not None]
-        if len(found) < len(self.assignments) or any(source.folder is None for source in sources):
+        if any(source.folder is None for source in self.facts.images):
             raise InputError("The images of this run were given as an array, so they have no files.")
-        return found
+        rows = zip(self.assignments.files, self.assignments.folders.tolist(), strict=True)
+        return [self.facts.images[at].path_of(file) for file, at in rows]
 
     def images(self) -> ImageSet:
         """Return the images as they were read, without the unreadable ones."""
@@ -184,12 +179,13 @@ class Run:
             "notes": list(self.facts.notes),
         }
 
-    def to_pandas(self) -> pandas.DataFrame:
+    def to_pandas(self) -> "pandas.DataFrame":
         """Return one row per image, as in assignments.csv."""
         import pandas
 
         columns = columns_of(self.assignments, self.names)
-        return pandas.DataFrame({name: pandas.Series(list(column), dtype=_dtype(column)) for name, column in columns})
+        series = {name: pandas.Series(list(c), dtype=getattr(c, "dtype", object)) for name, c in columns}
+        return pandas.DataFrame(series)
 
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)
@@ -224,7 +220,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("label", a.labels),
         ("category", a.category),
         ("category_name", [names[i] for i in a.category.tolist()]),
-        ("status", a.status),
+        ("status", a.status.tolist()),
         ("confidence", a.confidence),
         ("distance", a.distance),
         ("next_category", a.next_category),
@@ -235,7 +231,3 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
     if any(truth is not None for truth in a.truth):
         columns.insert(2, ("truth", a.truth))
     return columns
-
-
-def _dtype(column: Column) -> Any:
-    return column.dtype if isinstance(column, np.ndarray) and column.dtype.kind in "if" else object

@@ -1,14 +1,13 @@
 """The files of a run's folder: the one place where records become tables, JSON and arrays, and are read back."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from itertools import count, takewhile
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -21,8 +20,7 @@ from sortal.images.decoding import Quarantined
 from sortal.runs import cache, tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.run import KNOWN, NEW, Assignments, Candidate, Category, Kind, Run, columns_of
-from sortal.runs.tables import Column
+from sortal.runs.run import Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
 from sortal.system.json_records import read_record
 from sortal.system.lock import lock_folder
@@ -34,10 +32,10 @@ QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
 FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
 OPTIONAL = {METRICS, CANDIDATES, HEAD}  # removed where a run has none
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
-WEIGHT, CENTRE = "centre_images", "centre"  # columns of categories.csv: images of the centre, its row in CENTRES
-
-
-# Writing
+# Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
+TEXTS, NUMBERS = ("name", "kind"), ("size", "labelled", "unsure", "cohesion", "nearest_known")
+WEIGHT, CENTRE = "centre_images", "centre"
+CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_name")  # columns of CANDIDATES, a row per file
 
 
 def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
@@ -53,21 +51,19 @@ def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
     }
     segments, stale = _changed_features(run)
     # Readers tell one state of a run from the next by RUN, so it is always replaced.
-    disk.replace_all(place, {**changed, **segments, RUN: _facts_json(run.facts)}, [*gone, *stale])
+    facts = _json({"format": FORMAT, **asdict(run.facts)})
+    disk.replace_all(place, {**changed, **segments, RUN: facts}, [*gone, *stale])
 
 
 def _changed_features(run: Run) -> tuple[dict[str, bytes], list[str]]:
-    """Return the feature files to write and those to remove.
-
-    Features are recognised by their digest in RUN. Where the saved ones are the first rows of the new ones, the others
-    go to a file of their own: a run of a million images is not rewritten for a few more.
-    """
+    """Return the feature files to write and those to remove; features are recognised by their digest in RUN."""
     saved, names = peek(run.folder), _segments(run.folder)
     if saved is not None and names:
         if saved.hashes.features == run.facts.hashes.features:
             return {}, []
         with suppress(OSError, ValueError):
             n = sum(len(np.load(run.folder / name, mmap_mode="r", allow_pickle=False)) for name in names)
+            # Rows that were added get a file of their own: a run of a million images is not rewritten for a few more.
             if 0 < n < len(run.features) and cache.hashed(run.features[:n]) == saved.hashes.features:
                 return {_segment(len(names)): _npy(run.features[n:])}, []
     return {FEATURES: _npy(run.features)}, names[1:]
@@ -79,20 +75,23 @@ def _segment(at: int) -> str:
 
 def _segments(place: Path) -> list[str]:
     """List the feature files of a run: the rows of the first, then of those that were added."""
-    names: list[str] = []
-    while (place / _segment(len(names))).exists():
-        names.append(_segment(len(names)))
-    return names
+    return list(takewhile(lambda name: (place / name).exists(), map(_segment, count())))
 
 
 def _contents(run: Run) -> dict[str, bytes]:
     """Return the contents of a run's files by name, without its facts and features."""
-    names = run.names
+    names, records = run.names, tables.record_columns
+    categories: list[tuple[str, tables.Column]] = [
+        *records(run.categories, ("id", *TEXTS, *NUMBERS)),
+        ("typical", [json.dumps(each.typical) for each in run.categories]),
+        (CENTRE, range(len(run.categories))),
+        (WEIGHT, [each.weight for each in run.categories]),
+    ]
     contents = {
         ASSIGNMENTS: tables.table(columns_of(run.assignments, names)),
-        CATEGORIES: tables.table(_category_columns(run.categories)),
+        CATEGORIES: tables.table(categories),
         QUARANTINE: tables.table(
-            [("file_name", [bad.file for bad in run.quarantine]), *_columns(run.quarantine, ("reason", "detail"))]
+            [("file_name", [bad.file for bad in run.quarantine]), *records(run.quarantine, ("reason", "detail"))]
         ),
         K: _json(asdict(run.k)),
         CONFIDENCE: _json(asdict(run.confidence)),
@@ -103,46 +102,19 @@ def _contents(run: Run) -> dict[str, bytes]:
     if run.head is not None:
         contents[HEAD] = _npy(run.head)
     if run.candidates:
-        contents[CANDIDATES] = tables.table(_candidate_columns(run.candidates, names))
+        rows = [
+            (each.id, file, folder, each.nearest, names[each.nearest])
+            for each in run.candidates
+            for file, folder in zip(each.files, each.folders, strict=True)
+        ]
+        contents[CANDIDATES] = tables.table([*zip(CANDIDATE, zip(*rows, strict=True), strict=True)])
     return contents
 
 
-def _facts_json(facts: RunFacts) -> bytes:
-    return _json({"format": FORMAT, **asdict(facts)})
-
-
-def _category_columns(categories: Sequence[Category]) -> list[tuple[str, Column]]:
-    fields = ("id", "name", "kind", "size", "labelled", "unsure", "cohesion", "nearest_known")
-    return [
-        *_columns(categories, fields),
-        ("typical", [json.dumps(each.typical) for each in categories]),
-        (CENTRE, range(len(categories))),
-        (WEIGHT, [each.weight for each in categories]),
-    ]
-
-
-def _candidate_columns(candidates: Sequence[Candidate], names: Mapping[int, str]) -> list[tuple[str, Column]]:
-    """Return one row per file."""
-    rows = [(each, *at) for each in candidates for at in zip(each.files, each.folders, strict=True)]
-    return [
-        ("candidate", [each.id for each, _, _ in rows]),
-        ("file_name", [file for _, file, _ in rows]),
-        ("folder", [folder for _, _, folder in rows]),
-        ("nearest", [each.nearest for each, _, _ in rows]),
-        ("nearest_name", [names[each.nearest] for each, _, _ in rows]),
-    ]
-
-
-def _columns(records: Iterable[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
-    records = list(records)
-    return [(name, [getattr(each, name) for each in records]) for name in fields]
-
-
 def _holds(path: Path, content: bytes) -> bool:
-    try:
+    with suppress(OSError):
         return path.stat().st_size == len(content) and path.read_bytes() == content
-    except OSError:
-        return False
+    return False
 
 
 def _npy(array: NDArray[np.float32]) -> bytes:
@@ -153,9 +125,6 @@ def _npy(array: NDArray[np.float32]) -> bytes:
 
 def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, default=np.ndarray.tolist) + "\n").encode()
-
-
-# Reading
 
 
 def load_run(folder: str | os.PathLike[str]) -> Run:
@@ -229,6 +198,7 @@ def _load(place: Path) -> Run:
         metrics = _read_json(place / METRICS) if (place / METRICS).exists() else None
         if about["format"] == FORMAT_1:
             _upgrade(about, table, confidence, metrics)
+        bad: Mapping[str, list[Any]] = tables.read(place / QUARANTINE)
         has_head = facts.recipe.clustering == "head" or (place / HEAD).exists()
         return Run(
             folder=place,
@@ -240,7 +210,7 @@ def _load(place: Path) -> Run:
             metrics=None if metrics is None else read_record(Metrics, metrics, METRICS),
             features=_read_features(place),
             centres=np.load(place / CENTRES, allow_pickle=False),
-            quarantine=_read_quarantine(tables.read(place / QUARANTINE)),
+            quarantine=tuple(map(Quarantined, bad["file_name"], bad["reason"], bad["detail"])),
             candidates=_read_candidates(place / CANDIDATES),
             head=np.load(place / HEAD, allow_pickle=False) if has_head else None,
         )
@@ -261,7 +231,7 @@ def _read_facts(about: Mapping[str, Any]) -> RunFacts:
 
 def _upgrade(about: Mapping[str, Any], categories: dict[str, list[str]], confidence: Any, metrics: Any) -> None:
     """Turn the files of version 0.1, where a category's id was the row of its centre, into today's."""
-    categories[CENTRE], categories[WEIGHT] = categories["id"], about["centre_sizes"]
+    categories[CENTRE], categories[WEIGHT] = categories["id"], [*map(str, about["centre_sizes"])]
     confidence["usual"] = confidence.pop("usual_distance")
     del confidence["calibrated"], confidence["known"]
     for each in () if metrics is None else metrics["reliability"]:
@@ -275,24 +245,18 @@ def _read_features(place: Path) -> NDArray[np.float32]:
 
 
 def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
-    n = len(table["file_name"])
+    numbers: dict[str, Any] = {name: np.array(table[name], dtype=np.int64) for name in ("category", "next_category")}
+    for name in ("confidence", "distance", "next_distance"):
+        numbers[name] = np.array([float(cell or "nan") for cell in table[name]])
     return Assignments(
         files=tuple(table["file_name"]),
         folders=np.array(table["folder"], dtype=np.int64),
         contents=tuple(table["content"]),
         labels=tuple(name or None for name in table["label"]),
-        truth=tuple(name or None for name in table.get("truth", [""] * n)),
-        category=np.array(table["category"], dtype=np.int64),
+        truth=tuple(name or None for name in table.get("truth", [""] * len(table["file_name"]))),
         status=np.array(table["status"], dtype=np.str_),
-        confidence=_numbers(table["confidence"]),
-        distance=_numbers(table["distance"]),
-        next_category=np.array(table["next_category"], dtype=np.int64),
-        next_distance=_numbers(table["next_distance"]),
+        **numbers,
     )
-
-
-def _numbers(cells: Sequence[str]) -> NDArray[np.float64]:
-    return np.array([float(cell or "nan") for cell in cells])
 
 
 def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]:
@@ -301,31 +265,12 @@ def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]
     rows.sort(key=lambda row: int(row[CENTRE]))
     if [int(row[CENTRE]) for row in rows] != [*range(len(rows))]:
         raise ValueError(f"the column {CENTRE} of {CATEGORIES} must number the centres")
-    return tuple(
-        Category(
-            id=int(row["id"]),
-            name=row["name"],
-            kind=_read_kind(row["kind"]),
-            weight=int(row[WEIGHT]),
-            size=int(row["size"]),
-            labelled=int(row["labelled"]),
-            unsure=int(row["unsure"]),
-            cohesion=float(row["cohesion"]) if row["cohesion"] else None,
-            nearest_known=int(row["nearest_known"]) if row["nearest_known"] else None,
-            typical=tuple(json.loads(row["typical"])),
-        )
-        for row in rows
-    )
-
-
-def _read_kind(text: str) -> Kind:
-    if text not in (KNOWN, NEW):
-        raise ValueError(f"the kind of a category must be {KNOWN} or {NEW}, got {text[:60]!r}")
-    return "known" if text == KNOWN else "new"
-
-
-def _read_quarantine(table: Mapping[str, Sequence[Any]]) -> tuple[Quarantined, ...]:
-    return tuple(map(Quarantined, table["file_name"], table["reason"], table["detail"]))
+    categories = []
+    for row in rows:
+        values = {name: json.loads(row[name] or "null") for name in ("id", *NUMBERS, "typical")}
+        values |= {name: row[name] for name in TEXTS} | {"weight": int(row[WEIGHT])}
+        categories.append(read_record(Category, values, CATEGORIES))
+    return tuple(categories)
 
 
 def _read_candidates(path: Path) -> tuple[Candidate, ...]:
@@ -333,9 +278,7 @@ def _read_candidates(path: Path) -> tuple[Candidate, ...]:
         return ()
     table = tables.read(path)
     found: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    for number, nearest, file, folder in zip(
-        table["candidate"], table["nearest"], table["file_name"], table["folder"], strict=True
-    ):
+    for number, file, folder, nearest in zip(*(table[name] for name in CANDIDATE[:4]), strict=True):
         found.setdefault((int(number), int(nearest)), []).append((file, int(folder)))
     return tuple(
         Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest=nearest)

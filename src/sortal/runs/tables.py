@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column: TypeAlias = NDArray[Any] | Sequence[Any]
-WIDE = "\uff1d\uff0b\uff0d\uff20"  # full-width = + - @, which some spreadsheets treat alike
-FORMULA = (*"=+-@", *WIDE, "\t", "\r", "\n", "'")  # first characters that are escaped; ' is the escape itself
+# First characters that are escaped: of a formula, also full-width = + - @, and ', which is the escape itself.
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n'")
 
 
 def safe_cell(value: Any) -> Any:
@@ -24,6 +24,11 @@ def safe_cell(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 6) if isfinite(value) else ""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def record_columns(records: Sequence[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
+    """Return these fields of records as columns."""
+    return [(name, [getattr(each, name) for each in records]) for name in fields]
 
 
 def table(columns: Sequence[tuple[str, Column]]) -> bytes:

@@ -1,5 +1,3 @@
 """The report of a run: one self-contained HTML file."""
 
-from sortal.web.report import make_report
-
-__all__ = ["make_report"]
+from sortal.web.report import make_report as make_report

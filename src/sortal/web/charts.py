@@ -1,8 +1,9 @@
 """Charts of the report: values turned into coordinates, for the page to draw as SVG."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +13,18 @@ from sortal.runs.facts import KChoice, ReliabilityBin, RiskCoverage
 from sortal.system.text import percent, plural
 
 WIDTH, HEIGHT = 480, 270
-LEFT, RIGHT, TOP, BOTTOM = 48, 20, 26, 44  # margins, for tick labels
+LEFT, RIGHT, TOP, BOTTOM = 48, 460, 26, 226  # edges of the plot, which leave margins for tick labels
 NAMES = {"all": "All", "old": "Known classes", "new": "New classes"}
 BINS = 20  # of the confidence histogram
+Scale = Callable[[float], float]
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     at: float
     text: str
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A point, a bar or a rule, and its tooltip."""
 
     x: float
@@ -35,8 +35,7 @@ class Mark:
     style: str = ""
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A path, its CSS class, and its name in the legend."""
 
     path: str
@@ -58,28 +57,17 @@ class Chart:
     lines: list[Line] = field(default_factory=list)
     points: list[Mark] = field(default_factory=list)
     rules: list[Mark] = field(default_factory=list)  # vertical lines with a label
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = LEFT
-    right: int = WIDTH - RIGHT
-    top: int = TOP
-    bottom: int = HEIGHT - BOTTOM
 
 
-@dataclass(frozen=True)
-class Scale:
-    """A map from values to coordinates."""
+def _scale(low: float, high: float, start: float, end: float, *, log: bool = False) -> Scale:
+    """Return a map from values to coordinates."""
 
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
+    def place(value: float) -> float:
+        least, most, v = (math.log(each) if log else each for each in (low, high, value))
+        share = (v - least) / (most - least) if most > least else 0.5
+        return round(start + share * (end - start), 1)
 
-    def __call__(self, value: float) -> float:
-        low, high, value = (math.log(v) if self.log else v for v in (self.low, self.high, value))
-        share = (value - low) / (high - low) if high > low else 0.5
-        return round(self.start + share * (self.end - self.start), 1)
+    return place
 
 
 def k_curve(k: KChoice) -> Chart | None:
@@ -89,11 +77,11 @@ def k_curve(k: KChoice) -> Chart | None:
         return None
     shown, (low, high) = curves.shown_k(k), k.interval or (k.k, k.k)
     scores = [(*tried.each, tried.score) for tried in curve]
-    x = Scale(min(shown), max(shown), LEFT + 12, WIDTH - RIGHT - 12, log=True)
+    x = _scale(min(shown), max(shown), LEFT + 12, RIGHT - 12, log=True)
     y_ticks, y = _axis(min(map(min, scores)), max(map(max, scores)))
     band = [(x(tried.k), y(max(each))) for tried, each in zip(curve, scores, strict=True)]
     band += [(x(tried.k), y(min(each))) for tried, each in zip(curve[::-1], scores[::-1], strict=True)]
-    interval = Mark(x(low), TOP, max(2, x(high) - x(low)), HEIGHT - BOTTOM - TOP, f"likely {low:,} to {high:,}", "area")
+    interval = Mark(x(low), TOP, max(2, x(high) - x(low)), BOTTOM - TOP, f"likely {low:,} to {high:,}", "area")
     return Chart(
         title=curves.K_TITLE,
         description=f"The score of {plural(len(curve), 'number')} of categories; {k.k:,} was chosen.",
@@ -115,7 +103,7 @@ def risk_coverage(risk_coverage: RiskCoverage) -> Chart | None:
         return None
     floor = curves.accuracy_floor(found.values())
     steps = round((1 - floor) * 5)
-    x, y = Scale(0, 1, LEFT, WIDTH - RIGHT), Scale(floor, 1, HEIGHT - BOTTOM, TOP)
+    x, y = _scale(0, 1, LEFT, RIGHT), _scale(floor, 1, BOTTOM, TOP)
     return Chart(
         title=curves.COVERAGE_TITLE,
         description="Accuracy on the most confident images against their share. "
@@ -132,19 +120,14 @@ def reliability(bins: Sequence[ReliabilityBin]) -> Chart | None:
     """Chart accuracy against confidence: on the diagonal where they agree."""
     if not bins:
         return None
-    x, y = Scale(0, 1, LEFT, WIDTH - RIGHT), Scale(0, 1, HEIGHT - BOTTOM, TOP)
+    x, y = _scale(0, 1, LEFT, RIGHT), _scale(0, 1, BOTTOM, TOP)
     most = max(each.images for each in bins)
-    points = [
-        Mark(
-            x(each.confidence),
-            y(each.accuracy),
-            width=round(3 + 9 * math.sqrt(each.images / most), 1),
-            text=f"{plural(each.images, 'image')}: confidence {percent(each.confidence)}, "
-            f"accuracy {percent(each.accuracy)}",
-            style="own",
-        )
-        for each in bins
-    ]
+    points = []
+    for each in bins:
+        size = round(3 + 9 * math.sqrt(each.images / most), 1)
+        sure, right = percent(each.confidence), percent(each.accuracy)
+        text = f"{plural(each.images, 'image')}: confidence {sure}, accuracy {right}"
+        points.append(Mark(x(each.confidence), y(each.accuracy), size, text=text, style="own"))
     run = _line([(each.confidence, each.accuracy) for each in bins], x, y, "own", "this run")
     return Chart(
         title="Does confidence match accuracy?",
@@ -163,7 +146,7 @@ def histogram(confidence: NDArray[np.float64], threshold: float) -> Chart | None
     if not len(confidence):
         return None
     counts = np.histogram(np.clip(confidence, 0, 1), bins=BINS, range=(0, 1))[0].tolist()
-    x = Scale(0, 1, LEFT, WIDTH - RIGHT)
+    x = _scale(0, 1, LEFT, RIGHT)
     y_ticks, y = _axis(0, max(counts), finest=1)
     bars = []
     for at, count in enumerate(counts):
@@ -199,7 +182,7 @@ def _axis(low: float, high: float, finest: float = 0) -> tuple[list[Tick], Scale
     step = next(each for each in steps if each >= span / 4)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     last = max(last, first + 1)
-    y = Scale(first * step, last * step, HEIGHT - BOTTOM, TOP)
+    y = _scale(first * step, last * step, BOTTOM, TOP)
     digits = max(0, -math.floor(math.log10(step) + 1e-9) + (round(step / power, 1) == 2.5))
     return [Tick(y(i * step), f"{i * step:,.{digits}f}") for i in range(first, last + 1)], y
 

@@ -1,7 +1,8 @@
 """The contents of a report as plain records, for the page template and its scripts."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,29 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.runs.categories import members, rows_of
-from sortal.runs.run import KNOWN, LABELLED, NEW, STATUSES, UNSURE, Candidate, Category, Run
+from sortal.runs.facts import Confused
+from sortal.runs.run import KNOWN, LABELLED, NEW, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
 
 Rows = list[int]  # of the assignments
 
 GROUPS, MEMBERS = 60, 10  # candidates shown, and images of each
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """The numbers at the top."""
-
-    images: int
-    statuses: dict[str, int]  # images of each, which add up to `images`
-    categories: int
-    known_categories: int
-    new_categories: int
-    k: int
-    interval: tuple[int, int] | None
-    estimated: bool
-    unreadable: int
-    folders: tuple[str, ...]
-    finished: str
+CLASSES = 30  # of a readable confusion matrix; with more, only the largest confusions are listed
+LISTED = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,30 +32,14 @@ class Card:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
-    """A candidate category: images added later that are far from every category."""
+class Confusion:
+    """The categories of the images of known classes."""
 
-    id: int
-    size: int
-    nearest: str
-    rows: Rows
-
-
-def summary(run: Run) -> Summary:
-    known = sum(category.kind == KNOWN for category in run.categories)
-    return Summary(
-        images=len(run.assignments),
-        statuses=run.counts(),
-        categories=len(run.categories),
-        known_categories=known,
-        new_categories=len(run.categories) - known,
-        k=run.k.k,
-        interval=run.k.interval,
-        estimated=run.k.estimated,
-        unreadable=len(run.quarantine),
-        folders=tuple(readable(each.folder) for each in run.facts.images if each.folder is not None),
-        finished=_date(run.facts.finished),
-    )
+    known: dict[str, int]  # the category of each class, by id
+    totals: dict[str, int]  # images of each true class
+    rows: dict[str, list[int]]  # images of a class in each known category, and in all new ones; empty for many classes
+    mistakes: list[Confused]  # largest first
+    more: int  # mistakes not listed
 
 
 def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
@@ -79,75 +50,50 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     made = []
     for category, nearest, rows in zip(run.categories, near, doubts, strict=True):
         first = nearest[:typical].tolist()
-        rest = rows[: doubtful + typical]  # enough without the typical ones
-        made.append(
-            Card(
-                category=category,
-                confidence=float(a.confidence[rows].mean()) if len(rows) else None,
-                typical=first,
-                doubtful=[row for row in rest.tolist() if row not in set(first)][:doubtful],
-            )
-        )
+        rest = [row for row in rows[: doubtful + typical].tolist() if row not in set(first)]
+        sure = float(a.confidence[rows].mean()) if len(rows) else None
+        made.append(Card(category=category, confidence=sure, typical=first, doubtful=rest[:doubtful]))
     return made
 
 
 def wrong(run: Run) -> NDArray[np.bool_]:
-    """Return a mask, (n,), of the unlabelled images that are known to be in the wrong category.
-
-    An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
-    """
+    """Return a mask (n,) of the unlabelled images that are known to be in the wrong category."""
     a = run.assignments
     known = {category.id: category.name for category in run.categories if category.kind == KNOWN}
     classes = {*known.values()}
-    return np.array(
-        [
-            truth is not None
-            and status != LABELLED
-            and (truth != known[category] if category in known else truth in classes)
-            for truth, status, category in zip(a.truth, a.status.tolist(), a.category.tolist(), strict=True)
-        ],
-        dtype=bool,
-    )
+    # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
+    pairs = zip(a.truth, (known.get(category) for category in a.category.tolist()), strict=True)
+    astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
+    marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
+    return marked
 
 
-def groups(run: Run) -> list[Group]:
-    """Return the first candidates."""
+def groups(run: Run) -> list[Rows]:
+    """Return the most typical images of the first candidates."""
     wanted, a = run.candidates[:GROUPS], run.assignments
     places = zip(a.folders.tolist(), a.files, strict=True) if wanted else ()
     rows = {place: row for row, place in enumerate(places)}
-    return [_group(each, rows, run.names) for each in wanted]
+    first = [[*zip(each.folders, each.files, strict=True)][:MEMBERS] for each in wanted]
+    return [[rows[place] for place in each if place in rows] for each in first]
 
 
-def _group(candidate: Candidate, rows: dict[tuple[int, str], int], names: Mapping[int, str]) -> Group:
-    places = list(zip(candidate.folders, candidate.files, strict=True))[:MEMBERS]
-    return Group(
-        id=candidate.id,
-        size=len(candidate.files),
-        nearest=readable(names[candidate.nearest]),
-        rows=[rows[place] for place in places if place in rows],
-    )
-
-
-def explain_confidence(run: Run) -> list[str]:
-    """Explain confidence in sentences."""
-    confidence, unsure = run.confidence, run.counts()[UNSURE]
-    text = []
-    if confidence.calibrated:
-        count = plural(confidence.held_out, "labelled image")
-        text.append(
-            f"Confidence was calibrated on {count} held out for this purpose: about 80% of the images with a "
-            "confidence of 80% should be in the right category. For new categories, this is an extrapolation."
-        )
-    else:
-        text.append(
-            "Confidence could not be calibrated because there were too few labelled images to hold some out. "
-            "It ranks images from sure to doubtful, but 80% does not mean that four out of five are right."
-        )
-    text.append(
-        f"Unlabelled images with a confidence below {100 * confidence.unsure_below:g}% are called unsure: "
-        f"{plural(unsure, 'image')}. Each still counts towards its most likely category."
-    )
-    return text
+def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Confusion | None:
+    """Tabulate the categories of the unlabelled images of known classes, if their true classes are known."""
+    if not counts:
+        return None
+    known = {category.name: category.id for category in categories if category.kind == KNOWN}
+    totals: Counter[str] = Counter()
+    for truth, _, count in counts:
+        totals[truth] += count
+    rows: dict[str, list[int]] = {}
+    if max(len(totals), len(known)) <= CLASSES:
+        columns = {category: column for column, category in enumerate(known.values())}
+        rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
+        for truth, category, count in counts:
+            rows[truth][columns.get(category, len(known))] += count
+    mistakes = [each for each in counts if known.get(each.truth) != each.category]
+    largest, more = sorted(mistakes, key=lambda each: -each.images)[:LISTED], max(0, len(mistakes) - LISTED)
+    return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
 
 
 def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
@@ -164,39 +110,37 @@ def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
         "Versions": {**facts.versions, "device": facts.device, "machine": facts.machine},
         "Hashes": vars(facts.hashes),
     }
-    rows = {title: _rows(values) for title, values in tables.items()}
+    rows = {
+        title: [
+            (readable(name).replace("_", " "), readable(setting(value)))
+            for name, value in values.items()
+            if value is not None and value != {} and value != []
+        ]
+        for title, values in tables.items()
+    }
     rows["Updates"] = [
-        (_date(each.finished), f"{plural(each.images, 'image')} of {readable(each.folder)}") for each in facts.updates
+        (date(each.finished), f"{plural(each.images, 'image')} of {readable(each.folder)}") for each in facts.updates
     ]
     rows["Edits"] = [(str(number), readable(edit)) for number, edit in enumerate(facts.edits, start=1)]
     return {title: each for title, each in rows.items() if each}
 
 
-def _rows(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (readable(name).replace("_", " "), readable(setting(value)))
-        for name, value in values.items()
-        if value is not None and value != {} and value != []
-    ]
-
-
-def _date(iso: str) -> str:
+def date(iso: str) -> str:
     """Return 2025-03-01T12:30:59+00:00 as 2025-03-01 12:30."""
     return readable(iso)[:16].replace("T", " ")
 
 
 def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
     """Return the columns of these rows for the page's scripts."""
-    a, marked = run.assignments, wrong(run)
-    at = {status: code for code, status in enumerate(STATUSES)}
+    a = run.assignments
     return {
         "file": [readable(a.files[row]) for row in rows],
         "category": rows_of(run.categories, a.category[rows]).tolist(),
         "next": rows_of(run.categories, a.next_category[rows]).tolist(),
-        "status": [at[status] for status in a.status[rows].tolist()],
+        "status": [STATUSES.index(status) for status in a.status[rows].tolist()],
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
-        "wrong": np.flatnonzero(marked[rows]).tolist(),
+        "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
     }
 
 
@@ -207,9 +151,7 @@ def categories(made: Sequence[Card], place: dict[int, int]) -> list[dict[str, An
         {
             "name": readable(category.name),
             "new": category.kind == NEW,
-            "size": category.size,
-            "labelled": category.labelled,
-            "unsure": category.unsure,
+            **{name: getattr(category, name) for name in ("size", "labelled", "unsure")},
             "cohesion": _rounded(category.cohesion),
             "confidence": _rounded(card.confidence),
             "nearest": None if category.nearest_known is None else at[category.nearest_known],

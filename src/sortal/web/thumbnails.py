@@ -14,31 +14,21 @@ SHEET = 1024  # pixels: the approximate side of a sheet; browsers decode only th
 PILOT = 48  # images encoded to estimate the size of all
 TINY = 48  # pixels: images up to this size are stored losslessly
 SAFE = 0.95  # of the budget that an estimate may fill
+# Quality of WebP by cell, which is the pixels of a picture with the gap around it; best first.
+QUALITY = {192: 80, 160: 78, 128: 75, 112: 72, 96: 70, 80: 65, 64: 55, 48: 45, 40: 40, 32: 35}
+LOSSLESS = 100
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
+Done = Callable[[int], None]  # told how many pictures are done
 
 
 class Store(Protocol):
     """The pixels of images, by row; a row of height 0 has none."""
 
-    @property
-    def heights(self) -> NDArray[np.int64]: ...
-
-    @property
-    def widths(self) -> NDArray[np.int64]: ...
+    heights: NDArray[np.int64]
+    widths: NDArray[np.int64]
 
     def image(self, row: int, /) -> Pixels: ...
-
-
-@dataclass(frozen=True)
-class Encoding:
-    """The size and quality of pictures."""
-
-    cell: int  # pixels of a picture with the gap around it
-    quality: int  # of WebP; 100 is lossless
-
-
-QUALITY = {192: 80, 160: 78, 128: 75, 112: 72, 96: 70, 80: 65, 64: 55, 48: 45, 40: 40, 32: 35}  # by cell, best first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,48 +47,32 @@ class Sheets:
 
 
 def make_sheets(
-    store: Store,
-    rows: Sequence[int],
-    *,
-    room: int,
-    cells: tuple[int, int],
-    on_done: Callable[[int], None] = lambda _: None,
+    store: Store, rows: Sequence[int], *, room: int, cells: tuple[int, int], on_done: Done = lambda _: None
 ) -> Sheets | None:
-    """Return the best pictures of these rows in at most `room` bytes; None if even the smallest take more.
-
-    `cells` are the smallest and the largest acceptable size.
-    """
-    for encoding in _candidates(store, rows, room, cells):
-        made = _encode(store, rows, encoding, on_done)
+    """Return the best pictures of these rows in at most `room` bytes, of sizes between `cells`; None if none fit."""
+    for cell, quality in _candidates(store, rows, room, cells):
+        made = _encode(store, rows, cell, quality, on_done)
         if made.bytes <= room:
             return made
     return None
 
 
-def _candidates(store: Store, rows: Sequence[int], room: int, cells: tuple[int, int]) -> list[Encoding]:
-    """Return the encodings from the best one that should fit, judging by a few images."""
-    side = _largest(store, rows) + 2 * GAP
-    allowed = [Encoding(min(each, side), quality) for each, quality in QUALITY.items() if cells[0] <= each <= cells[1]]
+def _candidates(store: Store, rows: Sequence[int], room: int, cells: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return cells and qualities from the best that should fit, judging by a few images."""
+    at = np.asarray(rows, dtype=np.int64)
+    side = max(1, *(int(sides[at].max(initial=0)) for sides in (store.heights, store.widths))) + 2 * GAP
+    allowed = [(min(each, side), quality) for each, quality in QUALITY.items() if cells[0] <= each <= cells[1]]
     if side <= TINY + 2 * GAP:
-        allowed = [Encoding(side, 100), *allowed]
+        allowed = [(side, LOSSLESS), *allowed]
     pilot = [rows[at] for at in np.linspace(0, len(rows) - 1, min(PILOT, len(rows))).astype(int)] if rows else []
     scale = len(rows) / max(1, len(pilot))
-    for first, encoding in enumerate(allowed):
-        if _encode(store, pilot, encoding).bytes * scale <= SAFE * room:
+    for first, (cell, quality) in enumerate(allowed):
+        if _encode(store, pilot, cell, quality).bytes * scale <= SAFE * room:
             return allowed[first:]
     return allowed[-1:]
 
 
-def _largest(store: Store, rows: Sequence[int]) -> int:
-    """Return the longest side of these images."""
-    at = np.asarray(rows, dtype=np.int64)
-    return max(1, int(max(store.heights[at].max(initial=0), store.widths[at].max(initial=0))))
-
-
-def _encode(
-    store: Store, rows: Sequence[int], encoding: Encoding, on_done: Callable[[int], None] = lambda _: None
-) -> Sheets:
-    cell = encoding.cell
+def _encode(store: Store, rows: Sequence[int], cell: int, quality: int, on_done: Done = lambda _: None) -> Sheets:
     columns = max(1, SHEET // cell)
     sizes: list[tuple[int, int]] = []
     images = []
@@ -109,9 +83,11 @@ def _encode(
         for at, row in enumerate(part):
             top, left = at // columns * cell, at % columns * cell
             sizes.append(_draw(sheet[top : top + cell, left : left + cell], store, row))
-        images.append(_webp(sheet, encoding.quality))
+        buffer = io.BytesIO()
+        Image.fromarray(sheet).save(buffer, "WEBP", quality=quality, lossless=quality == LOSSLESS)
+        images.append(buffer.getvalue())
         on_done(len(sizes))
-    return Sheets(cell=cell, columns=columns, sizes=sizes, images=images, crisp=encoding.quality == 100)
+    return Sheets(cell=cell, columns=columns, sizes=sizes, images=images, crisp=quality == LOSSLESS)
 
 
 def _draw(cell: Pixels, store: Store, row: int) -> tuple[int, int]:
@@ -131,13 +107,6 @@ def fit(image: Pixels, side: int) -> Pixels:
     height, width = image.shape[:2]
     if (times := side // max(height, width)) >= 1:
         return image.repeat(times, axis=0).repeat(times, axis=1)
-    scale = side / max(height, width)
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    smaller = Image.fromarray(image).resize(size, Image.Resampling.BICUBIC, reducing_gap=2.0)
+    smaller = Image.fromarray(image)
+    smaller.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
     return np.asarray(smaller)
-
-
-def _webp(sheet: Pixels, quality: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(sheet).save(buffer, "WEBP", quality=quality, lossless=quality == 100)
-    return buffer.getvalue()

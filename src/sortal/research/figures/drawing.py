@@ -17,7 +17,7 @@ from sortal.research.figures.curves import k_curve, risk_coverage
 from sortal.research.figures.inflation import legacy_inflation
 from sortal.research.figures.scatter import tsne
 from sortal.research.figures.style import Format, LeftOutError
-from sortal.runs.image_folders import image_folder_around, is_within
+from sortal.runs.export.output import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import replace_all

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 from sortal.errors import InputError
-from sortal.runs.export import coco, fiftyone, folders, imagefolder, labelstudio, output, table
+from sortal.runs.export import coco, folders, labelstudio, output, table
 from sortal.runs.export.format import Format, How, Request, rows_of
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
@@ -14,14 +14,12 @@ from sortal.system.progress import Runtime
 FORMATS: dict[str, Format] = {
     "csv": Format(write=table.csv, extension=".csv"),
     "parquet": Format(write=table.parquet, extension=".parquet"),
-    "folders": Format(write=folders.write, needs_files=True, holds_images=True),
-    "imagefolder": Format(write=imagefolder.write, needs_files=True, holds_images=True),
+    "folders": Format(write=folders.by_category, needs_files=True, holds_images=True),
+    "imagefolder": Format(write=folders.imagefolder, needs_files=True, holds_images=True),
     "coco": Format(write=coco.write, extension=".json", needs_files=True),
-    "fiftyone": Format(write=fiftyone.write, needs_files=True, holds_images=True),
+    "fiftyone": Format(write=folders.fiftyone, needs_files=True, holds_images=True),
     "labelstudio": Format(write=labelstudio.write, needs_files=True),
 }
-
-__all__ = ["FORMATS", "ExportResult", "export"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,18 +1,37 @@
-"""One folder per category, which most training tools read."""
+"""Formats that hold links to or copies of the images. The originals are never moved or changed."""
 
-from collections.abc import Sequence
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from unicodedata import category, normalize
 
-from sortal.runs.export.copying import place
-from sortal.runs.export.file_names import Names
-from sortal.runs.export.format import ASSIGNED, Request, Row
+from sortal.errors import InputError, Remedy
+from sortal.runs.export.format import How, Request, Row, has_content, utf8, visit, write_json
 from sortal.runs.run import UNSURE
-from sortal.runs.tables import table
+from sortal.runs.tables import record_columns, table
 from sortal.system.files import write_atomically
 
 INDEX = "index.csv"
+# Unless a folder is named like a split, the reader of an ImageFolder guesses splits from names such as test_1.png.
+SPLIT = "train"
+# Not CSV, in which that reader takes a class named NA for a missing value and 007 for a number. It infers types from
+# the first rows, so no text is null.
+METADATA = "metadata.jsonl"
+TABLES = (METADATA, "metadata.csv", "metadata.parquet")  # names it takes for tables, which no image may have
+LONGEST = 100  # bytes of the name of a file or folder
+ROOM = 14  # bytes of them, reserved for what makes a name unique
+SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
+# Forbidden on Windows, and marks that reverse the direction of the following text and so disguise a name.
+UNSAFE = frozenset('<>:"/\\|?*\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069')
+# Device names of Windows, with any extension.
+RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u00b2\u00b3])\s*(\.|$)", re.IGNORECASE)
 
 
-def write(request: Request) -> Sequence[str]:
+def by_category(request: Request) -> Sequence[str]:
     """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE for the others, and an index."""
     top = Names(UNSURE, INDEX)
     folders = {category: top.folder(name) for category, name in request.run.names.items()}
@@ -20,10 +39,128 @@ def write(request: Request) -> Sequence[str]:
 
     def path(row: Row) -> str:
         folder = f"{UNSURE}/{folders[row.category]}" if row.status == UNSURE else folders[row.category]
-        return f"{folder}/{files.setdefault(folder, Names()).file(row.file)}"
+        return f"{folder}/{files.setdefault(folder, Names()).file(row.file_name)}"
 
-    placed, missing = place(request, path)
-    index = [{"exported": path, "file_name": row.file, **row.assigned} for row, path in placed]
-    columns = [(name, [each[name] for each in index]) for name in ("exported", "file_name", *ASSIGNED)]
-    write_atomically(request.out / INDEX, table(columns))
+    placed, missing = _place(request, path)
+    fields = ("file_name", "category", "category_name", "status", "confidence")
+    columns = record_columns([row for row, _ in placed], fields)
+    write_atomically(request.out / INDEX, table([("exported", [path for _, path in placed]), *columns]))
     return missing
+
+
+def imagefolder(request: Request) -> Sequence[str]:
+    """Write an ImageFolder of Hugging Face datasets: the images, and a metadata table."""
+    names = Names(*TABLES)
+    placed, missing = _place(request, lambda row: names.file(row.file_name), SPLIT)
+    lines = [
+        {
+            "file_name": path,  # the reader loads it into the column `image`
+            "source": utf8(row.file_name),
+            "label": utf8(row.label or ""),
+            "category": row.category,
+            "category_name": utf8(row.category_name),
+            "status": row.status,
+            "confidence": row.confidence,
+        }
+        for row, path in placed
+    ]
+    write_atomically(request.out / SPLIT / METADATA, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+    return missing
+
+
+def fiftyone(request: Request) -> Sequence[str]:
+    """Write a FiftyOneImageClassificationDataset: a folder of images, and labels by file name."""
+    names = Names(by_stem=True)  # FiftyOne looks labels up by file name without extension
+    placed, missing = _place(request, lambda row: names.file(row.file_name), "data")
+    labels = {
+        os.path.splitext(path)[0]: {
+            "label": utf8(row.category_name),
+            "confidence": row.confidence,
+            "attributes": {"status": row.status, "category": row.category, "source": utf8(row.file_name)},
+        }
+        for row, path in placed
+    }
+    classes = [utf8(name) for name in request.run.names.values()]
+    write_json(request.out / "labels.json", {"classes": classes, "labels": labels})
+    return missing
+
+
+def _place(request: Request, name: Callable[[Row], str], folder: str = "") -> tuple[list[tuple[Row, str]], list[str]]:
+    """Put each image into a folder of the export, at the path that `name` gives; also return the missing files."""
+
+    def put(row: Row) -> str | None:
+        if not has_content(row.path):
+            return None
+        path = name(row)
+        target = request.out / folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return path if _put(row.path, target, request.how) else None
+
+    (request.out / folder).mkdir(exist_ok=True)
+    return visit(request, put)
+
+
+def _put(source: str, target: Path, how: How) -> bool:
+    """Link or copy a file; return False if it disappeared."""
+    try:
+        if how == "hardlink":
+            os.link(os.path.realpath(source), target)  # a hard link to a relative link would be broken
+        elif how == "symlink":
+            os.symlink(source, target)
+        else:
+            shutil.copyfile(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EIO):  # deleted since, or on a failing disk
+            target.unlink(missing_ok=True)
+            return False
+        if how == "copy":
+            raise
+        raise InputError(
+            f"Cannot export the images as {how}s: {error.strerror or error}, for {source!r}.",
+            Remedy("copy them instead", how="copy"),
+        ) from error
+    return True
+
+
+class Names:
+    """Unique names, regardless of case, which not every file system distinguishes."""
+
+    def __init__(self, *taken: str, by_stem: bool = False) -> None:
+        self._by_stem = by_stem  # names must differ in more than the extension
+        self._next = {self._key(name): 2 for name in taken}  # taken name: number to append next
+
+    def folder(self, text: str) -> str:
+        """Return a folder name for a text."""
+        return self._claim(safe(text), "")
+
+    def file(self, path: str) -> str:
+        """Return a file name for the last part of a path, with its extension."""
+        name, suffix = os.path.splitext(_clean(path.rsplit("/", 1)[-1]))
+        if len(suffix.encode()) > SUFFIX:  # no dot stays, or part of the name would become the extension
+            name, suffix = (name + suffix).replace(".", "_"), ""
+        return self._claim(safe(name, LONGEST - len(suffix.encode())), suffix)
+
+    def _claim(self, name: str, suffix: str) -> str:
+        free, first = name + suffix, self._key(name + suffix)
+        while (key := self._key(free)) in self._next:
+            free = f"{name} ({self._next[first]}){suffix}"
+            self._next[first] += 1
+        self._next[key] = 2
+        return free
+
+    def _key(self, name: str) -> str:
+        stem = os.path.splitext(name)[0] if self._by_stem else name
+        return normalize("NFKC", normalize("NFKC", stem).casefold())
+
+
+def safe(text: str, longest: int = LONGEST) -> str:
+    """Return a name of at most `longest` bytes that every file system accepts, never a path and never hidden."""
+    cut = _clean(text).encode()[: longest - ROOM].decode("utf-8", "ignore").rstrip(". ")
+    return f"_{cut}" if not cut or RESERVED.match(cut) else cut
+
+
+def _clean(text: str) -> str:
+    allowed = (
+        "_" if each in UNSAFE or category(each) in ("Cc", "Cs", "Zl", "Zp") else each for each in normalize("NFC", text)
+    )
+    return "".join(allowed).strip().strip(". ")

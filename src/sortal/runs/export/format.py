@@ -1,37 +1,33 @@
 """The contract of an export format: the request it gets, and the description it gives of itself."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from sortal.runs.image_folders import paths_of
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
+T = TypeVar("T")
 How: TypeAlias = Literal["hardlink", "symlink", "copy"]
-ASSIGNED = ("category", "category_name", "status", "confidence")  # columns that every table has
 
 
-@dataclass(frozen=True)
-class Row:
-    """An image and its category."""
+class Row(NamedTuple):
+    """An image and its category; the fields are the columns of a table."""
 
-    file: str  # its name as the user wrote it
+    file_name: str  # as the user wrote it
     path: str  # absolute; empty if the image was given as pixels
     category: int
-    name: str  # of the category
+    category_name: str
     status: str
     confidence: float | None
     label: str | None
     truth: str | None
-
-    @property
-    def assigned(self) -> dict[str, Any]:
-        return dict(zip(ASSIGNED, (self.category, self.name, self.status, self.confidence), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +58,36 @@ def rows_of(run: Run) -> tuple[Row, ...]:
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     columns = a.files, paths_of(run), category, [names[each] for each in category], a.status.tolist(), confidence
     return tuple(Row(*row) for row in zip(*columns, a.labels, a.truth, strict=True))
+
+
+def paths_of(run: Run) -> list[str]:
+    """Return the absolute path of each image, as `Run.paths` does, but empty for images given as pixels."""
+    a = run.assignments
+    paths = (run.facts.images[at].path_of(file) for file, at in zip(a.files, a.folders.tolist(), strict=True))
+    return [path and os.path.abspath(path) for path in paths]
+
+
+def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[Row, T]], list[str]]:
+    """Call `use` on each image; return its results, and the names of the images for which it returned None."""
+    done: list[tuple[Row, T]] = []
+    missing: list[str] = []
+    for number, row in enumerate(request.rows, start=1):
+        result = use(row)
+        if result is None:
+            missing.append(row.file_name)
+        else:
+            done.append((row, result))
+        request.runtime.progress("Exporting", number, len(request.rows))
+    return done, missing
+
+
+def has_content(path: str) -> bool:
+    """Tell whether a path is a readable file that is not empty."""
+    with suppress(OSError):
+        if os.path.isfile(path):  # opening a pipe would block
+            with open(path, "rb") as file:
+                return bool(file.read(1))
+    return False
 
 
 def utf8(text: str) -> str:

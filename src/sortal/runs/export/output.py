@@ -1,18 +1,18 @@
-"""The destination of an export: never overwrites anything but an export, and appears complete or not at all."""
+"""The destination of an export, which appears complete or not at all, and what no output may overwrite or mix with."""
 
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
 from sortal.errors import InputError, Remedy
-from sortal.runs.export.format import Format, Row, write_json
-from sortal.runs.image_folders import image_folder_around, is_within, same_file
+from sortal.runs.export.format import Format, Row, paths_of, write_json
 from sortal.runs.run import Run
 
 MARKER = ".sortal-export.json"  # marks a folder as an export, which a later one may replace; hidden from other tools
+OTHER = Remedy("choose another", out=...)
 
 
 @contextmanager
@@ -67,37 +67,55 @@ def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format,
 
 
 def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bool) -> None:
+    place = repr(str(out))
     if not out.is_dir():
-        raise InputError(f"The format {name} is a folder, got {str(out)!r}, which is a file. Choose another place.")
+        raise InputError(f"The format {name} is a folder, got {place}, which is a file. Choose another place.")
     for folder in (str(run.folder), *sorted({os.path.dirname(row.path) for row in rows if row.path})):
         if is_within(Path(folder), out):
             raise InputError(
-                f"The export must be outside the run and its images, got {str(out)!r}, which is or contains their "
+                f"The export must be outside the run and its images, got {place}, which is or contains their "
                 f"folder {folder!r}. Choose another place."
             )
     if not os.listdir(out):
         return
     if not force:
-        raise InputError(
-            f"The folder {str(out)!r} must be new or empty.",
-            Remedy("choose another", out=...),
-            Remedy("replace an earlier export", force=True),
-        )
+        replace = Remedy("replace an earlier export", force=True)
+        raise InputError(f"The folder {place} must be new or empty.", OTHER, replace)
     if not (out / MARKER).is_file():
-        raise InputError(
-            f"The folder {str(out)!r} was not written by an export, so it is not replaced.",
-            Remedy("choose another", out=...),
-        )
+        raise InputError(f"The folder {place} was not written by an export, so it is not replaced.", OTHER)
 
 
 def _check_file(out: Path, rows: Sequence[Row], name: str, force: bool) -> None:
+    place = repr(str(out))
     if out.is_dir():
-        raise InputError(f"The format {name} is one file, got {str(out)!r}, which is a folder. Choose a file in it.")
+        raise InputError(f"The format {name} is one file, got {place}, which is a folder. Choose a file in it.")
     if not force:
-        raise InputError(
-            f"The file {str(out)!r} already exists.",
-            Remedy("choose another", out=...),
-            Remedy("replace it", force=True),
-        )
+        raise InputError(f"The file {place} already exists.", OTHER, Remedy("replace it", force=True))
     if any(same_file(out, Path(row.path)) for row in rows if row.path):
-        raise InputError(f"The file {str(out)!r} is one of the run's images, which are never replaced. Choose another.")
+        raise InputError(f"The file {place} is one of the run's images, which are never replaced. Choose another.")
+
+
+def image_folder_around(place: Path, run: Run) -> str | None:
+    """Return the folder of images that a path is or lies in, where the next run would read output as images."""
+    folders: dict[int, set[str]] = {}  # by source; not its own folder, which for a list of files is the working one
+    for path, source in zip(paths_of(run), run.assignments.folders.tolist(), strict=True):
+        if path:
+            folders.setdefault(source, set()).add(os.path.dirname(path))
+    for each in folders.values():
+        with suppress(ValueError):  # on several drives of Windows
+            common = os.path.commonpath(each)
+            if common != Path(common).anchor and is_within(place, Path(common)):
+                return common
+    return None
+
+
+def is_within(inner: Path, outer: Path) -> bool:
+    """Tell whether a path is or lies in a folder, also where links or letter case make their names differ."""
+    inner, outer = Path(os.path.realpath(inner)), Path(os.path.realpath(outer))
+    return inner.is_relative_to(outer) or any(same_file(outer, each) for each in (inner, *inner.parents))
+
+
+def same_file(one: Path, other: Path) -> bool:
+    with suppress(OSError, ValueError):
+        return os.path.samefile(one, other)
+    return False

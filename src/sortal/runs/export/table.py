@@ -2,16 +2,15 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 from sortal.errors import InputError
-from sortal.runs.export.format import ASSIGNED, Request, utf8
-from sortal.runs.tables import table
+from sortal.runs.export.format import Request, Row, utf8
+from sortal.runs.tables import Column, record_columns, table
 from sortal.system.files import write_atomically
 
 
 def csv(request: Request) -> Sequence[str]:
-    return _write(request, table([*_columns(request).items()]))
+    return _write(request, table(_columns(request)))
 
 
 def parquet(request: Request) -> Sequence[str]:
@@ -22,24 +21,18 @@ def parquet(request: Request) -> Sequence[str]:
     except ImportError:
         raise InputError('The format parquet needs pyarrow: pip install "sortal[parquet]", or export as csv.') from None
     types = {"category": pyarrow.int64(), "confidence": pyarrow.float64()}
-    columns = {
-        name: pyarrow.array(
-            [utf8(value) if isinstance(value, str) else value for value in column], types.get(name, pyarrow.string())
-        )
-        for name, column in _columns(request).items()
-    }
+    columns = {}
+    for name, column in _columns(request):
+        cells = [utf8(value) or None if isinstance(value, str) else value for value in column]
+        columns[name] = pyarrow.array(cells, types.get(name, pyarrow.string()))
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), buffer)
     return _write(request, buffer.getvalue())
 
 
-def _columns(request: Request) -> dict[str, list[Any]]:
-    rows = [
-        {"file_name": row.file, "path": row.path or None, **row.assigned, "label": row.label, "truth": row.truth}
-        for row in request.rows
-    ]
-    truth = ("truth",) if any(row["truth"] is not None for row in rows) else ()
-    return {name: [row[name] for row in rows] for name in ("file_name", "path", *ASSIGNED, "label", *truth)}
+def _columns(request: Request) -> list[tuple[str, Column]]:
+    has_truth = any(row.truth is not None for row in request.rows)
+    return record_columns(request.rows, [name for name in Row._fields if name != "truth" or has_truth])
 
 
 def _write(request: Request, content: bytes) -> Sequence[str]:
