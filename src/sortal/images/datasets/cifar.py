@@ -18,41 +18,26 @@ PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 
 def read10(root: Path) -> PublishedDataset:
-    return _read(
-        root,
-        title="CIFAR-10",
-        top="cifar-10-batches-py",
-        train=[f"data_batch_{i}" for i in range(1, 6)],
-        test=["test_batch"],
-        meta="batches.meta",
-        names="label_names",
-        labels="labels",
-    )
+    train = [f"data_batch_{i}" for i in range(1, 6)]
+    return _read(root, "CIFAR-10", "cifar-10-batches-py", train, ["test_batch"], "batches.meta", "label")
 
 
 def read100(root: Path) -> PublishedDataset:
-    return _read(
-        root,
-        title="CIFAR-100",
-        top="cifar-100-python",
-        train=["train"],
-        test=["test"],
-        meta="meta",
-        names="fine_label_names",
-        labels="fine_labels",
-    )
+    return _read(root, "CIFAR-100", "cifar-100-python", ["train"], ["test"], "meta", "fine_label")
 
 
 def _read(
-    root: Path, *, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, names: str, labels: str
+    root: Path, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, kind: str
 ) -> PublishedDataset:
-    tree = find_dataset(root, title=f"{title} (Python version)", page=PAGE, tops=[top], needs=[*train, *test, meta])
+    """Read the batches of both splits; `kind` is the kind of labels: label or fine_label."""
+    tree = find_dataset(root, f"{title} (Python version)", PAGE, [top], [*train, *test, meta])
+    names = f"{kind}_names"
     classes = _unpickle(tree.base / meta).get(names)
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise InputError(f"The file {str(tree.base / meta)!r} must contain a list of names, {names}. Extract it again.")
 
     def rows(batches: Sequence[str]) -> SplitImages:
-        parts = [_batch(tree.base / batch, labels, len(classes)) for batch in batches]
+        parts = [_batch(tree.base / batch, f"{kind}s", len(classes)) for batch in batches]
         return SplitImages(
             files=[f"{batch}/{i:05d}.png" for batch, (_, y) in zip(batches, parts, strict=True) for i in range(len(y))],
             classes=[classes[number] for _, y in parts for number in y],

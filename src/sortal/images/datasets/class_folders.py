@@ -18,11 +18,9 @@ def read(root: Path) -> PublishedDataset:
     tree = Tree(title="A folder of classes", page="you", root=root, base=root)
     if (root / "train").is_dir() and (root / "test").is_dir():
         train, test = tree.class_folders("train"), tree.class_folders("test")
-        classes = in_order(set(train.classes))
     else:
-        rows = tree.class_folders(".")
-        classes = in_order(set(rows.classes))
-        train, test = _split(rows)
+        train, test = _split(tree.class_folders("."))
+    classes = in_order(set(train.classes))
     if len(classes) < 2:
         raise InputError(
             f"{str(root)!r} must contain images of at least two classes, one folder per class, got {len(classes)}."
@@ -32,7 +30,12 @@ def read(root: Path) -> PublishedDataset:
             f"Every class in {str(root / 'test')!r} must have images in train; these have none: {listing(unknown)}. "
             "Add some, or remove these folders."
         )
-    return PublishedDataset(classes=classes, train=_ordered(train, classes), test=_ordered(test, classes))
+    number = {name: i for i, name in enumerate(classes)}
+
+    def by_class(rows: SplitImages) -> SplitImages:
+        return _pick(rows, sorted(range(len(rows.files)), key=lambda i: number[rows.classes[i]]))
+
+    return PublishedDataset(classes=classes, train=by_class(train), test=by_class(test))
 
 
 def _split(rows: SplitImages) -> tuple[SplitImages, SplitImages]:
@@ -42,14 +45,9 @@ def _split(rows: SplitImages) -> tuple[SplitImages, SplitImages]:
     for row, name in enumerate(rows.classes):
         counts[name] += 1
         parts[counts[name] % EVERY == 0].append(row)
-    train, test = (SplitImages(files=[rows.files[i] for i in p], classes=[rows.classes[i] for i in p]) for p in parts)
-    return train, test
+    return _pick(rows, parts[0]), _pick(rows, parts[1])
 
 
-def _ordered(rows: SplitImages, classes: list[str]) -> SplitImages:
-    """Sort images by class, in this order; images of one class stay in theirs."""
-    number = {name: i for i, name in enumerate(classes)}
-    order = sorted(range(len(rows.files)), key=lambda i: number[rows.classes[i]])
-    return SplitImages(
-        files=[rows.files[i].removeprefix("./") for i in order], classes=[rows.classes[i] for i in order]
-    )
+def _pick(rows: SplitImages, chosen: list[int]) -> SplitImages:
+    files = [rows.files[i].removeprefix("./") for i in chosen]
+    return SplitImages(files=files, classes=[rows.classes[i] for i in chosen])
