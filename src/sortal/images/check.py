@@ -4,7 +4,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ TINY = 32  # an image with a shorter side below this is tiny
 
 Kind = Literal["two labels", "labelled and unlabelled", "same"]
 KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # the worst first
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,26 +124,28 @@ def _health(
     on_progress: Progress,
 ) -> Health:
     """Derive the findings from what is known of each row; unreadable ones have the content ""."""
-    rows_of: dict[str, list[int]] = {}
-    for row, content in enumerate(contents):
-        rows_of.setdefault(content, []).append(row)
+    rows_of = _places(contents)
     lost = rows_of.pop("", [])
     same = list(rows_of.values())
     shorter = np.minimum(facts["width"], facts["height"])
+    few = len(images) <= near.MOST
 
     def files(rows: NDArray[np.bool_]) -> tuple[str, ...]:
         return tuple(images.files[row] for row in np.flatnonzero(rows))
 
+    def count(labels: NDArray[np.int64]) -> list[int]:
+        return np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1).tolist()
+
+    counts = zip((*images.classes, None), count(images.labels), count(images.labels[lost]), strict=True)
+    spelt = _places(" ".join(name.casefold().replace("_", " ").split()) for name in images.classes)
     return Health(
         images=len(images),
         labelled=int((images.labels >= 0).sum()),
-        classes=_counts(images, lost),
-        alike_names=_alike_names(images.classes),
+        classes=tuple(ClassCount(name=name, images=n, unreadable=bad) for name, n, bad in counts),
+        alike_names=tuple(tuple(images.classes[i] for i in alike) for alike in spelt.values() if len(alike) > 1),
         unreadable=unreadable,
         duplicates=_groups(images, same),
-        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress))
-        if len(images) <= near.MOST
-        else None,
+        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress)) if few else None,
         tiny=files((shorter < tiny) & (shorter > 0)),
         rotated=files(facts["rotated"]),
         deep=files(facts["bits"] > 8),
@@ -150,20 +153,12 @@ def _health(
     )
 
 
-def _counts(images: ImageSet, unreadable: Sequence[int]) -> tuple[ClassCount, ...]:
-    def count(labels: NDArray[np.int64]) -> list[int]:
-        unlabelled, *known = np.bincount(labels + 1, minlength=len(images.classes) + 1).tolist()
-        return [*known, unlabelled]
-
-    columns = zip((*images.classes, None), count(images.labels), count(images.labels[list(unreadable)]), strict=True)
-    return tuple(ClassCount(name=name, images=n, unreadable=bad) for name, n, bad in columns)
-
-
-def _alike_names(classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    groups: dict[str, list[str]] = {}
-    for name in classes:
-        groups.setdefault(" ".join(name.casefold().replace("_", " ").split()), []).append(name)
-    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
+def _places(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """Return where each key occurs, counted from 0."""
+    found: dict[Key, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    return found
 
 
 def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicates, ...]:
@@ -171,10 +166,8 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
 
     def describe(rows: Sequence[int]) -> Duplicates:
         labels = tuple(images.classes[label] if label >= 0 else None for label in images.labels[list(rows)])
-        named = {label for label in labels if label is not None}
-        kind: Kind = (
-            "two labels" if len(named) > 1 else "labelled and unlabelled" if named and None in labels else "same"
-        )
+        known = len({label for label in labels if label is not None})
+        kind: Kind = "two labels" if known > 1 else "labelled and unlabelled" if known and None in labels else "same"
         return Duplicates(kind=kind, files=tuple(images.files[row] for row in rows), labels=labels)
 
     several = sorted(sorted(rows) for rows in groups if len(rows) > 1)
@@ -186,10 +179,8 @@ def _near(
 ) -> Iterable[list[int]]:
     """Return groups of rows that look alike but differ in content. Images smaller than a thumbnail are left out."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
-    members: dict[int, list[Sequence[int]]] = {}
     leaders = near.leaders(
         thumbnails[[rows[0] for rows in large]], lambda done, of: on_progress("Comparing images", done, of)
     )
-    for rows, leader in zip(large, leaders.tolist(), strict=True):
-        members.setdefault(leader, []).append(rows)
-    return [[row for rows in group for row in rows] for group in members.values() if len(group) > 1]
+    groups = _places(leaders.tolist()).values()
+    return [[row for place in group for row in large[place]] for group in groups if len(group) > 1]

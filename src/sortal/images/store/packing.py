@@ -17,13 +17,13 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TypeAlias
 
 import numpy as np
 
+from sortal.config import SettingsGroup
 from sortal.errors import InputError, Reason, SortalError, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
@@ -39,22 +39,14 @@ FORMAT = 1  # of the pixels
 POLL = 1.0  # seconds between attempts to get the lock
 COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
 
-Failures: TypeAlias = dict[int, tuple[Reason, str]]  # by row: why it could not be read this time
-
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(SettingsGroup):
     """The settings that, with its content, decide the pixels of an image."""
 
-    shorter_side: int = decoding.SHORTER_SIDE
-    draft: bool = True
-    max_pixels: int = decoding.MAX_PIXELS
-
-    def __post_init__(self) -> None:
-        for name in ("shorter_side", "max_pixels"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    shorter_side: int = field(default=decoding.SHORTER_SIDE, metadata={"bounds": {"least": 1}})
+    draft: bool = field(default=True, metadata={"bounds": {}})
+    max_pixels: int = field(default=decoding.MAX_PIXELS, metadata={"bounds": {"least": 1}})
 
     @property
     def key(self) -> str:
@@ -83,7 +75,7 @@ def pack(
     settings = settings or Settings()
     index = Index(Path(folder) / settings.key)
     contents, items, stamps = _look_up(images, index)
-    failures: Failures = {}
+    failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     if items:
         _prepare(index.home, settings, _least_bytes(items, stamps, settings), budget)
         with _locked(index.home, on_progress):
@@ -91,11 +83,12 @@ def pack(
             writer = _Writer(index, budget)
             options = {**asdict(settings), "file": str(index.pixels)}
             run = run_workers(store_image, items, options=options, workers=workers, answer=writer.assign_place)
-            with writer, closing(run) as results:
+            with closing(writer), closing(run) as results:
                 for done, (row, result) in enumerate(results, start=len(images) - len(items) + 1):
                     if "digest" in result:
                         contents[row] = result["digest"]
-                        writer.add({**_file_record(images, row, stamps), **result})
+                        file = {"path": os.path.abspath(images.paths[row]), "stamp": stamps[row]} if stamps else {}
+                        writer.add({**file, **result})
                     else:
                         failures[row] = (result["reason"], result["detail"])
                     on_progress("Reading images", done, len(images))
@@ -103,7 +96,9 @@ def pack(
             for row, content in enumerate(contents):  # copies share the failure of the one that was tried
                 if row not in failures and not index.knows(content):
                     failures[row] = failures[tried[content]]
-    return _open(images, contents, failures, index)
+    found = {row: failures.get(row) or index.unreadable.get(content) for row, content in enumerate(contents)}
+    quarantine = tuple(Quarantined(images.files[row], *reason) for row, reason in found.items() if reason)
+    return open_store(index, ["" if found[row] else content for row, content in enumerate(contents)], quarantine)
 
 
 def pack_readable(
@@ -166,10 +161,6 @@ def _prepare(home: Path, settings: Settings, least: int, budget: int | None) -> 
         limits.check_room(home.parent, limits.stored_bytes(home.parent), least, budget)
 
 
-def _file_record(images: ImageSet, row: int, stamps: dict[int, Stamp]) -> JsonObject:
-    return {"path": os.path.abspath(images.paths[row]), "stamp": stamps[row]} if images.paths else {}
-
-
 def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
     """Return the known content of every row, the images that must be read, and the stamps of their files."""
     contents = [""] * len(images)
@@ -212,12 +203,6 @@ class _Writer:
         self._unsynced = False
         self._committed = monotonic()
 
-    def __enter__(self) -> None:
-        """Commit at the end, whatever happens before."""
-
-    def __exit__(self, *_: object) -> None:
-        self._commit()
-
     def assign_place(self, row: int, question: JsonObject) -> JsonObject:
         """Return the offset for a content; nothing if it has been stored, is known to be unreadable, or has a place."""
         digest, size = question["digest"], question["bytes"]
@@ -239,9 +224,9 @@ class _Writer:
         self._unsynced |= "stored" in record
         self.index.add(record)
         if monotonic() - self._committed >= COMMIT:
-            self._commit()
+            self.commit()
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         """Sync the pixels to disk, then append to the index."""
         with _errors_named(self.index.home):
             if self._unsynced:
@@ -250,6 +235,8 @@ class _Writer:
                 self._unsynced = False
             self.index.flush()
         self._committed = monotonic()
+
+    close = commit
 
 
 def store_image(source: ImageSource, options: JsonObject) -> Conversation:
@@ -282,12 +269,3 @@ def store_image(source: ImageSource, options: JsonObject) -> Conversation:
     height, width = picture.rgb.shape[:2]  # exchanged where EXIF turns the image
     stored = StoredImage(place["offset"], height, width, picture.facts)
     return {**found, "stored": stored._asdict()}
-
-
-def _open(images: ImageSet, contents: list[str], failures: Failures, index: Index) -> PixelStore:
-    quarantine = []
-    for row, content in enumerate(contents):
-        if reason := failures.get(row) or index.unreadable.get(content):
-            quarantine.append(Quarantined(images.files[row], *reason))
-            contents[row] = ""
-    return open_store(index, contents, tuple(quarantine))
