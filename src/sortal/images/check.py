@@ -134,7 +134,7 @@ def _health(
         return tuple(images.files[row] for row in np.flatnonzero(rows))
 
     def count(labels: NDArray[np.int64]) -> list[int]:
-        return np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1).tolist()
+        return [int(n) for n in np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1)]
 
     counts = zip((*images.classes, None), count(images.labels), count(images.labels[lost]), strict=True)
     spelt = _places(" ".join(name.casefold().replace("_", " ").split()) for name in images.classes)

@@ -100,11 +100,20 @@ class ImageSet:
                 f"The labelled fraction must leave every old class a labelled image, got {fraction}: "
                 f"{listing([self._names[i] for i in bare])} would have none. Choose a larger fraction."
             )
-        labels = np.full(len(self), -1)
-        labels[kept] = self.truth[kept]
-        labels[self.validation] = self.truth[self.validation]
+        labelled = self.validation.copy()
+        labelled[kept] = True
         stay = is_old | ~self.validation
-        return self.select(stay)._relabelled(labels[stay])
+        rest, names = self.select(stay), (*self._names, None)
+        return image_set(
+            rest.files,
+            paths=rest.paths,
+            pixels=rest.pixels,
+            labels=[names[i] for i in np.where(labelled[stay], rest.truth, -1)],
+            truth=[names[i] for i in rest.truth],
+            validation=rest.validation,
+            order=self._names,
+            ignored=self.ignored,
+        )
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":
         """Move a fraction of the labelled images of each class, rounded down, to validation."""
@@ -162,26 +171,11 @@ class ImageSet:
             raise InputError(f"old must be a number of classes or a non-empty list of class names, got {old!r}.")
         number = {name: i for i, name in enumerate(self._names)}
         if unknown := [name for name in old if name not in number]:
-            raise InputError(
-                f"old must name classes of the set, which are {listing(self._names)}; got {listing(unknown)}."
-            )
+            known = listing(self._names)
+            raise InputError(f"old must name classes of the set, which are {known}; got {listing(unknown)}.")
         if bare := [name for name in old if number[name] not in there]:
             raise InputError(f"old must name classes with images; these have none: {listing(bare)}.")
         return sorted({number[name] for name in old})
-
-    def _relabelled(self, labels: NDArray[np.int64]) -> "ImageSet":
-        """Return the same images under other labels (numbers of `_names`), whose classes become the known ones."""
-        names = (*self._names, None)
-        return image_set(
-            self.files,
-            paths=self.paths,
-            pixels=self.pixels,
-            labels=[names[i] for i in labels],
-            truth=[names[i] for i in self.truth],
-            validation=self.validation,
-            order=self._names,
-            ignored=self.ignored,
-        )
 
 
 def image_set(
@@ -199,7 +193,6 @@ def image_set(
 
     The truth of a labelled image defaults to its label.
     """
-    known = {name for name in labels if name is not None}
     known_truth = labels if truth is None else [t if t is not None else y for t, y in zip(truth, labels, strict=True)]
     wrong = [file for file, t, y in zip(files, known_truth, labels, strict=True) if y is not None and t != y]
     if wrong:
@@ -207,10 +200,11 @@ def image_set(
             f"The truth of a labelled image must be its label, unlike in {plural(len(wrong), 'image')}: "
             f"{listing(wrong)}. Correct it, or leave it empty."
         )
-    everything = known | {name for name in known_truth if name is not None}
-    # Ordered separately, so that classes that occur only in the truth do not renumber the known ones.
+    known = {name for name in labels if name is not None}
+    others = {name for name in known_truth if name is not None} - known
     rank = in_order if order is None else lambda names: [name for name in order if name in names]
-    classes, new_classes = tuple(rank(known)), tuple(rank(everything - known))
+    # Ordered separately, so that classes that occur only in the truth do not renumber the known ones.
+    classes, new_classes = tuple(rank(known)), tuple(rank(others))
     number: dict[str | None, int] = {name: i for i, name in enumerate(classes + new_classes)}
     number[None] = -1
     return ImageSet(
@@ -228,18 +222,10 @@ def image_set(
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Sort class names by code point, or by value if all of them are whole numbers."""
-    names = list(names)
-    return sorted(names, key=_by_value) if all(map(_is_number, names)) else sorted(names)
-
-
-def _by_value(digits: str) -> tuple[int, str, str]:
-    """Return a sort key for digits; int() refuses more than 4,300 of them."""
-    value = digits.lstrip("0")
-    return len(value), value, digits
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit()
+    found = sorted(names)
+    if all(name.isascii() and name.isdigit() for name in found):
+        found.sort(key=lambda name: (len(name.lstrip("0")), name.lstrip("0")))  # int() refuses more than 4,300 digits
+    return found
 
 
 def _generator(seed: int) -> np.random.RandomState:
