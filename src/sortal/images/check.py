@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import compress
 from typing import Literal, TypeVar
 
 import numpy as np
@@ -130,9 +131,6 @@ def _health(
     shorter = np.minimum(facts["width"], facts["height"])
     few = len(images) <= near.MOST
 
-    def files(rows: NDArray[np.bool_]) -> tuple[str, ...]:
-        return tuple(images.files[row] for row in np.flatnonzero(rows))
-
     def count(labels: NDArray[np.int64]) -> list[int]:
         return [int(n) for n in np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1)]
 
@@ -146,9 +144,9 @@ def _health(
         unreadable=unreadable,
         duplicates=_groups(images, same),
         near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress)) if few else None,
-        tiny=files((shorter < tiny) & (shorter > 0)),
-        rotated=files(facts["rotated"]),
-        deep=files(facts["bits"] > 8),
+        tiny=tuple(compress(images.files, (shorter < tiny) & (shorter > 0))),
+        rotated=tuple(compress(images.files, facts["rotated"])),
+        deep=tuple(compress(images.files, facts["bits"] > 8)),
         ignored=images.ignored,
     )
 

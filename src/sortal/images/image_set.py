@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -71,15 +71,14 @@ class ImageSet:
                 f"rows must be a mask, one boolean for each of {len(self):,} images, "
                 f"got {rows.dtype} of shape {rows.shape}."
             )
-        picked = np.flatnonzero(rows)
         return replace(
             self,
-            files=tuple(self.files[i] for i in picked),
-            paths=tuple(self.paths[i] for i in picked) if self.pixels is None else (),
-            pixels=None if self.pixels is None else self.pixels[picked],
-            labels=self.labels[picked],
-            truth=self.truth[picked],
-            validation=self.validation[picked],
+            files=tuple(compress(self.files, rows)),
+            paths=tuple(compress(self.paths, rows)),
+            pixels=None if self.pixels is None else self.pixels[rows],
+            labels=self.labels[rows],
+            truth=self.truth[rows],
+            validation=self.validation[rows],
         )
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
@@ -103,17 +102,14 @@ class ImageSet:
         labelled = self.validation.copy()
         labelled[kept] = True
         stay = is_old | ~self.validation
-        rest, names = self.select(stay), (*self._names, None)
-        return image_set(
-            rest.files,
-            paths=rest.paths,
-            pixels=rest.pixels,
-            labels=[names[i] for i in np.where(labelled[stay], rest.truth, -1)],
-            truth=[names[i] for i in rest.truth],
-            validation=rest.validation,
-            order=self._names,
-            ignored=self.ignored,
-        )
+        rest = self.select(stay)
+        new = sorted(set(rest.truth[rest.truth >= 0].tolist()) - set(chosen))
+        number = np.full(len(self._names) + 1, -1)  # the last is that of an unknown truth
+        number[[*chosen, *new]] = np.arange(len(chosen) + len(new))
+        truth = number[rest.truth]
+        classes, new_classes = (tuple(self._names[i] for i in numbers) for numbers in (chosen, new))
+        labels = np.where(labelled[stay], truth, -1)
+        return replace(rest, labels=labels, truth=truth, classes=classes, new_classes=new_classes)
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":
         """Move a fraction of the labelled images of each class, rounded down, to validation."""

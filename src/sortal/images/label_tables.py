@@ -178,11 +178,9 @@ def _json_lines(text: str) -> tuple[list[str], Rows]:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; raise KeyError for a repeated key, which json would silently override."""
-    row: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in row:
-            raise KeyError(key)
-        row[key] = value
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise KeyError(next(key for key in row if sum(key == other for other, _ in pairs) > 1))
     return row
 
 

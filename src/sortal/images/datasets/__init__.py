@@ -23,6 +23,7 @@ READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "herbarium19": image_trees.read_herbarium,
 }
 NAMES = tuple(READERS)
+Part = Literal["train", "test"]
 FOLDER = "folder"  # the name of a benchmark made from a user's folder
 
 
@@ -37,12 +38,7 @@ def label(name: str, root: str | os.PathLike[str]) -> str:
 
 
 def load(
-    name: str,
-    root: str | os.PathLike[str],
-    *,
-    part: Literal["train", "test"] = "train",
-    fraction: float = 0.5,
-    seed: int = 0,
+    name: str, root: str | os.PathLike[str], *, part: Part = "train", fraction: float = 0.5, seed: int = 0
 ) -> ImageSet:
     """Load a benchmark from the folder its publisher's archive was extracted to, or from that archive's top folder.
 

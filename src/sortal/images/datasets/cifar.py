@@ -118,15 +118,10 @@ class _Array:
             self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
 
 
-def _encode(text: str, _: str) -> bytes:
-    """Stand in for _codecs.encode, which Python 3 uses to pickle bytes in Python 2's protocol."""
-    return text.encode("latin1")
-
-
-STAND_INS = {
+STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Type,
-    ("_codecs", "encode"): _encode,
+    ("_codecs", "encode"): lambda text, _: text.encode("latin1"),  # how Python 3 pickles bytes for Python 2
 }

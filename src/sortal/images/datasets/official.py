@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.images.folders import EXTENSIONS
+from sortal.images.folders import is_image
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
 
@@ -116,10 +116,7 @@ class Tree:
             classes = [name for name in _entries(at) if (at / name).is_dir()]
         elif absent := [f"{self.name(at)}/{name}" for name in classes if not (at / name).is_dir()]:
             raise self.missing(absent)
-        found = {
-            name: sorted(file for file in _entries(at / name) if os.path.splitext(file)[1].lower() in EXTENSIONS)
-            for name in classes
-        }
+        found = {name: [file for file in _entries(at / name) if is_image(file)] for name in classes}
         return SplitImages(
             files=[f"{self.name(at)}/{name}/{file}" for name, inside in found.items() for file in inside],
             classes=[name for name, inside in found.items() for _ in inside],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,8 @@ class PixelStore:
 
     def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
         """Return the rows of a mask (n,), in the same order."""
-        unreadable = np.asarray(rows)[~self.present]
-        columns = ("offsets", "heights", "widths", "digests", "facts")
-        return replace(
-            self,
-            quarantine=tuple(bad for bad, selected in zip(self.quarantine, unreadable, strict=True) if selected),
-            **{name: getattr(self, name)[rows] for name in columns},
-        )
+        columns = {name: getattr(self, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
+        return replace(self, quarantine=tuple(compress(self.quarantine, rows[~self.present])), **columns)
 
     def image(self, row: int) -> NDArray[np.uint8]:
         """Return the pixels of an image, (height, width, 3), as a view of the mapped file."""
