@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import compress, pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.system.text import plural
 from sortal.system.workers import ImageSource
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,18 +123,15 @@ class ImageSet:
             raise InputError(f"fraction must hold out at least one image, got {fraction}: every class is too small.")
         return replace(self, validation=validation)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a data frame with the columns file_name, label, truth and split, one row per image."""
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame with the columns file_name, label, truth and split, one row per image."""
         import pandas
 
         names = (*self._names, None)
-        # Not the string type of pandas, which refuses file names that are not UTF-8.
-        columns = {
-            "file_name": list(self.files),
-            "label": [names[i] for i in self.labels],
-            "truth": [names[i] for i in self.truth],
-        }
+        labels, truth = ([names[i] for i in numbers] for numbers in (self.labels, self.truth))
         split = np.where(self.validation, "validation", np.where(self.unlabelled, "unlabelled", "labelled"))
+        columns = {"file_name": list(self.files), "label": labels, "truth": truth}
+        # Not the string type of pandas, which refuses file names that are not UTF-8.
         return pandas.DataFrame(columns, dtype=object).assign(split=split)
 
     def __repr__(self) -> str:

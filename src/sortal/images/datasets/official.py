@@ -116,11 +116,9 @@ class Tree:
             classes = [name for name in _entries(at) if (at / name).is_dir()]
         elif absent := [f"{self.name(at)}/{name}" for name in classes if not (at / name).is_dir()]:
             raise self.missing(absent)
-        found = {name: [file for file in _entries(at / name) if is_image(file)] for name in classes}
-        return SplitImages(
-            files=[f"{self.name(at)}/{name}/{file}" for name, inside in found.items() for file in inside],
-            classes=[name for name, inside in found.items() for _ in inside],
-        )
+        rows = [(name, file) for name in classes for file in _entries(at / name) if is_image(file)]
+        within = self.name(at)
+        return SplitImages(files=[f"{within}/{name}/{file}" for name, file in rows], classes=[name for name, _ in rows])
 
     def missing(self, names: Sequence[str], *, one_of: bool = False) -> InputError:
         """Return an error that tells what is missing, what was found, and where to get the data set."""

@@ -14,6 +14,7 @@ lines appended to the index: a killed run resumes after the last of them and ove
 
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -24,20 +25,22 @@ from time import monotonic
 import numpy as np
 
 from sortal.config import SettingsGroup
-from sortal.errors import InputError, Reason, SortalError, UnreadableError, listing
+from sortal.errors import InputError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
-from sortal.images.store import budget as limits
 from sortal.images.store.index import Index, Stamp, StoredImage, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.system.files import write_atomically
 from sortal.system.progress import Progress
+from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
 FORMAT = 1  # of the pixels
 POLL = 1.0  # seconds between attempts to get the lock
 COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
+MARGIN = 2**26  # bytes that stay free on the disk
+WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +161,30 @@ def _prepare(home: Path, settings: Settings, least: int, budget: int | None) -> 
         home.mkdir(parents=True, exist_ok=True)
         if not (home / "settings.json").exists():
             write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
-        limits.check_room(home.parent, limits.stored_bytes(home.parent), least, budget)
+        check_room(home.parent, stored_bytes(home.parent), least, budget)
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the size of all pixel files of a store, under all settings."""
+    return sum(path.stat().st_size for path in folder.glob("*/*.bin"))
+
+
+def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
+    """Raise InputError unless a store of `stored` bytes may grow by `more` bytes."""
+    if budget is not None and stored + more > budget:
+        total, limit = byte_sizes(stored + more, budget)
+        raise InputError(
+            f"The pixel store in {str(folder)!r} must not exceed its budget of {limit}, and needs at least {total}. "
+            f"Raise the budget, {WAY_OUT}."
+        )
+    free = shutil.disk_usage(folder).free
+    if more > free - MARGIN:
+        needed, found = byte_sizes(more + MARGIN, free)
+        raise InputError(
+            f"Not enough disk space for the pixel store in {str(folder)!r}: it needs at least {needed} of free space "
+            f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {found} are free. "
+            f"Free some space, use another folder, {WAY_OUT}."
+        )
 
 
 def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
@@ -212,8 +238,8 @@ class _Writer:
             if self._stored is None:
                 with self.index.pixels.open("ab") as file:
                     file.truncate(self._end)  # without what a killed run did not commit
-                self._stored = limits.stored_bytes(self.index.home.parent)
-            limits.check_room(self.index.home.parent, self._stored, size, self.budget)
+                self._stored = stored_bytes(self.index.home.parent)
+            check_room(self.index.home.parent, self._stored, size, self.budget)
             self.places[digest] = row
             self._end += size
             self._stored += size
@@ -257,15 +283,9 @@ def store_image(source: ImageSource, options: JsonObject) -> Conversation:
         if not error.lasting:
             raise
         return {**found, "unreadable": [error.reason, error.detail]}
-    try:
-        with open(options["file"], "rb+") as file:
-            file.seek(place["offset"])
-            file.write(np.ascontiguousarray(picture.rgb).data)
-            file.write(near_duplicates.thumbnail(picture.rgb))
-    except OSError as error:
-        raise SortalError(
-            f"The pixel store {options['file']!r} could not be written: {error.strerror or error}."
-        ) from None
+    with _errors_named(Path(options["file"]).parent), open(options["file"], "rb+") as file:
+        file.seek(place["offset"])
+        file.write(np.ascontiguousarray(picture.rgb).data)
+        file.write(near_duplicates.thumbnail(picture.rgb))
     height, width = picture.rgb.shape[:2]  # exchanged where EXIF turns the image
-    stored = StoredImage(place["offset"], height, width, picture.facts)
-    return {**found, "stored": stored._asdict()}
+    return {**found, "stored": StoredImage(place["offset"], height, width, picture.facts)._asdict()}
