@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError
 from sortal.images import decoding
 from sortal.images import near_duplicates as near
-from sortal.images.decoding import FACTS, Quarantined
+from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Progress
@@ -79,27 +79,26 @@ def check(
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
     n = len(images)
-    contents, facts, unreadable = [""] * n, np.zeros(n, FACTS), dict[int, Quarantined]()
-    thumbnails = np.zeros((n if n <= near.MOST else 0, near.LENGTH), np.uint8)
+    digests, facts, unreadable = np.zeros(n, f"S{DIGEST}"), np.zeros(n, FACTS), dict[int, Quarantined]()
+    thumbnails = np.zeros((n, near.LENGTH), np.uint8) if n <= near.MOST else None
     items = (WorkItem(row, images.source(row)) for row in range(n))
     with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=workers)) as results:
         for done, (row, found) in enumerate(results, start=1):
             if "reason" in found:
                 unreadable[row] = Quarantined(images.files[row], found["reason"], found["detail"])
             else:
-                contents[row], facts[row] = found["digest"], tuple(found["facts"])
-                if len(thumbnails):
+                digests[row], facts[row] = found["digest"], tuple(found["facts"])
+                if thumbnails is not None:
                     thumbnails[row] = np.frombuffer(base64.b64decode(found["thumbnail"]), np.uint8)
             on_progress("Checking images", done, n)
     quarantine = tuple(unreadable[row] for row in sorted(unreadable))
-    return _health(images, contents, facts, thumbnails, quarantine, tiny, on_progress)
+    return _health(images, digests, facts, thumbnails, quarantine, tiny, on_progress)
 
 
 def check_stored(images: ImageSet, store: PixelStore, *, on_progress: Progress = lambda *_: None) -> Health:
     """Check images by what packing them found out; no file is opened."""
-    thumbnails = store.thumbnails() if len(images) <= near.MOST else np.zeros((0, near.LENGTH), np.uint8)
-    contents = [digest.decode() for digest in store.digests.tolist()]
-    return _health(images, contents, store.facts, thumbnails, store.quarantine, TINY, on_progress)
+    thumbnails = store.thumbnails() if len(images) <= near.MOST else None
+    return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY, on_progress)
 
 
 def examine(source: ImageSource, options: JsonObject) -> JsonObject:
@@ -108,28 +107,25 @@ def examine(source: ImageSource, options: JsonObject) -> JsonObject:
     picture = decoding.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])
     # Images that cannot be stored at full size would be left out of every run.
     decoding.check_resized(picture.width, picture.height, decoding.SHORTER_SIDE, options["max_pixels"])
-    return {
-        "digest": decoding.digest(data),
-        "facts": picture.facts,
-        "thumbnail": base64.b64encode(near.thumbnail(picture.rgb)).decode(),
-    }
+    thumbnail = base64.b64encode(near.thumbnail(picture.rgb)).decode()
+    return {"digest": decoding.digest(data), "facts": picture.facts, "thumbnail": thumbnail}
 
 
 def _health(
     images: ImageSet,
-    contents: Sequence[str],
+    digests: NDArray[np.bytes_],
     facts: NDArray[np.void],
-    thumbnails: NDArray[np.uint8],
+    thumbnails: NDArray[np.uint8] | None,
     unreadable: tuple[Quarantined, ...],
     tiny: int,
     on_progress: Progress,
 ) -> Health:
-    """Derive the findings from what is known of each row; unreadable ones have the content ""."""
-    rows_of = _places(contents)
-    lost = rows_of.pop("", [])
+    """Derive the findings from what is known of each row; unreadable ones have the digest b""."""
+    rows_of = _places(digests.tolist())
+    lost = rows_of.pop(b"", [])
     same = list(rows_of.values())
     shorter = np.minimum(facts["width"], facts["height"])
-    few = len(images) <= near.MOST
+    alike = None if thumbnails is None else _groups(images, _near(same, thumbnails, shorter, on_progress))
 
     def count(labels: NDArray[np.int64]) -> list[int]:
         return [int(n) for n in np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1)]
@@ -140,10 +136,10 @@ def _health(
         images=len(images),
         labelled=int((images.labels >= 0).sum()),
         classes=tuple(ClassCount(name=name, images=n, unreadable=bad) for name, n, bad in counts),
-        alike_names=tuple(tuple(images.classes[i] for i in alike) for alike in spelt.values() if len(alike) > 1),
+        alike_names=tuple(tuple(images.classes[i] for i in group) for group in spelt.values() if len(group) > 1),
         unreadable=unreadable,
         duplicates=_groups(images, same),
-        near_duplicates=_groups(images, _near(same, thumbnails, shorter, on_progress)) if few else None,
+        near_duplicates=alike,
         tiny=tuple(compress(images.files, (shorter < tiny) & (shorter > 0))),
         rotated=tuple(compress(images.files, facts["rotated"])),
         deep=tuple(compress(images.files, facts["bits"] > 8)),

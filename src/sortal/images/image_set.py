@@ -64,10 +64,8 @@ class ImageSet:
         """Return the images of a mask, in the same order. Classes keep their numbers, even without images."""
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
-            raise InputError(
-                f"rows must be a mask, one boolean for each of {len(self):,} images, "
-                f"got {rows.dtype} of shape {rows.shape}."
-            )
+            got = f"{rows.dtype} of shape {rows.shape}"
+            raise InputError(f"rows must be a mask, one boolean for each of {len(self):,} images, got {got}.")
         return replace(
             self,
             files=tuple(compress(self.files, rows)),

@@ -57,13 +57,10 @@ def labels(labelled: float, seed: int) -> list[str]:
 def _check_free(out: Path) -> None:
     if not os.path.lexists(out):
         return
-    if not out.is_dir():
-        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which is a file.")
-    if entries := sorted(os.listdir(out)):
-        raise InputError(
-            f"The folder to write must be new or empty, got {str(out)!r}, which contains {listing(entries)}. "
-            "Choose another folder, or empty it."
-        )
+    entries = sorted(os.listdir(out)) if out.is_dir() else None
+    if entries is None or entries:
+        what = f"contains {listing(entries)}" if entries else "is a file"
+        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which {what}. Choose another.")
     if Path.cwd().is_relative_to(out.resolve()):
         raise InputError(f"The folder to write must not be the current one, got {str(out)!r}. Choose a new one in it.")
 

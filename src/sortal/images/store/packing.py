@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -80,7 +80,8 @@ def pack(
     contents, items, stamps = _look_up(images, index)
     failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     if items:
-        _prepare(index.home, settings, _least_bytes(items, stamps, settings), budget)
+        sizes = {stamp[0] for stamp in stamps.values() if stamp} - {0}  # files of equal size may be copies
+        _prepare(index.home, settings, len(sizes) if stamps else len(items), budget)
         with _locked(index.home, on_progress):
             index.refresh()  # another process may have stored images before this one had the lock
             writer = _Writer(index, budget)
@@ -155,12 +156,13 @@ def _locked(home: Path, on_progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def _prepare(home: Path, settings: Settings, least: int, budget: int | None) -> None:
-    """Create the folder of the settings, if the store has room for the images."""
+def _prepare(home: Path, settings: Settings, n_images: int, budget: int | None) -> None:
+    """Create the folder of the settings, if the store has room for so many images, were they all square."""
     with _errors_named(home):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / "settings.json").exists():
             write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
+        least = n_images * bytes_of(settings.shorter_side, settings.shorter_side)
         check_room(home.parent, stored_bytes(home.parent), least, budget)
 
 
@@ -207,13 +209,6 @@ def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem],
                 new.add(contents[row])
                 items.append(WorkItem(row, source, {"digest": contents[row]}))
     return contents, items, stamps
-
-
-def _least_bytes(items: Sequence[WorkItem], stamps: dict[int, Stamp], settings: Settings) -> int:
-    """Estimate the least bytes that images will take: all square, and files of equal size copies of each other."""
-    arrays = sum(not isinstance(item.source, str) for item in items)
-    sizes = {stamp[0] for stamp in stamps.values() if stamp}
-    return (arrays + len(sizes - {0})) * bytes_of(settings.shorter_side, settings.shorter_side)
 
 
 class _Writer:
