@@ -156,19 +156,18 @@ def decode(
             target = check_resized(width, height, shorter_side, max_pixels)
             if draft and isinstance(image, JpegImageFile):
                 drafted = image.draft(None, (2 * target[0], 2 * target[1]))  # at least twice the target size
-        orientation = _orientation(image) if isinstance(data, bytes) else 1
+        orientation = _orientation(image)
         picture = colour_modes.to_rgb(image, bits)
         if drafted and picture.size != (width, height):  # a draft is padded to whole pixels, which its box excludes
             picture = picture.resize(target, Image.Resampling.BICUBIC, box=drafted[1])
-        if orientation in TURNS and format_ != "TIFF":  # Pillow turns TIFFs itself
-            picture = picture.transpose(TURNS[orientation])
-        if format_ == "TIFF":
+        turned = orientation in TURNS
+        if format_ == "TIFF":  # Pillow has turned it already
             width, height = picture.size
-        elif orientation in SWAPPED:
-            width, height = height, width
+        elif turned:
+            picture = picture.transpose(TURNS[orientation])
+            width, height = (height, width) if orientation in SWAPPED else (width, height)
         if shorter_side is not None and picture.size != resized_size(width, height, shorter_side):
             picture = picture.resize(resized_size(width, height, shorter_side), Image.Resampling.BICUBIC)
-        turned = orientation in TURNS
         return Picture(rgb=np.asarray(picture), format=format_, width=width, height=height, bits=bits, rotated=turned)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from sortal.errors import InputError, listing
-from sortal.images.datasets import cifar, class_folders, image_trees, split
+from sortal.images.datasets import cifar, image_trees, split
 from sortal.images.datasets.official import PublishedDataset
 from sortal.images.image_set import ImageSet, image_set
 
@@ -56,7 +56,7 @@ def load(
         raise InputError(f"part must be 'train' or 'test', got {part!r}.")
     folder = Path(root)
     if name == FOLDER:
-        published = class_folders.read(folder)
+        published = image_trees.read_folder(folder)
         old = list(published.classes[: len(published.classes) // 2])
     else:
         published, choice = READERS[name](folder), split.read(name)

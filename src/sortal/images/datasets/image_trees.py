@@ -1,17 +1,20 @@
-"""The benchmarks whose images are files: CUB, Stanford Cars, FGVC-Aircraft, Herbarium-19 and ImageNet-100."""
+"""The benchmarks whose images are files: those of five publishers, and any labelled collection of the user's own."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 from sortal.errors import InputError, listing
 from sortal.images.datasets import split
 from sortal.images.datasets.official import PublishedDataset, SplitImages, Tree, find_dataset
+from sortal.images.image_set import in_order
 
 BIRDS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
 LABELLED_CARS = "cars_test_annos_withlabels.mat"  # published separately: the list in the devkit has no labels
 VARIANTS = "data/variants.txt"
 KAGGLE = "LOC_val_solution.csv"
 DEVKIT = "ILSVRC2012_devkit_t12/data"
+EVERY = 5  # of a user's folder without a test split, every fifth image of a class is in it
 
 
 def read_cub(root: Path) -> PublishedDataset:
@@ -121,3 +124,49 @@ def _devkit(tree: Tree, path: Path) -> dict[str, str]:
     classes = [wnid for _, wnid in sorted(zip(numbers, wnids, strict=True))]
     truth = [tree.numbered(classes, line, path) for line in tree.lines(path)]
     return {f"ILSVRC2012_val_{i:08d}": wnid for i, wnid in enumerate(truth, start=1)}
+
+
+def read_folder(root: Path) -> PublishedDataset:
+    """Read a user's own collection: one folder per class, or such folders in train and test.
+
+    Classes are sorted by name, or by value if all are numbers; images of a class by name.
+    """
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        raise InputError(f"root must be a folder with one folder per class, got {str(root)!r}, which {what}.")
+    tree = Tree(title="A folder of classes", page="you", root=root, base=root)
+    if (root / "train").is_dir() and (root / "test").is_dir():
+        train, test = tree.class_folders("train"), tree.class_folders("test")
+    else:
+        train, test = _split(tree.class_folders("."))
+    classes = in_order(set(train.classes))
+    if len(classes) < 2:
+        raise InputError(
+            f"{str(root)!r} must contain images of at least two classes, one folder per class, got {len(classes)}."
+        )
+    if unknown := sorted(set(test.classes) - set(classes)):
+        raise InputError(
+            f"Every class in {str(root / 'test')!r} must have images in train; these have none: {listing(unknown)}. "
+            "Add some, or remove these folders."
+        )
+    number = {name: i for i, name in enumerate(classes)}
+
+    def by_class(rows: SplitImages) -> SplitImages:
+        return _pick(rows, sorted(range(len(rows.files)), key=lambda i: number[rows.classes[i]]))
+
+    return PublishedDataset(classes=classes, train=by_class(train), test=by_class(test))
+
+
+def _split(rows: SplitImages) -> tuple[SplitImages, SplitImages]:
+    """Assign every fifth image of each class to the test split, the others to the training split."""
+    counts: Counter[str] = Counter()
+    parts: tuple[list[int], list[int]] = ([], [])
+    for row, name in enumerate(rows.classes):
+        counts[name] += 1
+        parts[counts[name] % EVERY == 0].append(row)
+    return _pick(rows, parts[0]), _pick(rows, parts[1])
+
+
+def _pick(rows: SplitImages, chosen: list[int]) -> SplitImages:
+    files = [rows.files[i].removeprefix("./") for i in chosen]
+    return SplitImages(files=files, classes=[rows.classes[i] for i in chosen])
