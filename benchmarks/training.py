@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sortal import ImageSet
 from sortal.config import Contrast, Training
+from sortal.images.decoding import FACTS
 from sortal.images.image_set import image_set
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache, views
@@ -48,13 +49,13 @@ def noise(n: int) -> tuple[ImageSet, PixelStore]:
     flat = np.resize(np.random.default_rng(0).integers(0, 256, 64 * one, dtype=np.uint8), n * one)
     names = [f"{i}.png" for i in range(n)]
     store = PixelStore(
-        [flat],
-        np.zeros(n, np.int64),
-        np.arange(n) * one,
-        np.full(n, HEIGHT),
-        np.full(n, WIDTH),
-        (),
-        np.array([f"{i:032d}".encode() for i in range(n)], dtype="S32"),
+        flat=flat,
+        offsets=np.arange(n) * one,
+        heights=np.full(n, HEIGHT),
+        widths=np.full(n, WIDTH),
+        quarantine=(),
+        digests=np.array([f"{i:032d}".encode() for i in range(n)], dtype="S32"),
+        facts=np.zeros(n, FACTS),
     )
     labels = [str(i % 50) if i % 4 == 0 else "" for i in range(n)]
     return image_set(names, paths=names, labels=labels), store

@@ -23,13 +23,13 @@ def store_of(images: Sequence[Image]) -> PixelStore:
     sizes = np.array([image.size for image in images], dtype=np.int64)
     heights, widths = np.array([image.shape[:2] for image in images], dtype=np.int64).reshape(-1, 2).T
     return PixelStore(
-        [np.concatenate([np.zeros(0, np.uint8), *(image.ravel() for image in images)])],
-        np.zeros(len(images), dtype=np.int64),
-        np.cumsum(sizes) - sizes,
-        heights,
-        widths,
-        (),
-        np.array([decoding.digest(image) for image in images], dtype="S32"),
+        flat=np.concatenate([np.zeros(0, np.uint8), *(image.ravel() for image in images)]),
+        offsets=np.cumsum(sizes) - sizes,
+        heights=heights,
+        widths=widths,
+        quarantine=(),
+        digests=np.array([decoding.digest(image) for image in images], dtype="S32"),
+        facts=np.zeros(len(images), decoding.FACTS),
     )
 
 

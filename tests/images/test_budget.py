@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from sortal.errors import InputError
-from sortal.images.store import budget
+from sortal.images.store import packing
 from sortal.system.text import byte_sizes
 
 
@@ -14,21 +14,21 @@ def test_a_store_is_all_its_pixel_files(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(bytes(size))
     (tmp_path / "notes.txt").write_text("not counted")
-    stored = budget.stored_bytes(tmp_path)
+    stored = packing.stored_bytes(tmp_path)
     assert stored == 1300
-    budget.check_room(tmp_path, stored, 700, budget=2000)
+    packing.check_room(tmp_path, stored, 700, budget=2000)
     with pytest.raises(InputError, match=r"budget of 1,999 bytes, and needs at least 2,000 bytes\. Raise the budget,"):
-        budget.check_room(tmp_path, stored, 700, budget=1999)
+        packing.check_room(tmp_path, stored, 700, budget=1999)
 
 
 def test_the_disk_keeps_a_margin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=budget.MARGIN + 3_000_000))
-    budget.check_room(tmp_path, 10**9, 3_000_000, budget=None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=packing.MARGIN + 3_000_000))
+    packing.check_room(tmp_path, 10**9, 3_000_000, budget=None)
     expected = (
         r"it needs at least 71\.1 MB of free space \(67\.1 MB of it as a reserve\), and 70\.1 MB are free\. Free some"
     )
     with pytest.raises(InputError, match=expected):
-        budget.check_room(tmp_path, 0, 4_000_000, budget=None)
+        packing.check_room(tmp_path, 0, 4_000_000, budget=None)
 
 
 @pytest.mark.parametrize(

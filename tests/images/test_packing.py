@@ -21,7 +21,7 @@ from fork_server import KILLED, ForkServer, count_operations, say
 from numpy.typing import NDArray
 from PIL import Image
 
-from sortal.errors import InputError, SortalError, UnreadableError
+from sortal.errors import InputError, UnreadableError
 from sortal.images import decoding
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet, image_set
@@ -544,7 +544,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
     options = {"file": "/nowhere/x.bin", "shorter_side": 16, "draft": True, "max_pixels": 10_000}
     conversation = packing.store_image(images.paths[0], options)
     next(conversation)
-    with pytest.raises(SortalError, match=r"The pixel store '/nowhere/x.bin' could not be written: No such file"):
+    with pytest.raises(InputError, match="The pixel store in '/nowhere' cannot be written: No such file"):
         conversation.send({"offset": 0})
 
 

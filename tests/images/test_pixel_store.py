@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.decoding import Quarantined
+from sortal.images.decoding import FACTS, Quarantined
 from sortal.images.store.pixel_store import PixelStore
 
 SIZES = ((7, 5), (4, 9), (0, 0), (6, 6))  # row 2 could not be read
@@ -20,24 +20,30 @@ Images = list[NDArray[np.uint8]]
 
 
 def build(folder: Path | None = None) -> tuple[PixelStore, Images]:
-    """A store in two segments, in memory or mapped from a folder: rows of even number lie in the first."""
+    """A store in memory, or mapped from a folder: its images lie there from the last to the first."""
     generator = np.random.default_rng(0)
     images = [generator.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
-    segments: list[NDArray[np.uint8]] = []
-    segment, offset = np.arange(len(SIZES)) % 2, np.zeros(len(SIZES), dtype=np.int64)
-    for number in (0, 1):
-        rows = np.flatnonzero(segment == number)
-        offset[rows] = np.cumsum([0, *(images[row].size for row in rows)])[:-1]
-        flat = np.concatenate([images[row].ravel() for row in rows])
-        if folder is not None:
-            flat = np.concatenate([flat, np.zeros(100_000, np.uint8)])
-            flat.tofile(folder / str(number))
-            flat = np.memmap(folder / str(number), dtype=np.uint8, mode="r")
-        segments.append(flat)
+    sizes = np.array([image.size for image in images])
+    flat = np.concatenate([image.ravel() for image in reversed(images)])
+    file = None
+    if folder is not None:
+        file = folder / "pixels"
+        np.concatenate([flat, np.zeros(200_000, np.uint8)]).tofile(file)
+        flat = np.memmap(file, dtype=np.uint8, mode="r")
     heights, widths = np.array(SIZES, dtype=np.int64).T
-    digests = np.array([b"%032d" % row if heights[row] else b"" for row in range(len(SIZES))], dtype="S32")
-    unread = (Quarantined("2.png", "truncated", ""),)
-    return PixelStore(segments, segment, offset, heights, widths, unread, digests, "so"), images
+    digests = [b"%032d" % row if heights[row] else b"" for row in range(len(SIZES))]
+    store = PixelStore(
+        flat=flat,
+        offsets=sizes.sum() - np.cumsum(sizes),
+        heights=heights,
+        widths=widths,
+        quarantine=(Quarantined("2.png", "truncated", ""),),
+        digests=np.array(digests, dtype="S32"),
+        facts=np.zeros(len(SIZES), FACTS),
+        made="so",
+        file=file,
+    )
+    return store, images
 
 
 def test_rows_are_the_images_and_one_that_could_not_be_read_is_never_another() -> None:

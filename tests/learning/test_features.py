@@ -197,10 +197,10 @@ def test_copies_are_computed_once_and_are_the_same(seen: list[int]) -> None:
 
 
 def test_what_cannot_be_used_is_refused() -> None:
-    unknown, unread, images = small_store(3, 8), small_store(3, 8), noise(3, 8)
-    unknown.digests = np.zeros(3, "S32")  # by which all would be taken for the same image
+    images = noise(3, 8)
+    unknown = replace(small_store(3, 8), digests=np.zeros(3, "S32"))  # by which all would be taken for the same image
+    unread = replace(small_store(3, 8), quarantine=(Quarantined("b.png", "truncated", ""),))
     unread.heights[1] = unread.widths[1] = 0
-    unread.quarantine = (Quarantined("b.png", "truncated", ""),)
     short = store_of([images[0], images[1][:7], images[2]])
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (short, {"batch_size": 0}, "^batch_size must be a whole number of at least 1, got 0.$"),

@@ -353,7 +353,7 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
         with pytest.raises(InputError, match=r"holds one with different (settings|weights)"):
             train(method, images, store, settings(epochs=3), folder=unfinished, runtime=CPU)
     larger = small_store(len(tiny_run.LABELS), tiny_run.SMALL + 3)
-    larger.digests, larger.made = store.digests, "11px"
+    larger = replace(larger, digests=store.digests, made="11px")
     with pytest.raises(InputError, match="holds one with different images"):
         train(a_convnet(), images, larger, settings(epochs=3), folder=unfinished, runtime=CPU)
 

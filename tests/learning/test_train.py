@@ -528,7 +528,7 @@ def not_read(store: PixelStore) -> PixelStore:
     """The same with an image in row 3 that could not be decoded."""
     heights = np.where(np.arange(len(store)) == 3, 0, store.heights)
     lost = (Quarantined("3.png", "truncated", "torn"),)
-    return PixelStore(store._maps, store._segment, store._offset, heights, store.widths, lost)
+    return replace(store, heights=heights, quarantine=lost)
 
 
 @pytest.mark.parametrize(

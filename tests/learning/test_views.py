@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.images.decoding import Quarantined
+from sortal.images.decoding import FACTS, Quarantined
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.views import Crops, centre_crops, check_present, check_size, choose_pairs, content_keys
@@ -25,8 +25,15 @@ def build(sizes: Sequence[tuple[int, int]], contents: Sequence[object] | None = 
     digests = np.array([name if size[0] else "" for name, size in zip(names, sizes, strict=True)], dtype="S32")
     heights, widths = np.array(sizes, dtype=np.int64).reshape(-1, 2).T
     quarantine = tuple(Quarantined(f"{row}.png", "truncated", "") for row in np.flatnonzero(heights == 0))
-    none = np.zeros(len(sizes), dtype=np.int64)
-    return PixelStore([], none, none, heights, widths, quarantine, digests)
+    return PixelStore(
+        flat=np.zeros(0, np.uint8),
+        offsets=np.zeros(len(sizes), dtype=np.int64),
+        heights=heights,
+        widths=widths,
+        quarantine=quarantine,
+        digests=digests,
+        facts=np.zeros(len(sizes), FACTS),
+    )
 
 
 def crops(

@@ -4,7 +4,8 @@ import base64
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
+from itertools import compress
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError
 from sortal.images import decoding
 from sortal.images import near_duplicates as near
-from sortal.images.decoding import FACTS, Quarantined
+from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Runtime
@@ -22,6 +23,7 @@ TINY = 32  # an image with a shorter side below this is tiny
 
 Kind = Literal["two labels", "labelled and unlabelled", "same"]
 KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # the worst first
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,27 +78,26 @@ def check(
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}.")
     n = len(images)
-    contents, facts, unreadable = [""] * n, np.zeros(n, FACTS), dict[int, Quarantined]()
-    thumbnails = np.zeros((n if n <= near.MOST else 0, near.LENGTH), np.uint8)
+    digests, facts, unreadable = np.zeros(n, f"S{DIGEST}"), np.zeros(n, FACTS), dict[int, Quarantined]()
+    thumbnails = np.zeros((n, near.LENGTH), np.uint8) if n <= near.MOST else None
     items = (WorkItem(row, images.source(row)) for row in range(n))
     with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=runtime.workers)) as results:
         for done, (row, found) in enumerate(results, start=1):
             if "reason" in found:
                 unreadable[row] = Quarantined(images.files[row], found["reason"], found["detail"])
             else:
-                contents[row], facts[row] = found["digest"], tuple(found["facts"])
-                if len(thumbnails):
+                digests[row], facts[row] = found["digest"], tuple(found["facts"])
+                if thumbnails is not None:
                     thumbnails[row] = np.frombuffer(base64.b64decode(found["thumbnail"]), np.uint8)
             runtime.progress("Checking images", done, n)
     quarantine = tuple(unreadable[row] for row in sorted(unreadable))
-    return _health(images, contents, facts, thumbnails, quarantine, tiny, runtime)
+    return _health(images, digests, facts, thumbnails, quarantine, tiny, runtime)
 
 
 def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runtime()) -> Health:
     """Check images by what packing them found out; no file is opened."""
-    thumbnails = store.thumbnails() if len(images) <= near.MOST else np.zeros((0, near.LENGTH), np.uint8)
-    contents = [digest.decode() for digest in store.digests.tolist()]
-    return _health(images, contents, store.facts, thumbnails, store.quarantine, TINY, runtime)
+    thumbnails = store.thumbnails() if len(images) <= near.MOST else None
+    return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY, runtime)
 
 
 def examine(source: ImageSource, options: JsonObject) -> JsonObject:
@@ -105,64 +106,52 @@ def examine(source: ImageSource, options: JsonObject) -> JsonObject:
     picture = decoding.decode(data, shorter_side=2 * near.SIDE, max_pixels=options["max_pixels"])
     # Images that cannot be stored at full size would be left out of every run.
     decoding.check_resized(picture.width, picture.height, decoding.SHORTER_SIDE, options["max_pixels"])
-    return {
-        "digest": decoding.digest(data),
-        "facts": picture.facts,
-        "thumbnail": base64.b64encode(near.thumbnail(picture.rgb)).decode(),
-    }
+    thumbnail = base64.b64encode(near.thumbnail(picture.rgb)).decode()
+    return {"digest": decoding.digest(data), "facts": picture.facts, "thumbnail": thumbnail}
 
 
 def _health(
     images: ImageSet,
-    contents: Sequence[str],
+    digests: NDArray[np.bytes_],
     facts: NDArray[np.void],
-    thumbnails: NDArray[np.uint8],
+    thumbnails: NDArray[np.uint8] | None,
     unreadable: tuple[Quarantined, ...],
     tiny: int,
     runtime: Runtime,
 ) -> Health:
-    """Derive the findings from what is known of each row; unreadable ones have the content ""."""
-    rows_of: dict[str, list[int]] = {}
-    for row, content in enumerate(contents):
-        rows_of.setdefault(content, []).append(row)
-    lost = rows_of.pop("", [])
+    """Derive the findings from what is known of each row; unreadable ones have the digest b""."""
+    rows_of = _places(digests.tolist())
+    lost = rows_of.pop(b"", [])
     same = list(rows_of.values())
     shorter = np.minimum(facts["width"], facts["height"])
+    alike = None if thumbnails is None else _groups(images, _near(same, thumbnails, shorter, runtime))
 
-    def files(rows: NDArray[np.bool_]) -> tuple[str, ...]:
-        return tuple(images.files[row] for row in np.flatnonzero(rows))
+    def count(labels: NDArray[np.int64]) -> list[int]:
+        return [int(n) for n in np.roll(np.bincount(labels + 1, minlength=len(images.classes) + 1), -1)]
 
+    counts = zip((*images.classes, None), count(images.labels), count(images.labels[lost]), strict=True)
+    spelt = _places(" ".join(name.casefold().replace("_", " ").split()) for name in images.classes)
     return Health(
         images=len(images),
         labelled=int((images.labels >= 0).sum()),
-        classes=_counts(images, lost),
-        alike_names=_alike_names(images.classes),
+        classes=tuple(ClassCount(name=name, images=n, unreadable=bad) for name, n, bad in counts),
+        alike_names=tuple(tuple(images.classes[i] for i in group) for group in spelt.values() if len(group) > 1),
         unreadable=unreadable,
         duplicates=_groups(images, same),
-        near_duplicates=_groups(images, _near(same, thumbnails, shorter, runtime))
-        if len(images) <= near.MOST
-        else None,
-        tiny=files((shorter < tiny) & (shorter > 0)),
-        rotated=files(facts["rotated"]),
-        deep=files(facts["bits"] > 8),
+        near_duplicates=alike,
+        tiny=tuple(compress(images.files, (shorter < tiny) & (shorter > 0))),
+        rotated=tuple(compress(images.files, facts["rotated"])),
+        deep=tuple(compress(images.files, facts["bits"] > 8)),
         ignored=images.ignored,
     )
 
 
-def _counts(images: ImageSet, unreadable: Sequence[int]) -> tuple[ClassCount, ...]:
-    def count(labels: NDArray[np.int64]) -> list[int]:
-        unlabelled, *known = np.bincount(labels + 1, minlength=len(images.classes) + 1).tolist()
-        return [*known, unlabelled]
-
-    columns = zip((*images.classes, None), count(images.labels), count(images.labels[list(unreadable)]), strict=True)
-    return tuple(ClassCount(name=name, images=n, unreadable=bad) for name, n, bad in columns)
-
-
-def _alike_names(classes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    groups: dict[str, list[str]] = {}
-    for name in classes:
-        groups.setdefault(" ".join(name.casefold().replace("_", " ").split()), []).append(name)
-    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
+def _places(keys: Iterable[Key]) -> dict[Key, list[int]]:
+    """Return where each key occurs, counted from 0."""
+    found: dict[Key, list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    return found
 
 
 def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicates, ...]:
@@ -170,10 +159,8 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
 
     def describe(rows: Sequence[int]) -> Duplicates:
         labels = tuple(images.classes[label] if label >= 0 else None for label in images.labels[list(rows)])
-        named = {label for label in labels if label is not None}
-        kind: Kind = (
-            "two labels" if len(named) > 1 else "labelled and unlabelled" if named and None in labels else "same"
-        )
+        known = len({label for label in labels if label is not None})
+        kind: Kind = "two labels" if known > 1 else "labelled and unlabelled" if known and None in labels else "same"
         return Duplicates(kind=kind, files=tuple(images.files[row] for row in rows), labels=labels)
 
     several = sorted(sorted(rows) for rows in groups if len(rows) > 1)
@@ -185,10 +172,8 @@ def _near(
 ) -> Iterable[list[int]]:
     """Return groups of rows that look alike but differ in content. Images smaller than a thumbnail are left out."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
-    members: dict[int, list[Sequence[int]]] = {}
     leaders = near.leaders(
         thumbnails[[rows[0] for rows in large]], lambda done, of: runtime.progress("Comparing images", done, of)
     )
-    for rows, leader in zip(large, leaders.tolist(), strict=True):
-        members.setdefault(leader, []).append(rows)
-    return [[row for rows in group for row in rows] for group in members.values() if len(group) > 1]
+    groups = _places(leaders.tolist()).values()
+    return [[row for place in group for row in large[place]] for group in groups if len(group) > 1]

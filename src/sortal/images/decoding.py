@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import PIL
@@ -22,6 +23,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from sortal.errors import Reason, UnreadableError
 from sortal.images import colour_modes
 
+Content: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
 MAX_BYTES = 2**30
@@ -43,7 +45,7 @@ TURNS = {
 SWAPPED = (5, 6, 7, 8)  # orientations that exchange width and height
 DIGEST = 32  # characters of a digest
 LOCK = threading.Lock()
-GAP = 2  # JPEGs are decoded at a reduced size of at least this many times the target size
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @dataclass(frozen=True)
@@ -85,14 +87,10 @@ def read(path: str) -> bytes:
             raise UnreadableError("too large", f"{found.st_size:,} bytes; the limit is {MAX_BYTES:,}")
         with open(path, "rb") as file:
             data = file.read()
-    except FileNotFoundError:
-        raise UnreadableError("missing", "no such file, or a broken link") from None
     except PermissionError:
         raise UnreadableError("forbidden", "no permission to read it") from None
-    except (NotADirectoryError, ValueError):  # ValueError: an impossible file name
-        raise UnreadableError("missing", "no such file") from None
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+    except (OSError, ValueError) as error:  # ValueError: an impossible file name
+        if isinstance(error, ValueError) or error.errno in ABSENT:
             raise UnreadableError("missing", "no such file, or a broken link") from None
         raise UnreadableError("unavailable", f"the file cannot be read: {error.strerror or error}") from None
     except MemoryError:
@@ -102,7 +100,7 @@ def read(path: str) -> bytes:
     return data
 
 
-def digest(data: bytes | NDArray[np.uint8]) -> str:
+def digest(data: Content) -> str:
     """Return the hash that identifies a content."""
     found = hashlib.blake2b(digest_size=DIGEST // 2)
     if not isinstance(data, bytes):
@@ -112,7 +110,7 @@ def digest(data: bytes | NDArray[np.uint8]) -> str:
     return found.hexdigest()
 
 
-def size(data: bytes | NDArray[np.uint8], *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+def size(data: Content, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
     """Return width and height by the header alone, before any rotation."""
     if not isinstance(data, bytes):
         return data.shape[1], data.shape[0]
@@ -138,11 +136,7 @@ def check_resized(width: int, height: int, shorter_side: int, max_pixels: int = 
 
 
 def decode(
-    data: bytes | NDArray[np.uint8],
-    *,
-    shorter_side: int | None = None,
-    draft: bool = True,
-    max_pixels: int = MAX_PIXELS,
+    data: Content, *, shorter_side: int | None = None, draft: bool = True, max_pixels: int = MAX_PIXELS
 ) -> Picture:
     """Decode the bytes of a file, or take pixels, and resize them (bicubic) to a shorter side of `shorter_side`.
 
@@ -161,27 +155,20 @@ def decode(
         if shorter_side is not None:
             target = check_resized(width, height, shorter_side, max_pixels)
             if draft and isinstance(image, JpegImageFile):
-                drafted = image.draft(None, (GAP * target[0], GAP * target[1]))
-        orientation = _orientation(image) if isinstance(data, bytes) else 1
+                drafted = image.draft(None, (2 * target[0], 2 * target[1]))  # at least twice the target size
+        orientation = _orientation(image)
         picture = colour_modes.to_rgb(image, bits)
         if drafted and picture.size != (width, height):  # a draft is padded to whole pixels, which its box excludes
             picture = picture.resize(target, Image.Resampling.BICUBIC, box=drafted[1])
-        if orientation in TURNS and format_ != "TIFF":  # Pillow turns TIFFs itself
-            picture = picture.transpose(TURNS[orientation])
-        if format_ == "TIFF":
+        turned = orientation in TURNS
+        if format_ == "TIFF":  # Pillow has turned it already
             width, height = picture.size
-        elif orientation in SWAPPED:
-            width, height = height, width
+        elif turned:
+            picture = picture.transpose(TURNS[orientation])
+            width, height = (height, width) if orientation in SWAPPED else (width, height)
         if shorter_side is not None and picture.size != resized_size(width, height, shorter_side):
             picture = picture.resize(resized_size(width, height, shorter_side), Image.Resampling.BICUBIC)
-        return Picture(
-            rgb=np.asarray(picture),
-            format=format_,
-            width=width,
-            height=height,
-            bits=bits,
-            rotated=orientation in TURNS,
-        )
+        return Picture(rgb=np.asarray(picture), format=format_, width=width, height=height, bits=bits, rotated=turned)
 
 
 @contextmanager
@@ -198,15 +185,11 @@ def _guarded() -> Iterator[None]:
         raise UnreadableError("no memory", "not enough memory to decode it") from None
     except Exception as error:  # decoders raise nearly anything on damaged input
         text = " ".join(str(error).split()) or type(error).__name__
-        reason = _reason(text.lower())
+        low = text.lower()
+        reason: Reason = "unsupported" if "unsupported" in low else "damaged"
+        if "truncated" in low or "not enough image data" in low:
+            reason = "truncated"
         raise UnreadableError(reason, text.removeprefix(f"{reason} ")) from None
-
-
-def _reason(text: str) -> Reason:
-    """Map the message of a decoder to a reason."""
-    if "truncated" in text or "not enough image data" in text:
-        return "truncated"
-    return "unsupported" if "unsupported" in text else "damaged"
 
 
 def _open(data: bytes, max_pixels: int) -> Image.Image:
@@ -216,8 +199,7 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     if data.startswith(b"\xff\xd8") and not _has_end(data):
         raise UnreadableError("truncated", "the JPEG has no end marker")
     try:
-        with _pillow_limit_above(max_pixels):
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image = _open_beyond_pillows_limit(data, max_pixels)
     except Image.DecompressionBombError as error:
         claimed = re.search(r"\d+", str(error))
         number = f"{int(claimed[0]):,} pixels" if claimed else "too many pixels"
@@ -225,8 +207,8 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     except UnidentifiedImageError:
         if data[4:8] == b"ftyp":
             raise UnreadableError("not an image", "HEIC, AVIF or a video; save it as JPEG") from None
-        if data.startswith(TIFFS) and (kind := _unsupported_kind(data)):
-            raise UnreadableError("unsupported", kind) from None
+        if data.startswith(TIFFS) and _has_unknown_mode(data):
+            raise UnreadableError("unsupported", "its numbers or channels cannot be shown as colours") from None
         if data.startswith(SIGNATURES):
             raise UnreadableError("damaged", "its header is incomplete or damaged") from None
         raise UnreadableError("not an image", f"none of {', '.join(FORMATS)}") from None
@@ -238,17 +220,13 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     return image
 
 
-@contextmanager
-def _pillow_limit_above(max_pixels: int) -> Iterator[None]:
-    """Raise Pillow's limit, which is global, if it is below ours: Pillow refuses twice its own limit."""
-    theirs = Image.MAX_IMAGE_PIXELS
-    if theirs is None or max_pixels <= 2 * theirs:
-        yield
-        return
+def _open_beyond_pillows_limit(data: bytes, max_pixels: int) -> Image.Image:
+    """Open an image with Pillow's limit, which is global, raised to ours."""
     with LOCK:
-        Image.MAX_IMAGE_PIXELS = max_pixels
+        theirs = Image.MAX_IMAGE_PIXELS
+        Image.MAX_IMAGE_PIXELS = theirs and max(theirs, max_pixels)
         try:
-            yield
+            return Image.open(io.BytesIO(data), formats=FORMATS)
         finally:
             Image.MAX_IMAGE_PIXELS = theirs
 
@@ -263,15 +241,13 @@ def _has_end(data: bytes) -> bool:
     return True  # damaged otherwise, which the decoder reports
 
 
-def _unsupported_kind(data: bytes) -> str | None:
-    """Describe the content of an intact TIFF that Pillow does not support; None if it is damaged."""
+def _has_unknown_mode(data: bytes) -> bool:
+    """Return whether a TIFF is intact, but of a kind that Pillow does not support."""
     try:
         TiffImageFile(io.BytesIO(data))
-    except SyntaxError as error:
-        return "its numbers or channels cannot be shown as colours" if str(error) == "unknown pixel mode" else None
-    except Exception:
-        return None
-    return None
+    except Exception as error:
+        return str(error) == "unknown pixel mode"
+    return False
 
 
 def _orientation(image: Image.Image) -> int:

@@ -22,25 +22,14 @@ def find(folder: Path) -> tuple[list[str], list[str]]:
         raise InputError(f"The image folder {str(folder)!r} {what}. Give a folder of images.")
     images: list[str] = []
     others: list[str] = []
-    for name in _walk(folder, "", ()):
-        (images if _extension(name) in EXTENSIONS else others).append(name)
-    return sorted(images, key=_order), sorted(others, key=_order)
+    for name in sorted(_walk(folder, "", ()), key=lambda name: (normalize("NFC", name), name)):  # whatever the accents
+        (images if is_image(name) else others).append(name)
+    return images, others
 
 
-def _order(name: str) -> tuple[str, str]:
-    """Return a sort key by code point that does not depend on how accents are stored."""
-    return normalize("NFC", name), name
-
-
-def _extension(name: str) -> str:
-    return os.path.splitext(name)[1].lower()
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link, or one into a folder without access
-        return False
+def is_image(name: str) -> bool:
+    """Return whether a file has the extension of an image."""
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Iterator[str]:
@@ -56,7 +45,11 @@ def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Ite
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if _is_folder(entry):
+        try:
+            is_folder = entry.is_dir()
+        except OSError:  # a circular link, or one into a folder without access
+            is_folder = False
+        if is_folder:
             yield from _walk(folder / entry.name, f"{prefix}{entry.name}/", (*inside, here))
         else:
             yield prefix + entry.name

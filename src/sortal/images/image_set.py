@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from itertools import compress, pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.system.text import plural
 from sortal.system.workers import ImageSource
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,19 +64,16 @@ class ImageSet:
         """Return the images of a mask, in the same order. Classes keep their numbers, even without images."""
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
-            raise InputError(
-                f"rows must be a mask, one boolean for each of {len(self):,} images, "
-                f"got {rows.dtype} of shape {rows.shape}."
-            )
-        picked = np.flatnonzero(rows)
+            got = f"{rows.dtype} of shape {rows.shape}"
+            raise InputError(f"rows must be a mask, one boolean for each of {len(self):,} images, got {got}.")
         return replace(
             self,
-            files=tuple(self.files[i] for i in picked),
-            paths=tuple(self.paths[i] for i in picked) if self.pixels is None else (),
-            pixels=None if self.pixels is None else self.pixels[picked],
-            labels=self.labels[picked],
-            truth=self.truth[picked],
-            validation=self.validation[picked],
+            files=tuple(compress(self.files, rows)),
+            paths=tuple(compress(self.paths, rows)),
+            pixels=None if self.pixels is None else self.pixels[rows],
+            labels=self.labels[rows],
+            truth=self.truth[rows],
+            validation=self.validation[rows],
         )
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
@@ -100,11 +94,17 @@ class ImageSet:
                 f"The labelled fraction must leave every old class a labelled image, got {fraction}: "
                 f"{listing([self._names[i] for i in bare])} would have none. Choose a larger fraction."
             )
-        labels = np.full(len(self), -1)
-        labels[kept] = self.truth[kept]
-        labels[self.validation] = self.truth[self.validation]
+        labelled = self.validation.copy()
+        labelled[kept] = True
         stay = is_old | ~self.validation
-        return self.select(stay)._relabelled(labels[stay])
+        rest = self.select(stay)
+        new = sorted(set(rest.truth[rest.truth >= 0].tolist()) - set(chosen))
+        number = np.full(len(self._names) + 1, -1)  # the last is that of an unknown truth
+        number[[*chosen, *new]] = np.arange(len(chosen) + len(new))
+        truth = number[rest.truth]
+        classes, new_classes = (tuple(self._names[i] for i in numbers) for numbers in (chosen, new))
+        labels = np.where(labelled[stay], truth, -1)
+        return replace(rest, labels=labels, truth=truth, classes=classes, new_classes=new_classes)
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":
         """Move a fraction of the labelled images of each class, rounded down, to validation."""
@@ -121,18 +121,15 @@ class ImageSet:
             raise InputError(f"fraction must hold out at least one image, got {fraction}: every class is too small.")
         return replace(self, validation=validation)
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return a data frame with the columns file_name, label, truth and split, one row per image."""
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame with the columns file_name, label, truth and split, one row per image."""
         import pandas
 
         names = (*self._names, None)
-        # Not the string type of pandas, which refuses file names that are not UTF-8.
-        columns = {
-            "file_name": list(self.files),
-            "label": [names[i] for i in self.labels],
-            "truth": [names[i] for i in self.truth],
-        }
+        labels, truth = ([names[i] for i in numbers] for numbers in (self.labels, self.truth))
         split = np.where(self.validation, "validation", np.where(self.unlabelled, "unlabelled", "labelled"))
+        columns = {"file_name": list(self.files), "label": labels, "truth": truth}
+        # Not the string type of pandas, which refuses file names that are not UTF-8.
         return pandas.DataFrame(columns, dtype=object).assign(split=split)
 
     def __repr__(self) -> str:
@@ -162,26 +159,11 @@ class ImageSet:
             raise InputError(f"old must be a number of classes or a non-empty list of class names, got {old!r}.")
         number = {name: i for i, name in enumerate(self._names)}
         if unknown := [name for name in old if name not in number]:
-            raise InputError(
-                f"old must name classes of the set, which are {listing(self._names)}; got {listing(unknown)}."
-            )
+            known = listing(self._names)
+            raise InputError(f"old must name classes of the set, which are {known}; got {listing(unknown)}.")
         if bare := [name for name in old if number[name] not in there]:
             raise InputError(f"old must name classes with images; these have none: {listing(bare)}.")
         return sorted({number[name] for name in old})
-
-    def _relabelled(self, labels: NDArray[np.int64]) -> "ImageSet":
-        """Return the same images under other labels (numbers of `_names`), whose classes become the known ones."""
-        names = (*self._names, None)
-        return image_set(
-            self.files,
-            paths=self.paths,
-            pixels=self.pixels,
-            labels=[names[i] for i in labels],
-            truth=[names[i] for i in self.truth],
-            validation=self.validation,
-            order=self._names,
-            ignored=self.ignored,
-        )
 
 
 def image_set(
@@ -199,7 +181,6 @@ def image_set(
 
     The truth of a labelled image defaults to its label.
     """
-    known = {name for name in labels if name is not None}
     known_truth = labels if truth is None else [t if t is not None else y for t, y in zip(truth, labels, strict=True)]
     wrong = [file for file, t, y in zip(files, known_truth, labels, strict=True) if y is not None and t != y]
     if wrong:
@@ -207,10 +188,11 @@ def image_set(
             f"The truth of a labelled image must be its label, unlike in {plural(len(wrong), 'image')}: "
             f"{listing(wrong)}. Correct it, or leave it empty."
         )
-    everything = known | {name for name in known_truth if name is not None}
-    # Ordered separately, so that classes that occur only in the truth do not renumber the known ones.
+    known = {name for name in labels if name is not None}
+    others = {name for name in known_truth if name is not None} - known
     rank = in_order if order is None else lambda names: [name for name in order if name in names]
-    classes, new_classes = tuple(rank(known)), tuple(rank(everything - known))
+    # Ordered separately, so that classes that occur only in the truth do not renumber the known ones.
+    classes, new_classes = tuple(rank(known)), tuple(rank(others))
     number: dict[str | None, int] = {name: i for i, name in enumerate(classes + new_classes)}
     number[None] = -1
     return ImageSet(
@@ -228,18 +210,10 @@ def image_set(
 
 def in_order(names: Iterable[str]) -> list[str]:
     """Sort class names by code point, or by value if all of them are whole numbers."""
-    names = list(names)
-    return sorted(names, key=_by_value) if all(map(_is_number, names)) else sorted(names)
-
-
-def _by_value(digits: str) -> tuple[int, str, str]:
-    """Return a sort key for digits; int() refuses more than 4,300 of them."""
-    value = digits.lstrip("0")
-    return len(value), value, digits
-
-
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit()
+    found = sorted(names)
+    if all(name.isascii() and name.isdigit() for name in found):
+        found.sort(key=lambda name: (len(name.lstrip("0")), name.lstrip("0")))  # int() refuses more than 4,300 digits
+    return found
 
 
 def _generator(seed: int) -> np.random.RandomState:

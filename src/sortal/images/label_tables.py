@@ -5,12 +5,12 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from unicodedata import normalize
 
 from sortal.config import ExtraColumns
@@ -21,6 +21,8 @@ DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # candidates by exten
 EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 MISSING = ("nan", "NaN", "<NA>", "NaT", "--")  # empty cells of data frames and masked arrays, if not text
 KINDS = "CSV (.csv), TSV (.tsv), JSON lines (.jsonl) and Parquet (.parquet)"
+
+Rows: TypeAlias = list[Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -35,42 +37,17 @@ class LabelTable:
 
 def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
     """Read a label table; its extension gives the format."""
-    if not os.path.isfile(path):
-        what = "is not a file" if os.path.exists(path) else "does not exist"
-        raise InputError(f"The table {str(path)!r} {what}.")
-    kind = path.suffix.lower()
-    if kind in DELIMITERS:
-        header, rows = _delimited(path, DELIMITERS[kind])
-    elif kind in (".jsonl", ".ndjson"):
-        header, rows = _json_lines(path)
-    elif kind == ".parquet":
-        header, rows = _parquet(path)
-    else:
-        raise InputError(
-            f"The table {str(path)!r} must be one of {KINDS}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8."
-        )
-    _check_columns(path, header, extra_columns)
-    names: list[str] = []
-    for number, row in enumerate(rows, start=1):
-        name = row.get("file_name")
-        if not isinstance(name, str) or not name:
-            raise InputError(
-                f"The table {str(path)!r} must have a file_name in each row, got {name!r} in row {number:,}."
-            )
-        names.append(name)
-    return LabelTable(
-        path=path,
-        file_name=names,
-        label=_names(path, rows, "label"),
-        truth=_names(path, rows, "truth") if "truth" in header else None,
-    )
-
-
-def _names(path: Path, rows: Sequence[Mapping[str, object]], column: str) -> list[str | None]:
     try:
-        return [as_name(row.get(column)) for row in rows]
+        header, rows = _cells(path)
+        _check_columns(header, extra_columns)
+        for number, row in enumerate(rows, start=1):
+            if not isinstance(name := row.get("file_name"), str) or not name:
+                raise InputError(f"must have a file_name in each row, got {name!r} in row {number:,}.")
+        label = _names(rows, "label")
+        truth = _names(rows, "truth") if "truth" in header else None
     except InputError as error:
-        raise InputError(f"The table {str(path)!r} has an invalid {column}. {error}") from None
+        raise InputError(f"The table {str(path)!r} {error.message}", *error.remedies) from error.__cause__
+    return LabelTable(path=path, file_name=[str(row["file_name"]) for row in rows], label=label, truth=truth)
 
 
 def write(path: Path, table: Mapping[str, Sequence[str]]) -> None:
@@ -98,20 +75,41 @@ def as_name(label: object) -> str | None:
     return None if name in ("", "-1", "-1.0") else name
 
 
-def _check_columns(path: Path, header: Sequence[str], extra_columns: str) -> None:
+# Errors below lack their subject, the table, which `read` adds.
+
+
+def _cells(path: Path) -> tuple[list[str], Rows]:
+    """Return the names of the columns, and the rows as dictionaries."""
+    if not os.path.isfile(path):
+        raise InputError("is not a file." if os.path.exists(path) else "does not exist.")
+    kind = path.suffix.lower()
+    if kind not in EXTENSIONS:
+        raise InputError(f"must be one of {KINDS}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8.")
+    if kind == ".parquet":
+        return _parquet(path)
+    text = _text(path)
+    return _delimited(text, DELIMITERS[kind]) if kind in DELIMITERS else _json_lines(text)
+
+
+def _names(rows: Rows, column: str) -> list[str | None]:
+    try:
+        return [as_name(row.get(column)) for row in rows]
+    except InputError as error:
+        raise InputError(f"has an invalid {column}. {error}") from None
+
+
+def _check_columns(header: Sequence[str], extra_columns: str) -> None:
     if twice := sorted({name for name in header if header.count(name) > 1}):
-        raise InputError(f"The table {str(path)!r} has the column {listing(twice)} twice. Rename one of them.")
-    missing = [name for name in ("file_name", "label") if name not in header]
-    if missing:
+        raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
+    if missing := [name for name in COLUMNS[:2] if name not in header]:
         raise InputError(
-            f"The table {str(path)!r} must have the columns file_name and label; {listing(missing)} is missing. "
+            f"must have the columns file_name and label; {listing(missing)} is missing. "
             f"Its columns are: {listing(header, show=8) or 'none'}."
         )
     extra = [name for name in header if name not in COLUMNS]
     if extra and extra_columns == "error":
         raise InputError(
-            f"The table {str(path)!r} must only have the columns {', '.join(COLUMNS)}, got {len(extra):,} more: "
-            f"{listing(extra)}.",
+            f"must only have the columns {', '.join(COLUMNS)}, got {len(extra):,} more: {listing(extra)}.",
             Remedy("rename or remove them"),
             Remedy("ignore them", extra_columns="ignore"),
         )
@@ -122,31 +120,25 @@ def _text(path: Path) -> str:
         return path.read_bytes().decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise InputError(
-            f"The table {str(path)!r} must be UTF-8 text; line {line:,} is not. Save it as UTF-8 (in Excel: CSV UTF-8)."
-        ) from None
+        raise InputError(f"must be UTF-8 text; line {line:,} is not. Save it as UTF-8 (in Excel: CSV UTF-8).") from None
     except OSError as error:
-        raise InputError(f"The table {str(path)!r} cannot be read: {error.strerror}.") from error
+        raise InputError(f"cannot be read: {error.strerror}.") from error
 
 
-def _delimited(path: Path, delimiters: str) -> tuple[list[str], list[Mapping[str, object]]]:
-    text = _text(path)
-    delimiter = _delimiter(text, delimiters)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows: list[Mapping[str, object]] = []
+def _delimited(text: str, delimiters: str) -> tuple[list[str], Rows]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text, delimiters), strict=True)
+    rows: Rows = []
     try:
         header = [name.strip() for name in next(reader, [])]
         for cells in reader:
             if not any(cells):
                 continue  # an empty line, or the delimiters of one
             if len(cells) != len(header):
-                raise InputError(
-                    f"The table {str(path)!r} must have {len(header)} cells in every row, "
-                    f"got {len(cells)} in line {reader.line_num:,}."
-                )
+                wrong = f"got {len(cells)} in line {reader.line_num:,}"
+                raise InputError(f"must have {len(header)} cells in every row, {wrong}.")
             rows.append(dict(zip(header, cells, strict=True)))
     except csv.Error as error:
-        raise InputError(f"The table {str(path)!r} is damaged in line {reader.line_num:,}: {error}.") from None
+        raise InputError(f"is damaged in line {reader.line_num:,}: {error}.") from None
     return header, rows
 
 
@@ -161,26 +153,24 @@ def _delimiter(text: str, delimiters: str) -> str:
     return max(delimiters, key=fit)
 
 
-def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
-    rows: list[Mapping[str, object]] = []
+def _json_lines(text: str) -> tuple[list[str], Rows]:
+    rows: Rows = []
     header: dict[str, None] = {}
-    for number, line in _lines(_text(path)):
+    for number, line in enumerate(text.split("\n"), start=1):  # JSON strings may contain other line separators
+        if not line.strip():
+            continue
         try:
             row = json.loads(line, object_pairs_hook=_without_repeats)
         except KeyError as twice:
-            raise InputError(f"The table {str(path)!r} has the key {twice} twice in line {number:,}.") from None
+            raise InputError(f"has the key {twice} twice in line {number:,}.") from None
         except (ValueError, RecursionError) as error:
-            raise InputError(f"The table {str(path)!r} has invalid JSON in line {number:,}: {error}.") from None
+            raise InputError(f"has invalid JSON in line {number:,}: {error}.") from None
         if not isinstance(row, dict):
-            raise InputError(
-                f"The table {str(path)!r} must have one JSON object per line, got {line[:40]!r} in line {number:,}."
-            )
+            raise InputError(f"must have one JSON object per line, got {line[:40]!r} in line {number:,}.")
         for column in COLUMNS:
             if isinstance(row.get(column), dict | list | bool):
-                raise InputError(
-                    f"The table {str(path)!r} must have text or a number as {column}, "
-                    f"got {quoted(row[column], 100)} in line {number:,}."
-                )
+                wrong = f"got {quoted(row[column], 100)} in line {number:,}"
+                raise InputError(f"must have text or a number as {column}, {wrong}.")
         header |= dict.fromkeys(row)
         rows.append(row)
     return list(header), rows
@@ -188,29 +178,20 @@ def _json_lines(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; raise KeyError for a repeated key, which json would silently override."""
-    row: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in row:
-            raise KeyError(key)
-        row[key] = value
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise KeyError(next(key for key in row if sum(key == other for other, _ in pairs) > 1))
     return row
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield non-blank lines, numbered from 1. Only "\\n" ends a line: JSON strings may contain other separators."""
-    return ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
-
-
-def _parquet(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
+def _parquet(path: Path) -> tuple[list[str], Rows]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise InputError(
-            f"Reading the table {str(path)!r} needs pyarrow: pip install 'sortal[parquet]', or save it as CSV."
-        ) from None
+        raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.") from None
     try:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
         return header, file.read(columns=[name for name in header if name in COLUMNS]).to_pylist()
     except (ArrowException, OSError) as error:
-        raise InputError(f"The table {str(path)!r} cannot be read as Parquet: {str(error).rstrip('.')}.") from None
+        raise InputError(f"cannot be read as Parquet: {str(error).rstrip('.')}.") from None

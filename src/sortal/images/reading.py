@@ -2,8 +2,7 @@
 
 import os
 import posixpath
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -52,9 +51,8 @@ def read_images(
         elif isinstance(labels, str | os.PathLike):
             images = _from_table(folder, label_tables.read(Path(labels), extra_columns=how.extra_columns), how.unlisted)
         else:
-            raise InputError(
-                f"labels must be the path of a table if the images are a folder, got {type(labels).__name__}."
-            )
+            kind = type(labels).__name__
+            raise InputError(f"labels must be the path of a table if the images are a folder, got {kind}.")
         if not images.files:
             raise InputError(
                 f"The folder {str(folder)!r} must contain at least one image ({', '.join(sorted(EXTENSIONS))}), "
@@ -63,31 +61,26 @@ def read_images(
     else:
         images = _from_list(source, labels, truth)
     if need_labels and not images.classes:
-        raise InputError(f"At least one image must be labelled; none of {len(images):,} is. {_advice(images)}")
+        tables = [name for name in images.ignored if "/" not in name and name.lower().endswith(label_tables.EXTENSIONS)]
+        advice = "Put the images of a class into a folder named after it, or pass a table of labels."
+        if tables:
+            advice = f"Pass a table of labels; the folder contains {listing(tables)}."
+        raise InputError(f"At least one image must be labelled; none of {len(images):,} is. {advice}")
     return images
-
-
-def _advice(images: ImageSet) -> str:
-    tables = [
-        name for name in images.ignored if "/" not in name and Path(name).suffix.lower() in label_tables.EXTENSIONS
-    ]
-    if tables:
-        return f"Pass a table of labels; the folder contains {listing(tables)}."
-    return "Put the images of a class into a folder named after it, or pass a table of labels."
 
 
 def _from_folder(folder: Path, are_classes: bool, unlabelled: str) -> ImageSet:
     names, ignored = find(folder)
     within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in names]
+    there = {name for name in within if name is not None}
     if unlabelled == UNLABELLED:
-        nameless = {name for name in within if name is not None and name.casefold() in (UNLABELLED, "unlabeled")}
+        nameless = {name for name in there if name.casefold() in (UNLABELLED, "unlabeled")}
     else:
         nameless = {normalize("NFC", unlabelled.rstrip("/"))}
-        there = {normalize("NFC", name) for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name))}
-        if not nameless & there:
+        if not any(normalize("NFC", each.name) in nameless and os.path.isdir(each) for each in folder.iterdir()):
             raise InputError(
                 f"The folder of unlabelled images, {unlabelled!r}, must be in {str(folder)!r}; "
-                f"found: {listing(sorted({name for name in within if name is not None})) or 'no folders'}."
+                f"found: {listing(sorted(there)) or 'no folders'}."
             )
     return image_set(
         names,
@@ -99,47 +92,45 @@ def _from_folder(folder: Path, are_classes: bool, unlabelled: str) -> ImageSet:
 
 def _from_table(folder: Path, table: label_tables.LabelTable, unlisted: str) -> ImageSet:
     images, others = find(folder)
-    found = _locate(table.file_name, folder, [*images, *others])
-    if missing := [name for name, at in zip(table.file_name, found, strict=True) if at is None]:
+    name, at = repr(str(table.path)), _locate(table.file_name, folder, [*images, *others])
+    if missing := [file for file in table.file_name if file not in at]:
         raise InputError(
-            f"Every row of {str(table.path)!r} must name a file in {str(folder)!r} by its relative path; "
-            f"{len(missing):,} of {len(found):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
+            f"Every row of {name} must name a file in {str(folder)!r} by its relative path; {len(missing):,} of "
+            f"{len(table.file_name):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
         )
-    at = [name for name in found if name is not None]
-    _check_once(f"The table {str(table.path)!r}", at, table.label)
-    files, labels = list(table.file_name), list(table.label)
-    truth = None if table.truth is None else list(table.truth)
-    if images and not at and unlisted == "ignore":
-        raise InputError(f"The table {str(table.path)!r} must have at least one row, got none.")
-    listed = set(at)
-    if rest := [name for name in images if name not in listed]:
-        if unlisted == "error":
-            raise InputError(
-                f"Every image of {str(folder)!r} must have a row in {str(table.path)!r}; {len(rest):,} have none: "
-                f"{listing(rest)}.",
-                Remedy("add rows with an empty label"),
-                Remedy("treat images without a row as unlabelled", unlisted="unlabelled"),
-                Remedy("leave them out", unlisted="ignore"),
-            )
-        if unlisted == "unlabelled":
-            at, files = at + rest, files + rest
-            labels += [None] * len(rest)
-            truth = None if truth is None else truth + [None] * len(rest)
+    files = [at[file] for file in table.file_name]
+    _check_once(f"The table {name}", files, table.label)
+    if images and not files and unlisted == "ignore":
+        raise InputError(f"The table {name} must have at least one row, got none.")
+    listed = set(files)
+    rest = [file for file in images if file not in listed]
+    if rest and unlisted == "error":
+        raise InputError(
+            f"Every image of {str(folder)!r} must have a row in {name}; {len(rest):,} have none: {listing(rest)}.",
+            Remedy("add rows with an empty label"),
+            Remedy("treat images without a row as unlabelled", unlisted="unlabelled"),
+            Remedy("leave them out", unlisted="ignore"),
+        )
+    more = rest if unlisted == "unlabelled" else []
+    none = [None] * len(more)
     return image_set(
-        files,
-        paths=[os.path.join(folder, name) for name in at],
-        labels=labels,
-        truth=truth,
-        ignored=[name for name in others if name not in listed and not _same(folder / name, table.path)],
+        [*table.file_name, *more],
+        paths=[os.path.join(folder, file) for file in (*files, *more)],
+        labels=[*table.label, *none],
+        truth=None if table.truth is None else [*table.truth, *none],
+        ignored=[file for file in others if file not in listed and not _same(folder / file, table.path)],
     )
 
 
-def _locate(wanted: Sequence[str], folder: Path, there: Collection[str]) -> list[str | None]:
+def _locate(wanted: Iterable[str], folder: Path, there: Collection[str]) -> dict[str, str]:
     """Return the file that each name means: an exact match, or the only file with an equivalent path.
 
     Equivalent are composed and decomposed accents, "./" and "..", backslashes, and absolute paths into the folder.
     """
     exact = set(there)
+    alike: dict[str, list[str]] = {}
+    for name in there:
+        alike.setdefault(normalize("NFC", name), []).append(name)
 
     @cache
     def above(parent: str) -> str | None:
@@ -152,28 +143,25 @@ def _locate(wanted: Sequence[str], folder: Path, there: Collection[str]) -> list
             rest = f"{name}/{rest}"
         return rest
 
-    alike: dict[str, list[str]] = {}
-    for name in there:
-        alike.setdefault(normalize("NFC", name), []).append(name)
-
-    def one(name: str) -> str | None:
+    def candidates(name: str) -> list[str]:
         if name in exact:
-            return name
+            return [name]
         path = posixpath.normpath(name.replace("\\", "/"))
         if posixpath.isabs(path) and (before := above(posixpath.dirname(path))) is not None:
             path = before + posixpath.basename(path)
-        if path in exact:
-            return path
-        candidates = alike.get(normalize("NFC", path), [])
-        return candidates[0] if len(candidates) == 1 else None
+        return [path] if path in exact else alike.get(normalize("NFC", path), [])
 
-    return [one(name) for name in wanted]
+    found = ((name, candidates(name)) for name in wanted)
+    return {name: files[0] for name, files in found if len(files) == 1}
 
 
 def _guess(name: str, there: Sequence[str]) -> str:
     """Suggest files for a name that does not exist."""
-    stem = posixpath.splitext(posixpath.basename(name.replace("\\", "/")))[0].casefold()
-    alike = [other for other in there if posixpath.splitext(posixpath.basename(other))[0].casefold() == stem]
+
+    def stem(path: str) -> str:
+        return posixpath.splitext(posixpath.basename(path))[0].casefold()
+
+    alike = [other for other in there if stem(other) == stem(name.replace("\\", "/"))]
     return f"Did you mean {listing(alike)}?" if alike else "Correct the table or the folder."
 
 
@@ -186,29 +174,28 @@ def _same(one: str | Path, other: Path) -> bool:
 
 def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
     """Check that every file is listed once; report contradicting rows before repeated ones."""
-    repeated = {file for file, count in Counter(files).items() if count > 1}
-    if not repeated:
+    if len(set(files)) == len(files):
         return
-    labels_of: dict[str, set[str | None]] = {}
+    labels_of: dict[str, list[str | None]] = {}
     for file, label in zip(files, labels, strict=True):
-        if file in repeated:
-            labels_of.setdefault(file, set()).add(label)
-    if torn := [file for file, different in labels_of.items() if len(different) > 1]:
+        labels_of.setdefault(file, []).append(label)
+    if torn := [file for file, found in labels_of.items() if len(set(found)) > 1]:
         raise InputError(
             f"{what} must give an image one label; {len(torn):,} have several: {listing(torn)}. "
-            f"The labels of the first are {listing(sorted(str(label or '') for label in labels_of[torn[0]]))}."
+            f"The labels of the first are {listing(sorted({label or '' for label in labels_of[torn[0]]}))}."
         )
-    raise InputError(
-        f"{what} must list an image once; {len(labels_of):,} are listed more than once: {listing(list(labels_of))}."
-    )
+    twice = [file for file, found in labels_of.items() if len(found) > 1]
+    raise InputError(f"{what} must list an image once; {len(twice):,} are listed more than once: {listing(twice)}.")
 
 
 def _from_list(
-    source: Sequence[str | os.PathLike[str]],
-    labels: str | os.PathLike[str] | Column | None,
-    truth: Column | None,
+    source: Sequence[str | os.PathLike[str]], labels: str | os.PathLike[str] | Column | None, truth: Column | None
 ) -> ImageSet:
-    files = [_path(path, row) for row, path in enumerate(source, start=1)]
+    files: list[str] = []
+    for row, path in enumerate(source, start=1):
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"The list of images must contain paths, got {path!r} as number {row:,}.")
+        files.append(str(os.fspath(path)))  # turns NumPy's str_ into str
     if not files:
         raise InputError("The list of images must contain at least one path, got none.")
     if isinstance(labels, str | os.PathLike):
@@ -221,12 +208,6 @@ def _from_list(
         )
     _check_once("The list of images", [os.path.abspath(file) for file in files], names)
     return image_set(files, paths=files, labels=names, truth=truths)
-
-
-def _path(path: object, row: int) -> str:
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"The list of images must contain paths, got {path!r} as number {row:,}.")
-    return str(os.fspath(path))  # turns NumPy's str_ into str
 
 
 def _column(name: str, values: Column, n: int) -> list[str | None]:

@@ -2,35 +2,28 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from sortal.errors import InputError, listing
-from sortal.images.datasets import (
-    cifar,
-    class_folders,
-    cub,
-    fgvc_aircraft,
-    herbarium19,
-    imagenet100,
-    split,
-    stanford_cars,
-)
+from sortal.images.datasets import cifar, image_trees, split
 from sortal.images.datasets.official import PublishedDataset
 from sortal.images.image_set import ImageSet, image_set
 
 READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "cifar10": cifar.read10,
     "cifar100": cifar.read100,
-    "imagenet100": imagenet100.read,
-    "cub": cub.read,
-    "stanford_cars": stanford_cars.read,
-    "fgvc_aircraft": fgvc_aircraft.read,
-    "herbarium19": herbarium19.read,
+    "imagenet100": image_trees.read_imagenet,
+    "cub": image_trees.read_cub,
+    "stanford_cars": image_trees.read_cars,
+    "fgvc_aircraft": image_trees.read_aircraft,
+    "herbarium19": image_trees.read_herbarium,
 }
 NAMES = tuple(READERS)
+Part = Literal["train", "test"]
 FOLDER = "folder"  # the name of a benchmark made from a user's folder
 
 
@@ -45,12 +38,7 @@ def label(name: str, root: str | os.PathLike[str]) -> str:
 
 
 def load(
-    name: str,
-    root: str | os.PathLike[str],
-    *,
-    part: Literal["train", "test"] = "train",
-    fraction: float = 0.5,
-    seed: int = 0,
+    name: str, root: str | os.PathLike[str], *, part: Part = "train", fraction: float = 0.5, seed: int = 0
 ) -> ImageSet:
     """Load a benchmark from the folder its publisher's archive was extracted to, or from that archive's top folder.
 
@@ -68,61 +56,41 @@ def load(
         raise InputError(f"part must be 'train' or 'test', got {part!r}.")
     folder = Path(root)
     if name == FOLDER:
-        published = class_folders.read(folder)
+        published = image_trees.read_folder(folder)
         old = list(published.classes[: len(published.classes) // 2])
     else:
         published, choice = READERS[name](folder), split.read(name)
         _check(name, published, choice.n_classes)
         old = [published.classes[i] for i in choice.old]
-    order = [*old, *(each for each in published.classes if each not in set(old))]
-    if part == "test":
-        return _test(published, folder, order)
-    return _train(published, folder, order).hide_labels(old=old, fraction=fraction, seed=seed)
+    images = _labelled(published, folder, [*old, *(each for each in published.classes if each not in set(old))])
+    if part == "train":
+        return images.hide_labels(old=old, fraction=fraction, seed=seed)
+    test = images.select(images.validation)
+    none, classes = np.full(len(test), -1), images.classes
+    return replace(test, labels=none, classes=(), new_classes=classes, validation=np.zeros(len(test), dtype=bool))
 
 
 def _check(name: str, published: PublishedDataset, n_classes: int) -> None:
     """Check the number of classes: old classes are chosen by number, so an extra one would change the benchmark."""
-    if len(set(published.classes)) != n_classes:
-        raise InputError(
-            f"{name} must have {n_classes} classes, got {len(set(published.classes)):,}: {listing(published.classes)}. "
-            "Extract the data set again."
-        )
-    if bare := sorted(set(published.classes) - set(published.train.classes)):
-        raise InputError(
-            f"{name} must have training images of every class; these have none: {listing(bare)}. "
-            "Extract the data set again."
-        )
+    found = set(published.classes)
+    if len(found) != n_classes:
+        problem = f"{n_classes} classes, got {len(found):,}: {listing(published.classes)}"
+    elif bare := sorted(found - set(published.train.classes)):
+        problem = f"training images of every class; these have none: {listing(bare)}"
+    else:
+        return
+    raise InputError(f"{name} must have {problem}. Extract the data set again.")
 
 
-def _train(published: PublishedDataset, folder: Path, order: Sequence[str]) -> ImageSet:
+def _labelled(published: PublishedDataset, folder: Path, order: Sequence[str]) -> ImageSet:
     """Return all training images, then all test images for validation, all of them labelled."""
     files = [*published.train.files, *published.test.files]
     archives = [rows.pixels for rows in (published.train, published.test) if rows.pixels is not None]
     return image_set(
         files,
-        paths=() if archives else _paths(folder, files),
+        paths=() if archives else [os.path.join(folder, file) for file in files],
         pixels=np.concatenate(archives) if archives else None,
         labels=[*published.train.classes, *published.test.classes],
         validation=np.arange(len(files)) >= len(published.train.files),
         order=order,
     )
-
-
-def _test(published: PublishedDataset, folder: Path, order: Sequence[str]) -> ImageSet:
-    """Return the test images, with all classes numbered; `image_set` would drop classes without images."""
-    test = published.test
-    number = {name: i for i, name in enumerate(order)}
-    return ImageSet(
-        files=tuple(test.files),
-        paths=() if test.pixels is not None else tuple(_paths(folder, test.files)),
-        pixels=test.pixels,
-        labels=np.full(len(test.files), -1),
-        classes=(),
-        truth=np.array([number[name] for name in test.classes], dtype=np.int64),
-        new_classes=tuple(order),
-        validation=np.zeros(len(test.files), dtype=bool),
-    )
-
-
-def _paths(folder: Path, files: Sequence[str]) -> list[str]:
-    return [os.path.join(folder, file) for file in files]

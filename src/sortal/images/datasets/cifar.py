@@ -15,44 +15,29 @@ from sortal.errors import InputError
 from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
+AGAIN = "Extract it again."
 
 
 def read10(root: Path) -> PublishedDataset:
-    return _read(
-        root,
-        title="CIFAR-10",
-        top="cifar-10-batches-py",
-        train=[f"data_batch_{i}" for i in range(1, 6)],
-        test=["test_batch"],
-        meta="batches.meta",
-        names="label_names",
-        labels="labels",
-    )
+    train = [f"data_batch_{i}" for i in range(1, 6)]
+    return _read(root, "CIFAR-10", "cifar-10-batches-py", train, ["test_batch"], "batches.meta", "label")
 
 
 def read100(root: Path) -> PublishedDataset:
-    return _read(
-        root,
-        title="CIFAR-100",
-        top="cifar-100-python",
-        train=["train"],
-        test=["test"],
-        meta="meta",
-        names="fine_label_names",
-        labels="fine_labels",
-    )
+    return _read(root, "CIFAR-100", "cifar-100-python", ["train"], ["test"], "meta", "fine_label")
 
 
 def _read(
-    root: Path, *, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, names: str, labels: str
+    root: Path, title: str, top: str, train: Sequence[str], test: Sequence[str], meta: str, kind: str
 ) -> PublishedDataset:
-    tree = find_dataset(root, title=f"{title} (Python version)", page=PAGE, tops=[top], needs=[*train, *test, meta])
-    classes = _unpickle(tree.base / meta).get(names)
+    """Read the batches of both splits; `kind` is the kind of labels: label or fine_label."""
+    tree = find_dataset(root, f"{title} (Python version)", PAGE, [top], [*train, *test, meta])
+    classes = _unpickle(tree.base / meta).get(f"{kind}_names")
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise InputError(f"The file {str(tree.base / meta)!r} must contain a list of names, {names}. Extract it again.")
+        raise InputError(f"The file {str(tree.base / meta)!r} must contain a list of names, {kind}_names. {AGAIN}")
 
     def rows(batches: Sequence[str]) -> SplitImages:
-        parts = [_batch(tree.base / batch, labels, len(classes)) for batch in batches]
+        parts = [_batch(tree.base / batch, f"{kind}s", len(classes)) for batch in batches]
         return SplitImages(
             files=[f"{batch}/{i:05d}.png" for batch, (_, y) in zip(batches, parts, strict=True) for i in range(len(y))],
             classes=[classes[number] for _, y in parts for number in y],
@@ -68,18 +53,13 @@ def _batch(path: Path, key: str, n_classes: int) -> tuple[NDArray[np.uint8], lis
     data, labels = content.get("data"), content.get(key)
     pixels = data.pixels if isinstance(data, _Array) else None
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != 3072:
-        raise InputError(
-            f"The file {str(path)!r} must contain uint8 data of shape (n, 3072), "
-            f"got {'none' if pixels is None else pixels.shape}. Extract it again."
-        )
-    if (
-        not isinstance(labels, list)
-        or len(labels) != len(pixels)
-        or not all(isinstance(number, int) and 0 <= number < n_classes for number in labels)
-    ):
+        got = "none" if pixels is None else pixels.shape
+        raise InputError(f"The file {str(path)!r} must contain uint8 data of shape (n, 3072), got {got}. {AGAIN}")
+    in_range = isinstance(labels, list) and all(isinstance(y, int) and 0 <= y < n_classes for y in labels)
+    if not in_range or len(labels) != len(pixels):
         raise InputError(
             f"The file {str(path)!r} must contain {key}, one for each of {len(pixels):,} images and "
-            f"from 0 to {n_classes - 1}. Extract it again."
+            f"from 0 to {n_classes - 1}. {AGAIN}"
         )
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
 
@@ -92,9 +72,8 @@ def _unpickle(path: Path) -> dict[str, Any]:
     except InputError as error:
         raise InputError(f"The file {str(path)!r} {error}") from None
     except Exception as error:  # a damaged pickle may raise anything
-        raise InputError(
-            f"The file {str(path)!r} cannot be read as a pickle ({type(error).__name__}: {error}). Extract it again."
-        ) from None
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(f"The file {str(path)!r} cannot be read as a pickle ({what}). {AGAIN}") from None
     if not isinstance(content, dict):
         raise InputError(f"The file {str(path)!r} must contain a dictionary, got {type(content).__name__}.")
     return content
@@ -133,15 +112,10 @@ class _Array:
             self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(shape, order="F" if by_column else "C")
 
 
-def _encode(text: str, _: str) -> bytes:
-    """Stand in for _codecs.encode, which Python 3 uses to pickle bytes in Python 2's protocol."""
-    return text.encode("latin1")
-
-
-STAND_INS = {
+STAND_INS: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Type,
-    ("_codecs", "encode"): _encode,
+    ("_codecs", "encode"): lambda text, _: text.encode("latin1"),  # how Python 3 pickles bytes for Python 2
 }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from sortal.errors import InputError, listing
 from sortal.images import label_tables
@@ -34,7 +35,9 @@ def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) 
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             unfinished.mkdir()
-            _save(unfinished, pixels, table)
+            for name, image in zip(table["file_name"], pixels, strict=True):
+                Image.fromarray(image).save(unfinished / name)
+            label_tables.write(unfinished / TABLE, table)
             if target.exists():
                 target.rmdir()
             unfinished.rename(target)
@@ -54,13 +57,10 @@ def labels(labelled: float, seed: int) -> list[str]:
 def _check_free(out: Path) -> None:
     if not os.path.lexists(out):
         return
-    if not out.is_dir():
-        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which is a file.")
-    if entries := sorted(os.listdir(out)):
-        raise InputError(
-            f"The folder to write must be new or empty, got {str(out)!r}, which contains {listing(entries)}. "
-            "Choose another folder, or empty it."
-        )
+    entries = sorted(os.listdir(out)) if out.is_dir() else None
+    if entries is None or entries:
+        what = f"contains {listing(entries)}" if entries else "is a file"
+        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which {what}. Choose another.")
     if Path.cwd().is_relative_to(out.resolve()):
         raise InputError(f"The folder to write must not be the current one, got {str(out)!r}. Choose a new one in it.")
 
@@ -77,11 +77,3 @@ def _digits(labelled: float, seed: int) -> tuple[NDArray[np.uint8], dict[str, li
     names = (*drawn.classes, "")
     pixels = np.rint(grey[shuffled].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     return pixels, {"file_name": files, "label": [names[i] for i in drawn.labels], "truth": truth}
-
-
-def _save(folder: Path, pixels: NDArray[np.uint8], table: dict[str, list[str]]) -> None:
-    from PIL import Image
-
-    for name, image in zip(table["file_name"], pixels, strict=True):
-        Image.fromarray(image).save(folder / name)
-    label_tables.write(folder / TABLE, table)

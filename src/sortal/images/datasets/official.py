@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.images.folders import EXTENSIONS
+from sortal.images.folders import is_image
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
 
@@ -48,7 +48,7 @@ class Tree:
         for path in tried:
             if path.exists():
                 return path
-        raise self.missing([self._name(path) for path in tried], one_of=True)
+        raise self.missing([self.name(path) for path in tried], one_of=True)
 
     def lines(self, path: Path) -> list[str]:
         """Return the non-blank lines of a text file, stripped."""
@@ -96,7 +96,7 @@ class Tree:
 
     def listed(self, folder: str, names: Sequence[str], classes: Sequence[str]) -> SplitImages:
         """Return the images of a list, all of which must exist."""
-        within = self._name(self.base / folder)
+        within = self.name(self.base / folder)
         files = [f"{within}/{name}" for name in names]
         there = {parent: set(_entries(self.root / parent)) for parent in {os.path.dirname(file) for file in files}}
         if absent := [file for file in files if os.path.basename(file) not in there[os.path.dirname(file)]]:
@@ -113,17 +113,12 @@ class Tree:
         """
         at = self.base / folder
         if classes is None:
-            classes = sorted(name for name in _entries(at) if (at / name).is_dir())
-        elif absent := [f"{self._name(at)}/{name}" for name in classes if not (at / name).is_dir()]:
+            classes = [name for name in _entries(at) if (at / name).is_dir()]
+        elif absent := [f"{self.name(at)}/{name}" for name in classes if not (at / name).is_dir()]:
             raise self.missing(absent)
-        found = {
-            name: sorted(file for file in _entries(at / name) if os.path.splitext(file)[1].lower() in EXTENSIONS)
-            for name in classes
-        }
-        return SplitImages(
-            files=[f"{self._name(at)}/{name}/{file}" for name, inside in found.items() for file in inside],
-            classes=[name for name, inside in found.items() for _ in inside],
-        )
+        rows = [(name, file) for name in classes for file in _entries(at / name) if is_image(file)]
+        within = self.name(at)
+        return SplitImages(files=[f"{within}/{name}/{file}" for name, file in rows], classes=[name for name, _ in rows])
 
     def missing(self, names: Sequence[str], *, one_of: bool = False) -> InputError:
         """Return an error that tells what is missing, what was found, and where to get the data set."""
@@ -136,7 +131,7 @@ class Tree:
             f"{f'Extract {listing(packed)} there first. ' if packed else ''}The data set comes from {self.page}."
         )
 
-    def _name(self, path: Path) -> str:
+    def name(self, path: Path) -> str:
         """Return a path relative to the root."""
         return path.relative_to(self.root).as_posix()
 
@@ -144,7 +139,7 @@ class Tree:
         return f"{self.title}: the file {str(path)!r}"
 
 
-def find_dataset(root: Path, *, title: str, page: str, tops: Sequence[str], needs: Sequence[str]) -> Tree:
+def find_dataset(root: Path, title: str, page: str, tops: Sequence[str], needs: Sequence[str]) -> Tree:
     """Find the data set in `root` or in the top folder of its archive (`tops`), by the files it needs."""
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
@@ -152,13 +147,12 @@ def find_dataset(root: Path, *, title: str, page: str, tops: Sequence[str], need
             f"root must be the folder that contains {title}, got {str(root)!r}, which {what}. It comes from {page}."
         )
     bases = [root, *(root / top for top in tops)]
-    found = [[need for need in needs if (base / need).exists()] for base in bases]
-    most = max(range(len(bases)), key=lambda i: len(found[i]))
-    tree = Tree(title=title, page=page, root=root, base=bases[most])
-    if len(found[most]) < len(needs):
-        # If nothing is found, report the top folder of the archive.
-        base = bases[most] if found[most] else bases[1]
-        raise tree.missing([(base / need).relative_to(root).as_posix() for need in needs if need not in found[most]])
+    lacking = {base: [need for need in needs if not (base / need).exists()] for base in bases}
+    base = min(lacking, key=lambda each: len(lacking[each]))
+    tree = Tree(title=title, page=page, root=root, base=base)
+    if lacking[base]:
+        within = base if len(lacking[base]) < len(needs) else bases[1]  # nothing found: as in the archive
+        raise tree.missing([tree.name(within / need) for need in lacking[base]])
     return tree
 
 

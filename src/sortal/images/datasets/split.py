@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 
+from sortal.system.json_records import read_record
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSplit:
@@ -16,10 +18,5 @@ class ClassSplit:
 
 
 def read(name: str) -> ClassSplit:
-    found = json.loads(files("sortal.images.datasets").joinpath("splits", f"{name}.json").read_text(encoding="utf-8"))
-    return ClassSplit(
-        n_classes=found["n_classes"],
-        old=tuple(found["old"]),
-        ilsvrc=tuple(found.get("ilsvrc", ())),
-        wnids=tuple(found.get("wnids", ())),
-    )
+    path = files("sortal.images.datasets") / "splits" / f"{name}.json"
+    return read_record(ClassSplit, json.loads(path.read_text(encoding="utf-8")))

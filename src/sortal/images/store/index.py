@@ -133,18 +133,11 @@ def _is_record(record: object) -> bool:
 
 
 def _is_stored(value: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and value.keys() == set(StoredImage._fields)
-        and _is_list([value["offset"], value["height"], value["width"]], int)
-        and min(value["offset"], value["height"], value["width"]) >= 0
-        and _is_list(value["facts"], int, len(FACTS.names or ()))
-    )
+    if not isinstance(value, dict) or value.keys() != set(StoredImage._fields):
+        return False
+    *place, facts = (value[name] for name in StoredImage._fields)
+    return _is_list(place, int) and min(place) >= 0 and _is_list(facts, int, len(FACTS))
 
 
 def _is_list(value: object, kind: type, length: int | None = None) -> bool:
-    return (
-        isinstance(value, list)
-        and all(isinstance(item, kind) for item in value)
-        and (length is None or len(value) == length)
-    )
+    return isinstance(value, list) and length in (None, len(value)) and all(isinstance(item, kind) for item in value)

@@ -14,47 +14,42 @@ lines appended to the index: a killed run resumes after the last of them and ove
 
 import json
 import os
+import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TypeAlias
 
 import numpy as np
 
-from sortal.errors import InputError, Reason, SortalError, UnreadableError, listing
+from sortal.config import SettingsGroup
+from sortal.errors import InputError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
-from sortal.images.store import budget as limits
 from sortal.images.store.index import Index, Stamp, StoredImage, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
+from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
 FORMAT = 1  # of the pixels
 POLL = 1.0  # seconds between attempts to get the lock
 COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
-
-Failures: TypeAlias = dict[int, tuple[Reason, str]]  # by row: why it could not be read this time
+MARGIN = 2**26  # bytes that stay free on the disk
+WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(SettingsGroup):
     """The settings that, with its content, decide the pixels of an image."""
 
-    shorter_side: int = decoding.SHORTER_SIDE
-    draft: bool = True
-    max_pixels: int = decoding.MAX_PIXELS
-
-    def __post_init__(self) -> None:
-        for name in ("shorter_side", "max_pixels"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+    shorter_side: int = field(default=decoding.SHORTER_SIDE, metadata={"bounds": {"least": 1}})
+    draft: bool = field(default=True, metadata={"bounds": {}})
+    max_pixels: int = field(default=decoding.MAX_PIXELS, metadata={"bounds": {"least": 1}})
 
     @property
     def key(self) -> str:
@@ -82,19 +77,21 @@ def pack(
     settings = settings or Settings()
     index = Index(Path(folder) / settings.key)
     contents, items, stamps = _look_up(images, index)
-    failures: Failures = {}
+    failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
     if items:
-        _prepare(index.home, settings, _least_bytes(items, stamps, settings), budget)
+        sizes = {stamp[0] for stamp in stamps.values() if stamp} - {0}  # files of equal size may be copies
+        _prepare(index.home, settings, len(sizes) if stamps else len(items), budget)
         with _locked(index.home, runtime):
             index.refresh()  # another process may have stored images before this one had the lock
             writer = _Writer(index, budget)
             options = {**asdict(settings), "file": str(index.pixels)}
             run = run_workers(store_image, items, options=options, workers=runtime.workers, answer=writer.assign_place)
-            with writer, closing(run) as results:
+            with closing(writer), closing(run) as results:
                 for done, (row, result) in enumerate(results, start=len(images) - len(items) + 1):
                     if "digest" in result:
                         contents[row] = result["digest"]
-                        writer.add({**_file_record(images, row, stamps), **result})
+                        file = {"path": os.path.abspath(images.paths[row]), "stamp": stamps[row]} if stamps else {}
+                        writer.add({**file, **result})
                     else:
                         failures[row] = (result["reason"], result["detail"])
                     runtime.progress("Reading images", done, len(images))
@@ -102,7 +99,9 @@ def pack(
             for row, content in enumerate(contents):  # copies share the failure of the one that was tried
                 if row not in failures and not index.knows(content):
                     failures[row] = failures[tried[content]]
-    return _open(images, contents, failures, index)
+    found = {row: failures.get(row) or index.unreadable.get(content) for row, content in enumerate(contents)}
+    quarantine = tuple(Quarantined(images.files[row], *reason) for row, reason in found.items() if reason)
+    return open_store(index, ["" if found[row] else content for row, content in enumerate(contents)], quarantine)
 
 
 def pack_readable(
@@ -155,17 +154,37 @@ def _locked(home: Path, runtime: Runtime) -> Iterator[None]:
         lock.release()
 
 
-def _prepare(home: Path, settings: Settings, least: int, budget: int | None) -> None:
-    """Create the folder of the settings, if the store has room for the images."""
+def _prepare(home: Path, settings: Settings, n_images: int, budget: int | None) -> None:
+    """Create the folder of the settings, if the store has room for so many images, were they all square."""
     with _errors_named(home):
         home.mkdir(parents=True, exist_ok=True)
         if not (home / "settings.json").exists():
             write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
-        limits.check_room(home.parent, limits.stored_bytes(home.parent), least, budget)
+        least = n_images * bytes_of(settings.shorter_side, settings.shorter_side)
+        check_room(home.parent, stored_bytes(home.parent), least, budget)
 
 
-def _file_record(images: ImageSet, row: int, stamps: dict[int, Stamp]) -> JsonObject:
-    return {"path": os.path.abspath(images.paths[row]), "stamp": stamps[row]} if images.paths else {}
+def stored_bytes(folder: Path) -> int:
+    """Return the size of all pixel files of a store, under all settings."""
+    return sum(path.stat().st_size for path in folder.glob("*/*.bin"))
+
+
+def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
+    """Raise InputError unless a store of `stored` bytes may grow by `more` bytes."""
+    if budget is not None and stored + more > budget:
+        total, limit = byte_sizes(stored + more, budget)
+        raise InputError(
+            f"The pixel store in {str(folder)!r} must not exceed its budget of {limit}, and needs at least {total}. "
+            f"Raise the budget, {WAY_OUT}."
+        )
+    free = shutil.disk_usage(folder).free
+    if more > free - MARGIN:
+        needed, found = byte_sizes(more + MARGIN, free)
+        raise InputError(
+            f"Not enough disk space for the pixel store in {str(folder)!r}: it needs at least {needed} of free space "
+            f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {found} are free. "
+            f"Free some space, use another folder, {WAY_OUT}."
+        )
 
 
 def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
@@ -190,13 +209,6 @@ def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem],
     return contents, items, stamps
 
 
-def _least_bytes(items: Sequence[WorkItem], stamps: dict[int, Stamp], settings: Settings) -> int:
-    """Estimate the least bytes that images will take: all square, and files of equal size copies of each other."""
-    arrays = sum(not isinstance(item.source, str) for item in items)
-    sizes = {stamp[0] for stamp in stamps.values() if stamp}
-    return (arrays + len(sizes - {0})) * bytes_of(settings.shorter_side, settings.shorter_side)
-
-
 class _Writer:
     """The writing end of a store: assigns places to new contents, and commits them to the index."""
 
@@ -210,12 +222,6 @@ class _Writer:
         self._unsynced = False
         self._committed = monotonic()
 
-    def __enter__(self) -> None:
-        """Commit at the end, whatever happens before."""
-
-    def __exit__(self, *_: object) -> None:
-        self._commit()
-
     def assign_place(self, row: int, question: JsonObject) -> JsonObject:
         """Return the offset for a content; nothing if it has been stored, is known to be unreadable, or has a place."""
         digest, size = question["digest"], question["bytes"]
@@ -225,8 +231,8 @@ class _Writer:
             if self._stored is None:
                 with self.index.pixels.open("ab") as file:
                     file.truncate(self._end)  # without what a killed run did not commit
-                self._stored = limits.stored_bytes(self.index.home.parent)
-            limits.check_room(self.index.home.parent, self._stored, size, self.budget)
+                self._stored = stored_bytes(self.index.home.parent)
+            check_room(self.index.home.parent, self._stored, size, self.budget)
             self.places[digest] = row
             self._end += size
             self._stored += size
@@ -237,9 +243,9 @@ class _Writer:
         self._unsynced |= "stored" in record
         self.index.add(record)
         if monotonic() - self._committed >= COMMIT:
-            self._commit()
+            self.commit()
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         """Sync the pixels to disk, then append to the index."""
         with _errors_named(self.index.home):
             if self._unsynced:
@@ -248,6 +254,8 @@ class _Writer:
                 self._unsynced = False
             self.index.flush()
         self._committed = monotonic()
+
+    close = commit
 
 
 def store_image(source: ImageSource, options: JsonObject) -> Conversation:
@@ -268,24 +276,9 @@ def store_image(source: ImageSource, options: JsonObject) -> Conversation:
         if not error.lasting:
             raise
         return {**found, "unreadable": [error.reason, error.detail]}
-    try:
-        with open(options["file"], "rb+") as file:
-            file.seek(place["offset"])
-            file.write(np.ascontiguousarray(picture.rgb).data)
-            file.write(near_duplicates.thumbnail(picture.rgb))
-    except OSError as error:
-        raise SortalError(
-            f"The pixel store {options['file']!r} could not be written: {error.strerror or error}."
-        ) from None
+    with _errors_named(Path(options["file"]).parent), open(options["file"], "rb+") as file:
+        file.seek(place["offset"])
+        file.write(np.ascontiguousarray(picture.rgb).data)
+        file.write(near_duplicates.thumbnail(picture.rgb))
     height, width = picture.rgb.shape[:2]  # exchanged where EXIF turns the image
-    stored = StoredImage(place["offset"], height, width, picture.facts)
-    return {**found, "stored": stored._asdict()}
-
-
-def _open(images: ImageSet, contents: list[str], failures: Failures, index: Index) -> PixelStore:
-    quarantine = []
-    for row, content in enumerate(contents):
-        if reason := failures.get(row) or index.unreadable.get(content):
-            quarantine.append(Quarantined(images.files[row], *reason))
-            contents[row] = ""
-    return open_store(index, contents, tuple(quarantine))
+    return {**found, "stored": StoredImage(place["offset"], height, width, picture.facts)._asdict()}

@@ -1,6 +1,9 @@
 """PixelStore: images decoded and resized once, read from memory-mapped files."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,46 +15,28 @@ from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.store.index import Index
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PixelStore:
     """The pixels of an image set, row by row; unreadable images have size 0 and are listed in `quarantine`, in order.
 
-    A store can be sent to another process: it is pickled without its pixels, which are mapped there again.
+    A store can be sent to another process: it is pickled without the pixels of its file, which is mapped there again.
     """
 
-    def __init__(
-        self,
-        segments: Sequence[NDArray[np.uint8]],
-        segment: NDArray[np.int64],
-        offset: NDArray[np.int64],
-        heights: NDArray[np.int64],
-        widths: NDArray[np.int64],
-        quarantine: tuple[Quarantined, ...],
-        digests: NDArray[np.bytes_] | None = None,
-        made: str = "",
-        facts: NDArray[np.void] | None = None,
-    ) -> None:
-        n = len(heights)
-        self.heights = heights  # (n,)
-        self.widths = widths  # (n,)
-        self.quarantine = quarantine
-        self.digests = np.zeros(n, "S32") if digests is None else digests  # (n,) of contents; b"" where unreadable
-        self.made = made  # the key of the settings that decide the pixels of a content
-        self.facts = np.zeros(n, FACTS) if facts is None else facts  # (n,) about the files; zeros where unreadable
-        self._segment = segment
-        self._offset = offset
-        self._maps = segments
-        self._flat = [np.asarray(flat) for flat in segments]  # slicing these is faster than slicing maps
+    flat: NDArray[np.uint8]  # the pixels of all images, each followed by its thumbnail
+    offsets: NDArray[np.int64]  # (n,) where the pixels of each image start
+    heights: NDArray[np.int64]  # (n,)
+    widths: NDArray[np.int64]  # (n,)
+    quarantine: tuple[Quarantined, ...]
+    digests: NDArray[np.bytes_]  # (n,) of contents; b"" where unreadable
+    facts: NDArray[np.void]  # (n,) about the files; zeros where unreadable
+    made: str = ""  # the key of the settings that decide the pixels of a content
+    file: Path | None = None  # that `flat` is mapped from
 
     def __getstate__(self) -> dict[str, Any]:
-        maps = [flat.filename if isinstance(flat, np.memmap) else flat for flat in self._maps]
-        return {**self.__dict__, "_maps": maps, "_flat": None}
+        return self.__dict__ if self.file is None else {**self.__dict__, "flat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        maps = [
-            flat if isinstance(flat, np.ndarray) else np.memmap(flat, dtype=np.uint8, mode="r")
-            for flat in state["_maps"]
-        ]
-        self.__dict__.update(state, _maps=maps, _flat=[np.asarray(flat) for flat in maps])
+        self.__dict__.update(state if state["file"] is None else {**state, "flat": _mapped(state["file"])})
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -68,18 +53,8 @@ class PixelStore:
 
     def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
         """Return the rows of a mask (n,), in the same order."""
-        unreadable = np.asarray(rows)[~self.present]
-        return PixelStore(
-            self._maps,
-            self._segment[rows],
-            self._offset[rows],
-            self.heights[rows],
-            self.widths[rows],
-            tuple(bad for bad, selected in zip(self.quarantine, unreadable, strict=True) if selected),
-            self.digests[rows],
-            self.made,
-            self.facts[rows],
-        )
+        columns = {name: getattr(self, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
+        return replace(self, quarantine=tuple(compress(self.quarantine, rows[~self.present])), **columns)
 
     def image(self, row: int) -> NDArray[np.uint8]:
         """Return the pixels of an image, (height, width, 3), as a view of the mapped file."""
@@ -121,14 +96,13 @@ class PixelStore:
         """Return the thumbnails that near-duplicates are found by, (n, LENGTH); zeros where unreadable."""
         found = np.zeros((len(self), near_duplicates.LENGTH), np.uint8)
         for row in np.flatnonzero(self.present):
-            end = self._offset[row] + 3 * self.heights[row] * self.widths[row]
-            found[row] = self._flat[self._segment[row]][end : end + near_duplicates.LENGTH]
+            end = self.offsets[row] + 3 * self.heights[row] * self.widths[row]
+            found[row] = self.flat[end : end + near_duplicates.LENGTH]
         return found
 
     def _image(self, row: int) -> NDArray[np.uint8]:
-        height, width, offset = int(self.heights[row]), int(self.widths[row]), int(self._offset[row])
-        flat: NDArray[np.uint8] = self._flat[self._segment[row]][offset : offset + height * width * 3]
-        return flat.reshape(height, width, 3)
+        height, width, offset = int(self.heights[row]), int(self.widths[row]), int(self.offsets[row])
+        return self.flat[offset : offset + height * width * 3].reshape(height, width, 3)
 
 
 def open_store(index: Index, contents: Sequence[str], quarantine: tuple[Quarantined, ...] = ()) -> PixelStore:
@@ -139,8 +113,19 @@ def open_store(index: Index, contents: Sequence[str], quarantine: tuple[Quaranti
         if content:
             *place, fact = index.stored[content]
             table[:, row], facts[row] = place, tuple(fact)
-    offset, heights, widths = table
-    maps = [np.memmap(index.pixels, dtype=np.uint8, mode="r")] if heights.any() else []
-    digests = np.array(contents, dtype=f"S{DIGEST}")
-    segment = np.zeros_like(offset)
-    return PixelStore(maps, segment, offset, heights, widths, quarantine, digests, index.home.name, facts)
+    file = index.pixels.absolute() if any(contents) else None
+    return PixelStore(
+        flat=np.zeros(0, np.uint8) if file is None else _mapped(file),
+        offsets=table[0],
+        heights=table[1],
+        widths=table[2],
+        quarantine=quarantine,
+        digests=np.array(contents, dtype=f"S{DIGEST}"),
+        facts=facts,
+        made=index.home.name,
+        file=file,
+    )
+
+
+def _mapped(file: Path) -> NDArray[np.uint8]:
+    return np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))  # slicing this is faster than slicing a map
