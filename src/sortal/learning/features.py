@@ -62,7 +62,7 @@ def extract(
         store = images
         if isinstance(store, ImageSet):
             store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, on_progress)
-        views.check_present(store, np.arange(len(store)))
+        views.check_present(store)
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
         chosen = choose_compute(
             processes.device, precision=precision, compiled=compile, worthwhile=len(store) >= MIN_VIEWS_TO_COMPILE

@@ -27,8 +27,7 @@ from sortal.learning.fingerprint import changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.log import Log, describe_run
 from sortal.learning.methods.method import Method
-from sortal.learning.optimiser import Optimiser, schedule
-from sortal.learning.step import TrainingStep
+from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
 from sortal.learning.validation import Validation
 from sortal.runs.run import MODEL
@@ -383,7 +382,7 @@ def _check(method: Method, images: ImageSet, store: PixelStore, config: Training
         raise InputError(f"store must have one row per image, got {len(store):,} rows for {len(images):,} images.")
     if images.validation.all():
         raise InputError("images must include training images, but all of them are for validation.")
-    views.check_present(store, np.arange(len(store)))
+    views.check_present(store)
     views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
     if not any(value.requires_grad for value in method.backbone.parameters()):
         raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")

@@ -1,6 +1,6 @@
 """Timm's vision transformers, split into trunk and tail; the last block computes the class token only."""
 
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.nn.functional as nnf
@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone, Spec
-
-Rope: TypeAlias = Tensor | None
 
 
 class VisionTransformer(Backbone):
@@ -57,22 +55,20 @@ class VisionTransformer(Backbone):
         maps: Tensor = weights[:, -patches:].transpose(1, 2).unflatten(2, self.grid)
         return maps
 
-    def in_bf16(self) -> Backbone:
+    def in_bf16(self) -> Self:
         copied = super().in_bf16()
         for name, buffer in self.named_buffers():
             if ".rope." in name:  # angles need float32
-                copied.get_submodule(name.rpartition(".")[0]).register_buffer(
-                    name.rpartition(".")[2], buffer, persistent=False
-                )
+                module, _, own = name.rpartition(".")
+                copied.get_submodule(module).register_buffer(own, buffer, persistent=False)
         return copied
 
     def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
         for i in range(start, end):
-            rope = self._rope(i)
-            tokens = self.blocks[i](tokens) if rope is None else self.blocks[i](tokens, rope=rope)
+            tokens = _apply(self.blocks[i], tokens, self._rope(i))
         return tokens
 
-    def _rope(self, block: int) -> Rope:
+    def _rope(self, block: int) -> Tensor | None:
         """Return the rotary embedding of a block, if the network has one."""
         net = cast(Any, self.net)
         if getattr(net, "rope", None) is None:
@@ -85,11 +81,14 @@ class VisionTransformer(Backbone):
         return tokens if torch.is_autocast_enabled(tokens.device.type) else tokens.to(self.dtype)
 
 
-def _class_row(block: nn.Module, tokens: Tensor, rope: Rope) -> Tensor:
+def _apply(block: nn.Module, tokens: Tensor, rope: Tensor | None) -> Tensor:
+    return cast(Tensor, block(tokens) if rope is None else block(tokens, rope=rope))
+
+
+def _class_row(block: nn.Module, tokens: Tensor, rope: Tensor | None) -> Tensor:
     """Compute row 0 of `block(tokens)`, (n, d), without the others."""
     if not _is_supported(block):
-        rows: Tensor = block(tokens) if rope is None else block(tokens, rope=rope)
-        return rows[:, 0]
+        return _apply(block, tokens, rope)[:, 0]
     b = cast(Any, block)
     inputs = _standardise(b.norm1, tokens)
     weights = _attention_weights(block, inputs, rope)
@@ -105,7 +104,7 @@ def _class_row(block: nn.Module, tokens: Tensor, rope: Rope) -> Tensor:
     return row + _scale(block, 2, b.mlp(b.norm2(row)))
 
 
-def _attention_weights(block: nn.Module, inputs: Tensor, rope: Rope) -> Tensor:
+def _attention_weights(block: nn.Module, inputs: Tensor, rope: Tensor | None) -> Tensor:
     """Compute the attention of the class token to all tokens, (n, tokens, heads), in float32."""
     attn = cast(Any, block).attn
     heads = (attn.num_heads, -1)
