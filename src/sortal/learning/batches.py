@@ -29,9 +29,6 @@ class Draws:
     rows: NDArray[np.int64]
     times: NDArray[np.int64]  # how often the row was drawn earlier in this epoch
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
 
 def draw(
     rows: NDArray[np.int64], labelled: NDArray[np.bool_], *, batch_size: int, balanced: bool, seed: int, epoch: int

@@ -1,7 +1,5 @@
 """Features: one row per image, computed by a backbone from the centre crop."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -33,6 +31,43 @@ from sortal.system.signals import defer_signals
 logger = logging.getLogger(__name__)
 
 COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
+
+
+class _Cache:
+    """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
+
+    def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
+        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
+        self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+    def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Fill in the rows of x whose contents (sorted) are cached; return their mask, (n,)."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        have = np.zeros(len(contents), dtype=bool)
+        for path in sorted(self.folder.glob("*.safetensors")) if len(contents) else ():
+            try:
+                block = load_file(path)
+                digests, rows = block["digests"].view("S32").ravel(), block["features"]
+                if rows.shape != (len(digests), x.shape[1]):
+                    raise ValueError(f"shape {rows.shape}, expected {(len(digests), x.shape[1])}")
+            except (SafetensorError, OSError, KeyError, ValueError) as error:
+                logger.warning("Recomputing the damaged features in %s: %s", path, error)
+                continue
+            at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
+            found = contents[at] == digests
+            x[at[found]] = rows[found]
+            have[at[found]] = True
+        return have
+
+    def add(self, contents: NDArray[np.bytes_], rows: NDArray[np.float32]) -> None:
+        from safetensors.numpy import save
+
+        digests = np.ascontiguousarray(contents.astype("S32")).view(np.uint8).reshape(-1, 32)
+        content = save({"digests": digests, "features": np.ascontiguousarray(rows)})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / f"{hashlib.sha256(digests.tobytes()).hexdigest()[:16]}.safetensors", content)
 
 
 def extract(
@@ -126,51 +161,8 @@ def _compute(
 
 def _one_behind(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:
     """Copy batches to memory, each after the next was started, so that the device never idles; end once stopped."""
-    waiting: Tensor | None = None
-    for rows in batches:
-        if waiting is not None:
-            yield waiting.float().cpu()
-        waiting = rows
-        if stopped():
-            break
-    if waiting is not None:
+    waiting = next(batches, None)
+    while waiting is not None:
+        following = None if stopped() else next(batches, None)
         yield waiting.float().cpu()
-
-
-class _Cache:
-    """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
-
-    def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
-        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
-        self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
-
-    def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Fill in the rows of x whose contents (sorted) are cached; return their mask, (n,)."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        have = np.zeros(len(contents), dtype=bool)
-        for path in sorted(self.folder.glob("*.safetensors")) if len(contents) else ():
-            try:
-                block = load_file(path)
-                digests, rows = block["digests"].view("S32").ravel(), block["features"]
-                if rows.shape != (len(digests), x.shape[1]):
-                    raise ValueError(f"shape {rows.shape}, expected {(len(digests), x.shape[1])}")
-            except (SafetensorError, OSError, KeyError, ValueError) as error:
-                logger.warning("Recomputing the damaged features in %s: %s", path, error)
-                continue
-            at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
-            found = contents[at] == digests
-            x[at[found]] = rows[found]
-            have[at[found]] = True
-        return have
-
-    def add(self, contents: NDArray[np.bytes_], rows: NDArray[np.float32]) -> None:
-        from safetensors.numpy import save
-
-        if not len(contents):
-            return
-        digests = np.ascontiguousarray(contents.astype("S32")).view(np.uint8).reshape(-1, 32)
-        content = save({"digests": digests, "features": np.ascontiguousarray(rows)})
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / f"{hashlib.sha256(digests.tobytes()).hexdigest()[:16]}.safetensors", content)
+        waiting = following

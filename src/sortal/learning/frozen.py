@@ -1,7 +1,5 @@
 """Inference without gradients: crops of stored images through a backbone's trunk, or through all of it."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

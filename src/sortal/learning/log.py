@@ -1,7 +1,5 @@
 """The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict
