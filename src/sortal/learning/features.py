@@ -99,9 +99,8 @@ def extract(
             store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, on_progress)
         views.check_present(store)
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
-        chosen = choose_compute(
-            processes.device, precision=precision, compiled=compile, worthwhile=len(store) >= MIN_VIEWS_TO_COMPILE
-        )
+        many = len(store) >= MIN_VIEWS_TO_COMPILE
+        chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=True)
         cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
         x = _compute(encoder, store, cache, batch_size, processes, on_progress)

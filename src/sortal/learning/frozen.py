@@ -53,17 +53,15 @@ class FrozenEncoder:
             size = min(self.largest or len(pixels), len(pixels))
             try:
                 with self.compute.autocast():
-                    parts = [
-                        self._run(pixels[i : i + size], flipped[i : i + size]) for i in range(0, len(pixels), size)
-                    ]
+                    batches = zip(pixels.split(size), flipped.split(size), strict=True)
+                    parts = [self._run(*batch) for batch in batches]
                 return parts[0] if len(parts) == 1 else torch.cat(parts)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 if size == 1:
-                    raise SortalError(
-                        "Out of memory with a single image. Use a smaller backbone or image_size."
-                    ) from error
+                    message = "Out of memory with a single image. Use a smaller backbone or image_size."
+                    raise SortalError(message) from error
             self.largest = size // 2
             logger.warning("Out of memory with %d images per batch; continuing with %d.", size, self.largest)
 

@@ -1,6 +1,5 @@
 """Sources of training inputs: new views in every epoch, or cached tokens of a fixed number of views."""
 
-import json
 import math
 import os
 import shutil
@@ -24,8 +23,8 @@ from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import ON_CPU, FrozenEncoder, prefetch
 from sortal.learning.views import Crops, Keys, Rows
+from sortal.runs import cache
 from sortal.system.distributed import Processes
-from sortal.system.files import write_atomically
 from sortal.system.progress import Progress
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
@@ -152,10 +151,9 @@ class CachedTokens:
         """Yield what `LiveViews.stream` yields, of cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
-        pairs = views.choose_pairs(
-            self.keys[draws.rows.ravel()], draws.times.ravel(), views=n_views, seed=self.seed, epoch=epoch
-        ).reshape(2, *draws.rows.shape)
-        places = self.slot[draws.rows] * n_views + pairs  # (2, steps, batch_size)
+        keys, times = self.keys[draws.rows.ravel()], draws.times.ravel()
+        pairs = views.choose_pairs(keys, times, views=n_views, seed=self.seed, epoch=epoch)
+        places = self.slot[draws.rows] * n_views + pairs.reshape(2, *draws.rows.shape)  # (2, steps, batch_size)
         slots = torch.from_numpy(places.transpose(1, 0, 2).reshape(len(draws.rows), 2 * draws.rows.shape[1]))
         if self.tokens.device.type == self.device.type != "cpu":
             yield from (flat.index_select(0, step) for step in slots.to(self.device))
@@ -195,7 +193,7 @@ class TokenBuffer:
         """Flush the tokens to disk, then update the mark."""
         if self.file is not None and self.mark is not None:
             self.file.flush()
-            write_atomically(self.mark, json.dumps({"key": self.key, "done": self.done}).encode())
+            cache.save(self.mark, {"key": self.key, "done": self.done})
 
 
 def _open_buffer(
@@ -218,11 +216,8 @@ def _open_buffer(
 
 def _read_mark(mark: Path, key: str, total: int) -> int:
     """Read how many of `total` views are done; 0 if the mark is damaged or has another key."""
-    try:
-        found = json.loads(mark.read_text(encoding="utf-8"))
-        done = found["done"] if found["key"] == key else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    found = cache.load(mark)
+    done = found.get("done") if isinstance(found, dict) and found.get("key") == key else 0
     return done if type(done) is int and 0 <= done <= total else 0
 
 

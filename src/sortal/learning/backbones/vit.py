@@ -164,16 +164,13 @@ def _projection(block: nn.Module, which: int) -> tuple[Tensor, Tensor]:
 
     So the gradient of norm1 needs no product over all tokens.
     """
-    attn, norm = cast(Any, block).attn, cast(Any, block).norm1
+    attn, norm, letter = cast(Any, block).attn, cast(Any, block).norm1, "qkv"[which]
     if attn.qkv is None:
-        part = (attn.q_proj, attn.k_proj, attn.v_proj)[which]
+        part = getattr(attn, f"{letter}_proj")
         weight, bias = part.weight, part.bias
     else:
-        weight = attn.qkv.weight.chunk(3)[which]
-        if attn.qkv.bias is not None:
-            bias = attn.qkv.bias.chunk(3)[which]
-        else:
-            bias = (getattr(attn, "q_bias", None), getattr(attn, "k_bias", None), getattr(attn, "v_bias", None))[which]
+        weight, biases = attn.qkv.weight.chunk(3)[which], attn.qkv.bias
+        bias = getattr(attn, f"{letter}_bias", None) if biases is None else biases.chunk(3)[which]
     folded = weight if norm.weight is None else weight * norm.weight
     shift = weight.new_zeros(len(weight)) if norm.bias is None else (weight * norm.bias).sum(1)
     return folded, shift if bias is None else shift + bias

@@ -39,7 +39,9 @@ def read(path: str | os.PathLike[str]) -> State:
         what = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"The weights file {str(path)!r} {what}. Check the path.")
     try:
-        content = _read_safetensors(path) if _is_safetensors(path) else _read_checkpoint(path)
+        with path.open("rb") as file:
+            is_safetensors = file.read(9)[8:] == b"{"  # after a length of eight bytes
+        content = _read_safetensors(path) if is_safetensors else _read_checkpoint(path)
     except OSError as error:
         raise InputError(f"The weights file {str(path)!r} cannot be read: {error.strerror or error}.") from error
     state = _unwrap(content)
@@ -56,19 +58,18 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     optional = {key for key in own if key.endswith("num_batches_tracked")}
     missing = sorted(own.keys() - state.keys() - optional)
     unexpected = sorted(state.keys() - own.keys())
-    if missing or unexpected:
-        both = (("missing", missing), ("unexpected", unexpected))
-        parts = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys]
+    both = (("missing", missing), ("unexpected", unexpected))
+    problems = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys] or [
+        f"{key!r} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
+        for key, value in state.items()
+        if value.shape != own[key].shape
+    ][:1]
+    if problems:
         raise InputError(
-            f"The weights in {origin} must match {name} exactly: {'; '.join(parts)}. "
+            f"The weights in {origin} must match {name} exactly: {'; '.join(problems)}. "
             "Choose the architecture of the file."
         )
     for key, value in state.items():
-        if value.shape != own[key].shape:
-            raise InputError(
-                f"The weights in {origin} must match {name} exactly: {key!r} must have shape "
-                f"{tuple(own[key].shape)}, got {tuple(value.shape)}. Choose the architecture of the file."
-            )
         if value.is_floating_point() != own[key].is_floating_point():
             raise InputError(
                 f"The weights in {origin} must match {name}: {key!r} must be {own[key].dtype}, got {value.dtype}."
@@ -76,12 +77,6 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
         if value.is_floating_point() and not value.isfinite().all():
             raise InputError(f"The weights in {origin} must be finite, but {key!r} is not. Download the file again.")
     net.load_state_dict(state, strict=False)
-
-
-def _is_safetensors(path: Path) -> bool:
-    """Recognise the format by content: a length of eight bytes, then JSON."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
 
 
 def _read_safetensors(path: Path) -> State:
@@ -146,13 +141,9 @@ def _translate(net: nn.Module, state: State) -> State:
     """Let timm translate the names of other projects and resample position embeddings."""
     from timm.models import eva, vision_transformer
 
-    translate: Any = None
-    if isinstance(net, eva.Eva):
-        translate = eva.checkpoint_filter_fn
-    elif isinstance(net, vision_transformer.VisionTransformer):
-        translate = vision_transformer.checkpoint_filter_fn
-    if translate is None:
+    if not isinstance(net, eva.Eva | vision_transformer.VisionTransformer):
         return state
+    translate: Any = (eva if isinstance(net, eva.Eva) else vision_transformer).checkpoint_filter_fn
     try:
         with contextlib.redirect_stdout(None):  # timm prints the weights it omits
             translated = dict(translate(dict(state), net))
