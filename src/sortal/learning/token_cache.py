@@ -4,13 +4,13 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -179,28 +179,8 @@ def token_shape(backbone: Backbone) -> tuple[int, ...]:
         return tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
 
 
-@dataclass
-class TokenBuffer:
-    """The memory or file that tokens are written to, and how many views are done."""
-
-    tokens: Tensor  # (views of all images, ...) bfloat16
-    done: int = 0
-    file: np.memmap[Any, Any] | None = None  # the file behind the tokens
-    mark: Path | None = None  # file with the key and the number of views done
-    key: str = ""
-
-    def commit(self) -> None:
-        """Flush the tokens to disk, then update the mark."""
-        if self.file is not None and self.mark is not None:
-            self.file.flush()
-            cache.save(self.mark, {"key": self.key, "done": self.done})
-
-
-def _open_buffer(
-    where: Where, shape: tuple[int, ...], device: torch.device, folder: Path | None, key: str
-) -> TokenBuffer:
-    if where != "file" or folder is None:
-        return TokenBuffer(torch.empty(shape, dtype=torch.bfloat16, device=device if where == "device" else "cpu"))
+def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[Tensor, int, Callable[[int], None]]:
+    """Open the token file: its tokens, how many views are done, and a function that commits a number of views."""
     file, mark, size = folder / TOKENS, folder / MARK, 2 * math.prod(shape)
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
@@ -211,7 +191,12 @@ def _open_buffer(
             else:
                 empty.truncate(size)
     array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
-    return TokenBuffer(torch.from_numpy(array).view(torch.bfloat16), done, array, mark, key)
+
+    def commit(done: int) -> None:
+        array.flush()
+        cache.save(mark, {"key": key, "done": done})
+
+    return torch.from_numpy(array).view(torch.bfloat16), done, commit
 
 
 def _read_mark(mark: Path, key: str, total: int) -> int:
@@ -240,35 +225,40 @@ def cache_tokens(
     A file in `folder` is marked with `key` and the views done every few seconds and at Ctrl-C, so that an interrupted
     run resumes; tokens with another key are overwritten.
     """
-    keys = views.content_keys(store)
+    keys, device = views.content_keys(store), trunk.compute.device
     total, size = len(rows) * n_views, trunk.backbone.spec.image_size
-    buffer = _open_buffer(where, (total, *token_shape(trunk.backbone)), trunk.compute.device, folder, key)
+    shape = (total, *token_shape(trunk.backbone))
+    done, commit = 0, None
+    if where == "file":
+        assert folder is not None
+        tokens, done, commit = _open_file(folder, shape, key)
+    else:
+        tokens = torch.empty(shape, dtype=torch.bfloat16, device=device if where == "device" else "cpu")
     processes = processes or Processes()
     first, end = processes.share_of(total)
-    buffer.done = max(buffer.done, first)
+    done = max(done, first)
 
-    def crops() -> Iterator[Crops]:
+    def crops(begin: int) -> Iterator[Crops]:
         piece = min(PIECE, ON_CPU) if trunk.backbone.device.type == "cpu" else PIECE
-        for start in range(buffer.done, end, piece):
+        for start in range(begin, end, piece):
             at = np.arange(start, min(start + piece, end))
             of, number = rows[at // n_views], at % n_views
             yield views.random_crops(store, keys, of, number, size=size, flip=flip, seed=seed, epoch=0)
 
     committed = monotonic()
-    with defer_signals(buffer.file is not None) as stopped:
-        for part in trunk.stream(store, crops()):
-            buffer.tokens[buffer.done : buffer.done + len(part)] = part.to(torch.bfloat16)
-            buffer.done += len(part)
-            if monotonic() - committed > COMMIT or buffer.done == end:
-                buffer.commit()
+    with defer_signals(commit is not None) as stopped:
+        for part in trunk.stream(store, crops(done)):
+            tokens[done : done + len(part)] = part.to(torch.bfloat16)
+            done += len(part)
+            if commit is not None and (monotonic() - committed > COMMIT or done == end):
+                commit(done)
                 committed = monotonic()
-            on_progress("Computing tokens", buffer.done - first, end - first)
-            if stopped():
-                buffer.commit()
+            on_progress("Computing tokens", done - first, end - first)
+            if commit is not None and stopped():
+                commit(done)
                 raise KeyboardInterrupt
-    processes.exchange_rows(buffer.tokens)
-    tokens = buffer.tokens.unflatten(0, (len(rows), n_views))
-    return CachedTokens(tokens, rows, keys, seed=seed, device=trunk.compute.device)
+    processes.exchange_rows(tokens)
+    return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), rows, keys, seed=seed, device=device)
 
 
 def delete_tokens(folder: Path) -> None:

@@ -35,7 +35,9 @@ class VisionTransformer(Backbone):
 
     def tail(self, inputs: Tensor) -> Tensor:
         last = len(self.blocks) - 1
-        tokens = self._run(self._as_weights(inputs), self.split, last)
+        if not torch.is_autocast_enabled(inputs.device.type):
+            inputs = inputs.to(self.dtype)  # from the bfloat16 of cached tokens
+        tokens = self._run(inputs, self.split, last)
         features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
         return features
 
@@ -75,10 +77,6 @@ class VisionTransformer(Backbone):
             return None
         rope = net.rope.get_embed(shape=self.grid) if net.dynamic_img_size else net.rope.get_embed()
         return cast(Tensor, rope[block] if getattr(net, "rope_mixed", False) else rope)
-
-    def _as_weights(self, tokens: Tensor) -> Tensor:
-        """Convert cached tokens from bfloat16 to the type of the weights, unless autocast does it."""
-        return tokens if torch.is_autocast_enabled(tokens.device.type) else tokens.to(self.dtype)
 
 
 def _apply(block: nn.Module, tokens: Tensor, rope: Tensor | None) -> Tensor:

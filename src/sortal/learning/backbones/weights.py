@@ -20,7 +20,7 @@ State = dict[str, Tensor]
 
 # Keys under which checkpoints hold the weights, the preferred ones first.
 PLACES = ("teacher", "model_ema", "state_dict", "model", "module", "student")
-WRAPPERS = ("module.", "_orig_mod.", "backbone.")
+WRAPPERS = re.compile(r"^((module|_orig_mod|backbone)\.)+")
 # Parts of checkpoints that do not belong to the backbone: classifiers, projection heads, decoders.
 EXTRA = re.compile(r"(head|head_dist|fc|dino_head|ibot_head|dino_loss|ibot_patch_loss|decoder\w*|mask_token)(\.|$)")
 PATCHES = "patch_embed.proj.weight"
@@ -34,6 +34,9 @@ def sha256(path: Path) -> str:
 
 def read(path: str | os.PathLike[str]) -> State:
     """Read the named tensors of a file, without the prefixes of wrappers; never runs code from the file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     path = Path(path)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -41,9 +44,11 @@ def read(path: str | os.PathLike[str]) -> State:
     try:
         with path.open("rb") as file:
             is_safetensors = file.read(9)[8:] == b"{"  # after a length of eight bytes
-        content = _read_safetensors(path) if is_safetensors else _read_checkpoint(path)
+        content = load_file(path) if is_safetensors else _read_checkpoint(path)
     except OSError as error:
         raise InputError(f"The weights file {str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except SafetensorError as error:
+        raise InputError(f"The weights file {str(path)!r} is damaged: {error}. Download it again.") from error
     state = _unwrap(content)
     if not state:
         raise InputError(f"The file {str(path)!r} holds no weights: it has no named tensors.")
@@ -79,16 +84,6 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     net.load_state_dict(state, strict=False)
 
 
-def _read_safetensors(path: Path) -> State:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"The weights file {str(path)!r} is damaged: {error}. Download it again.") from error
-
-
 def _read_checkpoint(path: Path) -> Any:
     with torch.serialization.safe_globals(_safe_types()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about problems that are errors here, or harmless
@@ -118,23 +113,12 @@ def _explain(error: str) -> str:
 
 
 def _unwrap(content: Any) -> State:
-    while isinstance(content, Mapping):
-        inner = next((content[place] for place in PLACES if isinstance(content.get(place), Mapping)), None)
-        if inner is None:
-            break
-        content = inner
     if not isinstance(content, Mapping):
         return {}
+    while inner := [content[place] for place in PLACES if isinstance(content.get(place), Mapping)]:
+        content = inner[0]
     state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-    for _ in WRAPPERS:
-        state = {_strip_prefixes(key): value for key, value in state.items()}
-    return state
-
-
-def _strip_prefixes(key: str) -> str:
-    for wrapper in WRAPPERS:
-        key = key.removeprefix(wrapper)
-    return CHUNK.sub(r"blocks.\1.", key)
+    return {CHUNK.sub(r"blocks.\1.", WRAPPERS.sub("", key)): value for key, value in state.items()}
 
 
 def _translate(net: nn.Module, state: State) -> State:
