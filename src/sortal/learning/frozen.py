@@ -29,10 +29,7 @@ Out = TypeVar("Out")
 
 
 class FrozenEncoder:
-    """Computes the tokens of crops (or, with `whole`, their features) in batches that fit the device.
-
-    If memory runs out, it halves the batches and logs a warning.
-    """
+    """Computes the tokens of crops (or, with `whole`, features) in batches, which it halves when memory runs out."""
 
     def __init__(self, backbone: Backbone, compute: Compute, *, whole: bool = False) -> None:
         self.backbone = backbone

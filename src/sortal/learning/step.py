@@ -98,11 +98,7 @@ class TrainingStep:
         self._steps = 0
 
     def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
-        """Update the weights and return the losses, (terms,).
-
-        The rows are this process's part of the batch: the first views, then the second views of the same images.
-        `progress` is the fraction of all epochs that is done.
-        """
+        """Update the weights with this process's rows of a `Batch`, first views first; return the losses, (terms,)."""
         if self._graph is not None:
             return self._graph(inputs, images, labels, progress)
         self._steps += 1
@@ -170,7 +166,8 @@ class TrainingStep:
         self.names = list(losses)
         terms = torch.stack(list(losses.values()))
         (gradient,) = torch.autograd.grad(terms.sum(), whole)
-        own = self._own(gradient)
+        by_process = gradient.unflatten(0, (2, self.processes.size, -1))
+        own = by_process[:, self.processes.rank].flatten(0, 1)
         if len(parts) == 1:
             outputs.backward(own)
         else:
@@ -186,11 +183,6 @@ class TrainingStep:
         gathered = self.processes.stack(values)  # (processes, views, ...)
         by_view: Tensor = gathered.unflatten(1, (2, -1)).transpose(0, 1)  # (2, processes, images, ...)
         return by_view.flatten(0, 2)
-
-    def _own(self, rows: Tensor) -> Tensor:
-        """Return this process's part of gathered rows."""
-        by_view: Tensor = rows.unflatten(0, (2, self.processes.size, -1))[:, self.processes.rank]
-        return by_view.flatten(0, 1)
 
 
 def _record(step: Callable[..., Tensor], *values: Tensor) -> Callable[..., Tensor] | None:

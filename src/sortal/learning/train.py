@@ -166,10 +166,7 @@ class Trainer:
     # The data
 
     def _plan(self, budget: Budget, found: Checkpoint | None) -> TokenPlan | None:
-        """Plan where to cache tokens, if they are wanted and fit, and note their cost before they are computed.
-
-        A resumed run keeps the number of views it started with.
-        """
+        """Plan where to cache tokens, if wanted and if they fit, and note the cost; a resumed run keeps its views."""
         wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
         if wanted is None or (wanted == AUTO and not backbone.has_trunk):
             return None

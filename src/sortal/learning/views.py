@@ -61,10 +61,7 @@ def check_present(store: PixelStore) -> None:
 def random_crops(
     store: PixelStore, keys: Keys, rows: Rows, numbers: Rows, *, size: int, flip: bool, seed: int, epoch: int
 ) -> Crops:
-    """Draw the view with the given number of each of `rows`: a crop anywhere in the image, mirrored or not.
-
-    `keys` are the content keys of all rows of the store.
-    """
+    """Draw the view with the given number of each of `rows`: a crop, mirrored or not; `keys` are of the whole store."""
     state = _state(keys[rows], numbers, seed, epoch)
     tops = _below(store.heights[rows] - size + 1, splitmix64(state + np.uint64(1)))
     lefts = _below(store.widths[rows] - size + 1, splitmix64(state + np.uint64(2)))

@@ -43,10 +43,7 @@ class VisionTransformer(Backbone):
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
-        """Return the class token's attention to each patch in the last block, (n, heads, rows, columns).
-
-        Attention to itself and to register tokens is omitted, so a map sums to less than 1.
-        """
+        """Return the class token's attention to patches only in the last block, (n, heads, rows, columns)."""
         last = len(self.blocks) - 1
         block = self.blocks[last]
         if not _is_supported(block):
@@ -158,10 +155,7 @@ def _standardise(norm: nn.Module, tokens: Tensor) -> Tensor:
 
 
 def _projection(block: nn.Module, which: int) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of the queries (0), keys (1) or values (2), with those of norm1 folded in.
-
-    So the gradient of norm1 needs no product over all tokens.
-    """
+    """Return weight and bias of the queries (0), keys (1) or values (2), with norm1 folded in, which is faster."""
     attn, norm, letter = cast(Any, block).attn, cast(Any, block).norm1, "qkv"[which]
     if attn.qkv is None:
         part = getattr(attn, f"{letter}_proj")
