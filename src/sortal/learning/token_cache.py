@@ -228,7 +228,8 @@ def cache_tokens(
     keys, device = views.content_keys(store), trunk.compute.device
     total, size = len(rows) * n_views, trunk.backbone.spec.image_size
     shape = (total, *token_shape(trunk.backbone))
-    done, commit = 0, None
+    done = 0
+    commit: Callable[[int], None] | None = None
     if where == "file":
         assert folder is not None
         tokens, done, commit = _open_file(folder, shape, key)

@@ -57,7 +57,7 @@ def load_backbone(
         backbone = _create_timm(name, image_size or IMAGE_SIZE, seed)
         if weights is None:
             _load_weights(backbone, _download(name))
-        elif weights != RANDOM and not _load_weights(backbone, Path(weights)):
+        elif weights != RANDOM and not _load_weights(backbone, Path(weights)) and "." not in name:
             _check_normalisation(name)
     if trained is None:
         trained = len(backbone.blocks) if name == CONVNET else 1
@@ -123,11 +123,9 @@ def _has_class_token(name: str) -> bool:
 
 
 def _check_normalisation(name: str) -> None:
-    """Raise InputError if a name does not determine the normalisation of images for its weights."""
+    """Raise InputError if a name without a tag does not determine the normalisation of images for its weights."""
     import timm
 
-    if "." in name:
-        return
     tagged = timm.list_pretrained(f"{name}.*")
     if len({(cfg.mean, cfg.std) for cfg in map(timm.get_pretrained_cfg, tagged) if cfg is not None}) > 1:
         raise InputError(
