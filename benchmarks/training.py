@@ -31,8 +31,7 @@ from sortal.learning.batches import Batch, Draws, draw
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder, load_crops
 from sortal.learning.methods import Contrastive
-from sortal.learning.optimiser import Optimiser
-from sortal.learning.step import TrainingStep
+from sortal.learning.step import Optimiser, TrainingStep
 from sortal.learning.token_cache import InputSource, LiveViews
 from sortal.learning.train import train
 from sortal.system import device as compute

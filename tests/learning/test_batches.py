@@ -32,7 +32,7 @@ def same(one: Draws, other: Draws) -> bool:
 @pytest.mark.parametrize(("n", "batch_size", "steps"), [(1280, 128, 10), (1279, 128, 9), (127, 128, 1), (5, 1, 5)])
 def test_steps_are_whole_batches_and_at_least_one(n: int, batch_size: int, steps: int) -> None:
     draws = drawn(first(n // 2, n), batch_size=batch_size)
-    assert len(draws) == steps
+    assert len(draws.rows) == steps
     assert draws.rows.shape == draws.times.shape == (steps, batch_size)
     assert draws.rows.dtype == draws.times.dtype == np.int64
 

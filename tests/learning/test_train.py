@@ -49,8 +49,7 @@ from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.methods import Contrastive, Method
-from sortal.learning.optimiser import Optimiser, schedule
-from sortal.learning.step import TrainingStep
+from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import TrainingResult, train
 from sortal.learning.validation import Validation

@@ -27,8 +27,8 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
-from sortal.learning.fingerprint import content_order, run_key
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import VIEWS, TrainingResult, train

@@ -11,10 +11,7 @@ SALT = 0x5A4D  # separates these draws from other uses of the same seed
 
 @dataclass(frozen=True)
 class Batch:
-    """Input of a method's losses: one row per view of the whole batch, over all processes.
-
-    The first views of all images come first, then the second views in the same order.
-    """
+    """Input of a method's losses: one row per view, over all processes; first views, then second in the same order."""
 
     outputs: Tensor  # (views, ...), of the method's forward
     images: Tensor  # (views,), number of the image
@@ -28,9 +25,6 @@ class Draws:
 
     rows: NDArray[np.int64]
     times: NDArray[np.int64]  # how often the row was drawn earlier in this epoch
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 def draw(

@@ -1,23 +1,58 @@
-"""Checkpoints: the state that a run resumes from, in one file that is written atomically."""
+"""Checkpoints: the identity of a training run, and the state that it resumes from, in one file."""
 
-from __future__ import annotations
-
+import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from sortal.config import Training
+from sortal.images.image_set import ImageSet
+from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
+from sortal.learning.methods.method import Method
 from sortal.system.files import write_atomically
 
 logger = logging.getLogger(__name__)
 
 NAME, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
 DAMAGED = "checkpoint.damaged.safetensors"
+
+
+def run_key(method: Method, images: ImageSet, store: PixelStore, config: Training) -> dict[str, str]:
+    """Return everything that decides a run, as text and digests; runs with equal keys are the same run."""
+    settings = {name: value for name, value in asdict(config).items() if name not in ("chunks", "compile", "precision")}
+    trained = [name for name, value in method.named_parameters() if value.requires_grad]
+    order = content_order(images, store)
+    data = hashlib.sha256(store.made.encode())
+    for column in (store.digests, images.labels, images.validation):
+        data.update(np.ascontiguousarray(column[order]).data)
+    return {
+        "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
+        "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),
+        "images": data.hexdigest(),
+    }
+
+
+def changed_parts(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    """List the parts of two keys that differ, with the old and new values of changed settings."""
+    parts = [name for name, value in now.items() if before.get(name) != value]
+    old, new = ({**each, **each["method"]} for each in (json.loads(key["settings"]) for key in (before, now)))
+    names = [name for name in new if old.get(name) != new[name] and name not in ("method", "trained")]
+    changed = ", ".join(f"{name} was {old.get(name)!r}, is {new[name]!r}" for name in names)
+    return [f"{part} ({changed})" if part == "settings" and changed else part for part in parts]
+
+
+def content_order(images: ImageSet, store: PixelStore) -> NDArray[np.int64]:
+    """Order rows by content, then by label and validation mark, however the images are shuffled."""
+    return np.lexsort((images.validation, images.labels, store.digests))
 
 
 @dataclass
@@ -38,7 +73,7 @@ class TrainingProgress:
 
 @dataclass
 class Checkpoint:
-    """The key of a run (see `fingerprint`), its progress, and its tensors by name."""
+    """The key of a run (see `run_key`), its progress, and its tensors by name."""
 
     key: dict[str, str]
     progress: TrainingProgress
@@ -52,24 +87,22 @@ def save(checkpoint: Checkpoint, folder: Path) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     state = json.dumps({"key": checkpoint.key, **asdict(checkpoint.progress)})
     content = to_bytes(tensors, metadata={"sortal": state, "digest": digest(tensors, state)})
-    path = folder / NAME
-    if path.exists():
-        os.replace(path, folder / PREVIOUS)
-    write_atomically(path, content)
+    with suppress(FileNotFoundError):
+        os.replace(folder / NAME, folder / PREVIOUS)
+    write_atomically(folder / NAME, content)
 
 
 def load(folder: Path) -> Checkpoint | None:
     """Load the newest intact checkpoint, or return None."""
-    for name in (NAME, PREVIOUS):
-        path = folder / name
-        if path.is_file():
-            try:
-                return parse(path.read_bytes())
-            except (ValueError, KeyError, TypeError, OSError) as error:
-                logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
-                os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it
-                if name == PREVIOUS or not (folder / PREVIOUS).is_file():
-                    logger.warning("No checkpoint is intact; training starts over.")
+    found = [path for name in (NAME, PREVIOUS) if (path := folder / name).is_file()]
+    for path in found:
+        try:
+            return parse(path.read_bytes())
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
+            os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it
+    if found:
+        logger.warning("No checkpoint is intact; training starts over.")
     return None
 
 

@@ -1,7 +1,5 @@
 """Features: one row per image, computed by a backbone from the centre crop."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -35,6 +33,43 @@ logger = logging.getLogger(__name__)
 COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
 
 
+class _Cache:
+    """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
+
+    def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
+        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
+        self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+
+    def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Fill in the rows of x whose contents (sorted) are cached; return their mask, (n,)."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        have = np.zeros(len(contents), dtype=bool)
+        for path in sorted(self.folder.glob("*.safetensors")) if len(contents) else ():
+            try:
+                block = load_file(path)
+                digests, rows = block["digests"].view("S32").ravel(), block["features"]
+                if rows.shape != (len(digests), x.shape[1]):
+                    raise ValueError(f"shape {rows.shape}, expected {(len(digests), x.shape[1])}")
+            except (SafetensorError, OSError, KeyError, ValueError) as error:
+                logger.warning("Recomputing the damaged features in %s: %s", path, error)
+                continue
+            at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
+            found = contents[at] == digests
+            x[at[found]] = rows[found]
+            have[at[found]] = True
+        return have
+
+    def add(self, contents: NDArray[np.bytes_], rows: NDArray[np.float32]) -> None:
+        from safetensors.numpy import save
+
+        digests = np.ascontiguousarray(contents.astype("S32")).view(np.uint8).reshape(-1, 32)
+        content = save({"digests": digests, "features": np.ascontiguousarray(rows)})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / f"{hashlib.sha256(digests.tobytes()).hexdigest()[:16]}.safetensors", content)
+
+
 def extract(
     backbone: Backbone,
     images: ImageSet | PixelStore,
@@ -61,11 +96,10 @@ def extract(
         store = images
         if isinstance(store, ImageSet):
             store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, runtime)
-        views.check_present(store, np.arange(len(store)))
+        views.check_present(store)
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
-        chosen = choose_compute(
-            processes.device, precision=precision, compiled=compile, worthwhile=len(store) >= MIN_VIEWS_TO_COMPILE
-        )
+        many = len(store) >= MIN_VIEWS_TO_COMPILE
+        chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=True)
         cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
         x = _compute(encoder, store, cache, batch_size, processes, runtime)
@@ -123,51 +157,8 @@ def _compute(
 
 def _one_behind(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:
     """Copy batches to memory, each after the next was started, so that the device never idles; end once stopped."""
-    waiting: Tensor | None = None
-    for rows in batches:
-        if waiting is not None:
-            yield waiting.float().cpu()
-        waiting = rows
-        if stopped():
-            break
-    if waiting is not None:
+    waiting = next(batches, None)
+    while waiting is not None:
+        following = None if stopped() else next(batches, None)
         yield waiting.float().cpu()
-
-
-class _Cache:
-    """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
-
-    def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
-        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
-        self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
-
-    def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Fill in the rows of x whose contents (sorted) are cached; return their mask, (n,)."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
-        have = np.zeros(len(contents), dtype=bool)
-        for path in sorted(self.folder.glob("*.safetensors")) if len(contents) else ():
-            try:
-                block = load_file(path)
-                digests, rows = block["digests"].view("S32").ravel(), block["features"]
-                if rows.shape != (len(digests), x.shape[1]):
-                    raise ValueError(f"shape {rows.shape}, expected {(len(digests), x.shape[1])}")
-            except (SafetensorError, OSError, KeyError, ValueError) as error:
-                logger.warning("Recomputing the damaged features in %s: %s", path, error)
-                continue
-            at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
-            found = contents[at] == digests
-            x[at[found]] = rows[found]
-            have[at[found]] = True
-        return have
-
-    def add(self, contents: NDArray[np.bytes_], rows: NDArray[np.float32]) -> None:
-        from safetensors.numpy import save
-
-        if not len(contents):
-            return
-        digests = np.ascontiguousarray(contents.astype("S32")).view(np.uint8).reshape(-1, 32)
-        content = save({"digests": digests, "features": np.ascontiguousarray(rows)})
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / f"{hashlib.sha256(digests.tobytes()).hexdigest()[:16]}.safetensors", content)
+        waiting = following

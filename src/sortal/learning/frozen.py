@@ -1,7 +1,5 @@
 """Inference without gradients: crops of stored images through a backbone's trunk, or through all of it."""
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -31,10 +29,7 @@ Out = TypeVar("Out")
 
 
 class FrozenEncoder:
-    """Computes the tokens of crops (or, with `whole`, their features) in batches that fit the device.
-
-    If memory runs out, it halves the batches and logs a warning.
-    """
+    """Computes the tokens of crops (or, with `whole`, features) in batches, which it halves when memory runs out."""
 
     def __init__(self, backbone: Backbone, compute: Compute, *, whole: bool = False) -> None:
         self.backbone = backbone
@@ -55,17 +50,15 @@ class FrozenEncoder:
             size = min(self.largest or len(pixels), len(pixels))
             try:
                 with self.compute.autocast():
-                    parts = [
-                        self._run(pixels[i : i + size], flipped[i : i + size]) for i in range(0, len(pixels), size)
-                    ]
+                    batches = zip(pixels.split(size), flipped.split(size), strict=True)
+                    parts = [self._run(*batch) for batch in batches]
                 return parts[0] if len(parts) == 1 else torch.cat(parts)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 if size == 1:
-                    raise SortalError(
-                        "Out of memory with a single image. Use a smaller backbone or image_size."
-                    ) from error
+                    message = "Out of memory with a single image. Use a smaller backbone or image_size."
+                    raise SortalError(message) from error
             self.largest = size // 2
             logger.warning("Out of memory with %d images per batch; continuing with %d.", size, self.largest)
 

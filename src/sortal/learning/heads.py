@@ -20,20 +20,17 @@ class ProjectionHead(nn.Module):
     ) -> None:
         super().__init__()
         linear = partial(nn.utils.skip_init, nn.Linear)  # without drawing from torch's global generator
-        self.mlp = nn.Sequential(
-            linear(width, hidden), nn.GELU(), linear(hidden, hidden), nn.GELU(), linear(hidden, bottleneck)
-        )
-        self.prototypes = nn.Parameter(torch.empty(prototypes, bottleneck)) if prototypes is not None else None
-        self._initialise(torch.Generator().manual_seed(seed))
-
-    def _initialise(self, generator: torch.Generator) -> None:
-        for layer in self.mlp:
-            if isinstance(layer, nn.Linear):
-                nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)
-                nn.init.zeros_(layer.bias)
-        if self.prototypes is not None:
-            bound = self.prototypes.shape[1] ** -0.5  # as torch does for linear layers
-            nn.init.uniform_(self.prototypes, -bound, bound, generator=generator)
+        layers = [linear(width, hidden), linear(hidden, hidden), linear(hidden, bottleneck)]
+        self.mlp = nn.Sequential(layers[0], nn.GELU(), layers[1], nn.GELU(), layers[2])
+        generator = torch.Generator().manual_seed(seed)
+        for layer in layers:
+            nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)
+            nn.init.zeros_(layer.bias)
+        self.prototypes: nn.Parameter | None = None
+        if prototypes is not None:
+            bound = bottleneck**-0.5  # as torch does for linear layers
+            values = torch.empty(prototypes, bottleneck).uniform_(-bound, bound, generator=generator)
+            self.prototypes = nn.Parameter(values)
 
     def forward(self, features: Tensor) -> Tensor:
         bottleneck = nnf.normalize(self.mlp(features).float(), dim=1)

@@ -1,9 +1,8 @@
 """The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
-from __future__ import annotations
-
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,10 @@ class Log:
             self._file = (folder / LOG).open("ab")
             self.size = min(size, self._file.tell())  # the file may have been cut or deleted since
             self._file.truncate(self.size)
-            self._board = _tensorboard(folder / "tensorboard", epoch)
+            with suppress(ImportError):
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=epoch)
 
     def write(self, event: str, **values: Any) -> None:
         """Append a record; the numbers of an epoch go to TensorBoard too."""
@@ -72,11 +74,3 @@ def describe_run(method: Method, images: ImageSet, config: Training, processes: 
         "processes": processes.size,
         "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
     }
-
-
-def _tensorboard(folder: Path, epoch: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), purge_step=epoch)

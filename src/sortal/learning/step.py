@@ -1,24 +1,79 @@
 """One training step: forward pass, losses of the whole batch, gradients, update; distributed, and fitted to memory."""
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
+from sortal.config import Training
 from sortal.errors import SortalError
 from sortal.learning.batches import Batch
 from sortal.learning.methods.method import Method
-from sortal.learning.optimiser import Optimiser
 from sortal.system.device import Compute, is_out_of_memory
 from sortal.system.distributed import Processes
 
 logger = logging.getLogger(__name__)
 
 WARM = 3  # eager steps before one is recorded as a CUDA graph
+
+
+class Optimiser:
+    """SGD with momentum and weight decay over named parameters, not by `torch.optim`, which loads torch's compiler."""
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], *, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+    ) -> None:
+        self.parameters = dict(parameters)
+        self.buffers: dict[str, Tensor] = {}  # momentum by parameter name; empty before the first step
+        self.momentum = momentum
+        self.weight_decay = weight_decay
+        device = next(iter(self.parameters.values())).device
+        self.fused = device.type == "cuda"
+        self.lr: float | Tensor = torch.tensor(lr, device=device) if self.fused else lr  # CUDA graphs read the tensor
+
+    def set_lr(self, lr: float) -> None:
+        if isinstance(self.lr, Tensor):
+            self.lr.fill_(lr)
+        else:
+            self.lr = lr
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update all parameters that have a gradient."""
+        gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
+        buffers = [self.buffers.get(name) for name in gradients] if self.momentum else []
+        sgd(
+            [self.parameters[name] for name in gradients],
+            list(gradients.values()),
+            buffers,
+            fused=self.fused or None,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            lr=self.lr,  # type: ignore[arg-type]  # a tensor will do
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+        by_name = zip(gradients, buffers, strict=bool(buffers))
+        self.buffers.update({name: buffer for name, buffer in by_name if buffer is not None})
+
+    def zero_grad(self) -> None:
+        for value in self.parameters.values():
+            value.grad = None
+
+
+def schedule(config: Training, epoch: int) -> float:
+    """Return the learning rate of an epoch: a linear warm-up, then a cosine or one step from lr to final_lr · lr."""
+    end, epochs = config.lr * config.final_lr, max(config.epochs, 1)
+    before = config.warmup * epochs
+    if epoch < before:
+        return end + (config.lr - end) * epoch / before
+    if config.schedule == "step":
+        return config.lr if epoch / epochs < config.drop_at else end  # not drop_at · epochs: 0.55 · 100 exceeds 55
+    return end + (config.lr - end) * (1 + math.cos(math.pi * (epoch - before) / (epochs - before))) / 2
 
 
 class TrainingStep:
@@ -39,15 +94,11 @@ class TrainingStep:
         self.optimiser = optimiser
         self._forward = compute.maybe_compile(method)
         processes.broadcast_tensors([*method.parameters(), *method.buffers()])
-        self._graph: _Graph | None = None
+        self._graph: Callable[..., Tensor] | None = None
         self._steps = 0
 
     def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
-        """Update the weights and return the losses, (terms,).
-
-        The rows are this process's part of the batch: the first views, then the second views of the same images.
-        `progress` is the fraction of all epochs that is done.
-        """
+        """Update the weights with this process's rows of a `Batch`, first views first; return the losses, (terms,)."""
         if self._graph is not None:
             return self._graph(inputs, images, labels, progress)
         self._steps += 1
@@ -69,9 +120,8 @@ class TrainingStep:
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
-                if self.chunks >= len(inputs) or self.processes.size > 1:  # the others wait, and cannot retry
-                    raise self._out_of_memory() from error
-            self._double_chunks()
+                alone = self.processes.size == 1  # other processes would wait, and cannot retry
+                self._double_chunks(error, possible=alone and self.chunks < len(inputs))
         self.optimiser.step()
         self.optimiser.zero_grad()
         with torch.no_grad():
@@ -93,20 +143,17 @@ class TrainingStep:
             self.optimiser.zero_grad()
             if not self.processes.sum(short).item():
                 return
-            if self.chunks >= len(inputs):  # raised in all processes, so that none waits forever
-                raise self._out_of_memory() from problem
-            self._double_chunks()
+            self._double_chunks(problem, possible=self.chunks < len(inputs))  # raises in all processes, or in none
 
-    def _double_chunks(self) -> None:
+    def _double_chunks(self, problem: RuntimeError | None, *, possible: bool) -> None:
+        if not possible:
+            raise SortalError(
+                f"Out of memory with batches split into {self.chunks} chunks. Use more chunks, a smaller batch_size or "
+                "a smaller backbone."
+            ) from problem
         self.optimiser.zero_grad()
         self.chunks *= 2
         logger.warning("Out of memory: batches are now split into %d chunks, with the same result.", self.chunks)
-
-    def _out_of_memory(self) -> SortalError:
-        return SortalError(
-            f"Out of memory with batches split into {self.chunks} chunks. Use more chunks, a smaller batch_size or a "
-            "smaller backbone."
-        )
 
     def _gradients(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> tuple[Tensor, Batch]:
         """Accumulate the gradients of the whole batch; return the losses and the batch."""
@@ -119,7 +166,8 @@ class TrainingStep:
         self.names = list(losses)
         terms = torch.stack(list(losses.values()))
         (gradient,) = torch.autograd.grad(terms.sum(), whole)
-        own = self._own(gradient)
+        by_process = gradient.unflatten(0, (2, self.processes.size, -1))
+        own = by_process[:, self.processes.rank].flatten(0, 1)
         if len(parts) == 1:
             outputs.backward(own)
         else:
@@ -132,36 +180,14 @@ class TrainingStep:
 
     def _gather(self, values: Tensor) -> Tensor:
         """Gather the rows of all processes: all first views, then all second views."""
-        if self.processes.size == 1:
-            return values
         gathered = self.processes.stack(values)  # (processes, views, ...)
         by_view: Tensor = gathered.unflatten(1, (2, -1)).transpose(0, 1)  # (2, processes, images, ...)
         return by_view.flatten(0, 2)
 
-    def _own(self, rows: Tensor) -> Tensor:
-        """Return this process's part of gathered rows."""
-        by_view: Tensor = rows.unflatten(0, (2, self.processes.size, -1))[:, self.processes.rank]
-        return by_view.flatten(0, 1)
 
-
-@dataclass(frozen=True)
-class _Graph:
-    """A step recorded as a CUDA graph, which launches the same kernels at once."""
-
-    graph: torch.cuda.CUDAGraph
-    inputs: tuple[Tensor, ...]
-    result: Tensor
-
-    def __call__(self, *values: Tensor) -> Tensor:
-        for mine, value in zip(self.inputs, values, strict=True):
-            mine.copy_(value)
-        self.graph.replay()
-        return self.result.clone()
-
-
-def _record(step: Callable[..., Tensor], *values: Tensor) -> _Graph | None:
-    """Record a step without executing it; return None if it cannot be recorded."""
-    inputs = tuple(value.clone() for value in values)
+def _record(step: Callable[..., Tensor], *values: Tensor) -> Callable[..., Tensor] | None:
+    """Record a step as a CUDA graph, which launches its kernels at once, without executing it; None if that fails."""
+    inputs = [value.clone() for value in values]
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads still read images
@@ -170,4 +196,11 @@ def _record(step: Callable[..., Tensor], *values: Tensor) -> _Graph | None:
         logger.warning("Steps run without a CUDA graph, which is slower: %s", str(error).splitlines()[0])
         torch.cuda.synchronize()
         return None
-    return _Graph(graph, inputs, result)
+
+    def replay(*values: Tensor) -> Tensor:
+        for mine, value in zip(inputs, values, strict=True):
+            mine.copy_(value)
+        graph.replay()
+        return result.clone()
+
+    return replay

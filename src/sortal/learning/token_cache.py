@@ -1,23 +1,19 @@
 """Sources of training inputs: new views in every epoch, or cached tokens of a fixed number of views."""
 
-from __future__ import annotations
-
-import json
+import math
 import os
 import shutil
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.errors import InputError
@@ -26,9 +22,9 @@ from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import ON_CPU, FrozenEncoder, prefetch
-from sortal.learning.views import Crops
+from sortal.learning.views import Crops, Keys, Rows
+from sortal.runs import cache
 from sortal.system.distributed import Processes
-from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
@@ -122,40 +118,28 @@ def _free_disk(folder: Path) -> int:
     return shutil.disk_usage(folder).free + held
 
 
-class InputSource(ABC):
-    """A source of the tail's inputs."""
-
-    @abstractmethod
-    def stream(self, draws: Draws, epoch: int) -> Iterator[Tensor]:
-        """Yield for each step (2 · batch_size, ...): the first view of every image, then the second."""
-
-
-class LiveViews(InputSource):
+@dataclass(frozen=True)
+class LiveViews:
     """New crops in every epoch, encoded by the trunk."""
 
-    def __init__(self, trunk: FrozenEncoder, store: PixelStore, *, flip: bool, seed: int) -> None:
-        self.trunk = trunk
-        self.store = store
-        self.flip = flip
-        self.seed = seed
-        self.keys = views.content_keys(store)
+    trunk: FrozenEncoder
+    store: PixelStore
+    flip: bool
+    seed: int
 
     def stream(self, draws: Draws, epoch: int) -> Iterator[Tensor]:
-        size = self.trunk.backbone.spec.image_size
-        draw = partial(
-            views.random_crops, self.store, self.keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch
-        )
+        """Yield the tail's inputs of each step, (2 · batch_size, ...): first views of all images, then second views."""
+        size, keys = self.trunk.backbone.spec.image_size, views.content_keys(self.store)
+        draw = partial(views.random_crops, self.store, keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch)
         rows = np.concatenate([draws.rows, draws.rows], axis=1)
         steps = zip(rows, np.concatenate([2 * draws.times, 2 * draws.times + 1], axis=1), strict=True)
         return self.trunk.stream(self.store, (draw(*step) for step in steps))
 
 
-class CachedTokens(InputSource):
+class CachedTokens:
     """Tokens of a few views per image, computed once and cached in bfloat16."""
 
-    def __init__(
-        self, tokens: Tensor, rows: NDArray[np.int64], keys: NDArray[np.uint64], *, seed: int, device: torch.device
-    ) -> None:
+    def __init__(self, tokens: Tensor, rows: Rows, keys: Keys, *, seed: int, device: torch.device) -> None:
         self.tokens = tokens  # (images, views, ...)
         self.seed = seed
         self.device = device
@@ -164,13 +148,13 @@ class CachedTokens(InputSource):
         self.slot[rows] = np.arange(len(rows))
 
     def stream(self, draws: Draws, epoch: int) -> Iterator[Tensor]:
+        """Yield what `LiveViews.stream` yields, of cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
-        pairs = views.choose_pairs(
-            self.keys[draws.rows.ravel()], draws.times.ravel(), views=n_views, seed=self.seed, epoch=epoch
-        ).reshape(2, *draws.rows.shape)
-        places = self.slot[draws.rows] * n_views + pairs  # (2, steps, batch_size)
-        slots = torch.from_numpy(places.transpose(1, 0, 2).reshape(len(draws), 2 * draws.rows.shape[1]))
+        keys, times = self.keys[draws.rows.ravel()], draws.times.ravel()
+        pairs = views.choose_pairs(keys, times, views=n_views, seed=self.seed, epoch=epoch)
+        places = self.slot[draws.rows] * n_views + pairs.reshape(2, *draws.rows.shape)  # (2, steps, batch_size)
+        slots = torch.from_numpy(places.transpose(1, 0, 2).reshape(len(draws.rows), 2 * draws.rows.shape[1]))
         if self.tokens.device.type == self.device.type != "cpu":
             yield from (flat.index_select(0, step) for step in slots.to(self.device))
             return
@@ -184,6 +168,9 @@ class CachedTokens(InputSource):
             yield rows.to(self.device, non_blocking=True)
 
 
+InputSource = LiveViews | CachedTokens
+
+
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
     """Return the shape of the tokens of one view."""
     size = backbone.spec.image_size
@@ -192,63 +179,37 @@ def token_shape(backbone: Backbone) -> tuple[int, ...]:
         return tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
 
 
-@dataclass
-class TokenBuffer:
-    """The memory or file that tokens are written to, and how many views are done."""
-
-    tokens: Tensor  # (views of all images, ...) bfloat16
-    done: int = 0
-    file: np.memmap[Any, Any] | None = None  # the file behind the tokens
-    mark: Path | None = None  # file with the key and the number of views done
-    key: str = ""
-
-    def commit(self) -> None:
-        """Flush the tokens to disk, then update the mark."""
-        if self.file is not None and self.mark is not None:
-            self.file.flush()
-            write_atomically(self.mark, json.dumps({"key": self.key, "done": self.done}).encode())
-
-
-def _open_buffer(
-    where: Where, shape: tuple[int, ...], device: torch.device, folder: Path | None, key: str
-) -> TokenBuffer:
-    if where == "device":
-        return TokenBuffer(torch.empty(shape, dtype=torch.bfloat16, device=device))
-    if where == "memory":
-        return TokenBuffer(torch.empty(shape, dtype=torch.bfloat16))
-    assert folder is not None
-    file, mark = folder / TOKENS, folder / MARK
-    done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == 2 * int(np.prod(shape)) else 0
+def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[Tensor, int, Callable[[int], None]]:
+    """Open the token file: its tokens, how many views are done, and a function that commits a number of views."""
+    file, mark, size = folder / TOKENS, folder / MARK, 2 * math.prod(shape)
+    done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
-        _allocate(file, 2 * int(np.prod(shape)))
+        with file.open("wb") as empty:
+            if hasattr(os, "posix_fallocate"):  # so that writing cannot run out of disk space
+                os.posix_fallocate(empty.fileno(), 0, size)
+            else:
+                empty.truncate(size)
     array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
-    return TokenBuffer(torch.from_numpy(array).view(torch.bfloat16), done, array, mark, key)
 
+    def commit(done: int) -> None:
+        array.flush()
+        cache.save(mark, {"key": key, "done": done})
 
-def _allocate(file: Path, size: int) -> None:
-    """Create a file with all its bytes allocated, so that writing to it cannot run out of disk space."""
-    with file.open("wb") as empty:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(empty.fileno(), 0, size)
-        else:
-            empty.truncate(size)
+    return torch.from_numpy(array).view(torch.bfloat16), done, commit
 
 
 def _read_mark(mark: Path, key: str, total: int) -> int:
     """Read how many of `total` views are done; 0 if the mark is damaged or has another key."""
-    try:
-        found = json.loads(mark.read_text(encoding="utf-8"))
-        done = found["done"] if found["key"] == key else 0
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    found = cache.load(mark)
+    done = found.get("done") if isinstance(found, dict) and found.get("key") == key else 0
     return done if type(done) is int and 0 <= done <= total else 0
 
 
 def cache_tokens(
     trunk: FrozenEncoder,
     store: PixelStore,
-    rows: NDArray[np.int64],
+    rows: Rows,
     *,
     n_views: int,
     flip: bool,
@@ -264,37 +225,41 @@ def cache_tokens(
     A file in `folder` is marked with `key` and the views done every few seconds and at Ctrl-C, so that an interrupted
     run resumes; tokens with another key are overwritten.
     """
-    keys = views.content_keys(store)
+    keys, device = views.content_keys(store), trunk.compute.device
     total, size = len(rows) * n_views, trunk.backbone.spec.image_size
-    buffer = _open_buffer(where, (total, *token_shape(trunk.backbone)), trunk.compute.device, folder, key)
+    shape = (total, *token_shape(trunk.backbone))
+    done = 0
+    commit: Callable[[int], None] | None = None
+    if where == "file":
+        assert folder is not None
+        tokens, done, commit = _open_file(folder, shape, key)
+    else:
+        tokens = torch.empty(shape, dtype=torch.bfloat16, device=device if where == "device" else "cpu")
     processes = processes or Processes()
     first, end = processes.share_of(total)
-    buffer.done = max(buffer.done, first)
+    done = max(done, first)
 
-    def crops() -> Iterator[Crops]:
+    def crops(begin: int) -> Iterator[Crops]:
         piece = min(PIECE, ON_CPU) if trunk.backbone.device.type == "cpu" else PIECE
-        for start in range(buffer.done, end, piece):
+        for start in range(begin, end, piece):
             at = np.arange(start, min(start + piece, end))
-            yield views.random_crops(
-                store, keys, rows[at // n_views], at % n_views, size=size, flip=flip, seed=seed, epoch=0
-            )
+            of, number = rows[at // n_views], at % n_views
+            yield views.random_crops(store, keys, of, number, size=size, flip=flip, seed=seed, epoch=0)
 
     committed = monotonic()
-    with defer_signals(buffer.file is not None) as stopped:
-        for part in trunk.stream(store, crops()):
-            buffer.tokens[buffer.done : buffer.done + len(part)] = part.to(torch.bfloat16)
-            buffer.done += len(part)
-            if monotonic() - committed > COMMIT or buffer.done == end:
-                buffer.commit()
+    with defer_signals(commit is not None) as stopped:
+        for part in trunk.stream(store, crops(done)):
+            tokens[done : done + len(part)] = part.to(torch.bfloat16)
+            done += len(part)
+            if commit is not None and (monotonic() - committed > COMMIT or done == end):
+                commit(done)
                 committed = monotonic()
-            runtime.progress("Computing tokens", buffer.done - first, end - first)
-            if stopped():
-                buffer.commit()
+            runtime.progress("Computing tokens", done - first, end - first)
+            if commit is not None and stopped():
+                commit(done)
                 raise KeyboardInterrupt
-    processes.exchange_rows(buffer.tokens)
-    return CachedTokens(
-        buffer.tokens.unflatten(0, (len(rows), n_views)), rows, keys, seed=seed, device=trunk.compute.device
-    )
+    processes.exchange_rows(tokens)
+    return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), rows, keys, seed=seed, device=device)
 
 
 def delete_tokens(folder: Path) -> None:

@@ -1,12 +1,11 @@
 """The training loop shared by all methods: batches, schedule, model selection, log, checkpoints."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -22,13 +21,11 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint, token_cache, views
 from sortal.learning.batches import Draws, draw
-from sortal.learning.checkpoint import Checkpoint, TrainingProgress
-from sortal.learning.fingerprint import changed_parts, content_order, run_key
+from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.log import Log, describe_run
 from sortal.learning.methods.method import Method
-from sortal.learning.optimiser import Optimiser, schedule
-from sortal.learning.step import TrainingStep
+from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
 from sortal.learning.validation import Validation
 from sortal.runs.run import MODEL
@@ -148,33 +145,23 @@ class Trainer:
         trunk = FrozenEncoder(self.method.backbone, of_trunk)
         validation = self._validation(trunk, plan, budget)
         source = self._source(trunk, plan)
-        optimiser = Optimiser(
-            self._trainable(),
-            lr=self.config.lr,
-            momentum=self.config.momentum,
-            weight_decay=self.config.weight_decay,
-        )
-        step = TrainingStep(self.processes, self.method, of_steps, optimiser, self.config.chunks)
+        c = self.config
+        optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
+        step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
             self._restore(found, optimiser)
             step.chunks = max(step.chunks, self.progress.chunks)
-        log = Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)
-        try:
+        with closing(Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)) as log:
             if not self.progress.log_size:
                 about = describe_run(self.method, self.images, self.config, self.processes)
                 log.write("start", bf16=of_steps.bf16, views=self.n_views, **about)
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
                 self._loop(source, validation, step, log, every, stopped)
-        finally:
-            log.close()
 
     # The data
 
     def _plan(self, budget: Budget, found: Checkpoint | None) -> TokenPlan | None:
-        """Plan where to cache tokens, if they are wanted and fit, and note their cost before they are computed.
-
-        A resumed run keeps the number of views it started with.
-        """
+        """Plan where to cache tokens, if wanted and if they fit, and note the cost; a resumed run keeps its views."""
         wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
         if wanted is None or (wanted == AUTO and not backbone.has_trunk):
             return None
@@ -238,8 +225,8 @@ class Trainer:
     ) -> None:
         """Train all epochs that are left; save `every` few seconds, and once a signal has `stopped` it."""
         p, config = self.progress, self.config
-        began = saved = monotonic()
-        before = p.seconds
+        saved = monotonic()
+        began = saved - p.seconds
         while p.epoch < config.epochs:
             step.optimiser.set_lr(schedule(config, p.epoch))
             draws = self._draws(p.epoch, start=p.step)
@@ -254,27 +241,20 @@ class Trainer:
                 if self.is_first:
                     self.runtime.progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
                 if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
-                    self._update_progress(sums, step, before + monotonic() - began)
+                    self._update_progress(sums, step, monotonic() - began)
                     self._save(log, step.optimiser, stopped)
                     saved = monotonic()
-            self._update_progress(sums, step, before + monotonic() - began)
-            self._end_epoch(log, validation, len(draws) * config.batch_size / (perf_counter() - started))
+            self._update_progress(sums, step, monotonic() - began)
+            self._end_epoch(log, validation, len(draws.rows) * config.batch_size / (perf_counter() - started))
             if self.folder is not None and (stopped() or monotonic() - saved >= every or p.epoch == config.epochs):
                 self._save(log, step.optimiser, stopped)
                 saved = monotonic()
 
     def _draws(self, epoch: int, start: int) -> Draws:
         """Draw the batches of an epoch, and return this process's rows of them, from step `start` on."""
-        config = self.config
-        draws = draw(
-            self.rows,
-            np.asarray(self.images.labels[self.rows] >= 0),
-            batch_size=config.batch_size,
-            balanced=config.balanced,
-            seed=config.seed,
-            epoch=epoch,
-        )
-        size = config.batch_size // self.processes.size
+        c, labelled = self.config, np.asarray(self.images.labels[self.rows] >= 0)
+        draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=epoch)
+        size = c.batch_size // self.processes.size
         part = slice(self.processes.rank * size, (self.processes.rank + 1) * size)
         return Draws(draws.rows[start:, part], draws.times[start:, part])
 
@@ -334,9 +314,7 @@ class Trainer:
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Load the checkpoint to resume from, the same in all processes; fail if it belongs to another run."""
-        found: Checkpoint | None = self.processes.broadcast(
-            None if self.folder is None else checkpoint.load(self.folder)
-        )
+        found = self.processes.broadcast(None if self.folder is None else checkpoint.load(self.folder))
         changed = [] if found is None else changed_parts(found.key, self.key)
         if found is None or not changed or (changed == ["weights"] and self._is_result(found)):
             return found
@@ -378,7 +356,7 @@ def _check(method: Method, images: ImageSet, store: PixelStore, config: Training
         raise InputError(f"store must have one row per image, got {len(store):,} rows for {len(images):,} images.")
     if images.validation.all():
         raise InputError("images must include training images, but all of them are for validation.")
-    views.check_present(store, np.arange(len(store)))
+    views.check_present(store)
     views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
     if not any(value.requires_grad for value in method.backbone.parameters()):
         raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")

@@ -1,8 +1,6 @@
 """Model selection: nearest-class-mean accuracy on the validation images."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -26,11 +24,14 @@ class Validation:
         self.rows = np.flatnonzero((images.labels >= 0) & np.isin(images.labels, images.labels[images.labelled]))
         self.labels = torch.from_numpy(images.labels[self.rows])
         self.held_out = torch.from_numpy(images.validation[self.rows])
-        self._cached: list[Tensor] | None = [] if keep else None
+        self.keep = keep
+        self._cached: list[Tensor] = []
 
     def accuracy(self) -> float:
         """Return the fraction of validation images whose nearest class mean is that of their own class."""
-        x = nnf.normalize(torch.cat([self._features(inputs) for inputs in self._inputs()]).float(), dim=1).cpu()
+        with torch.no_grad(), self.trunk.compute.autocast():
+            features = torch.cat([self.trunk.backbone.tail(inputs) for inputs in self._inputs()])
+        x = nnf.normalize(features.float(), dim=1).cpu()
         known, numbers = torch.unique(self.labels, return_inverse=True)
         training = ~self.held_out
         sums = torch.zeros(len(known), x.shape[1]).index_add_(0, numbers[training], x[training])
@@ -38,18 +39,13 @@ class Validation:
         nearest = torch.cdist(x[self.held_out], means).argmin(1)
         return float((nearest == numbers[self.held_out]).float().mean())
 
-    def _features(self, inputs: Tensor) -> Tensor:
-        with torch.no_grad(), self.trunk.compute.autocast():
-            return self.trunk.backbone.tail(inputs)
-
-    def _inputs(self) -> Iterator[Tensor]:
+    def _inputs(self) -> Iterable[Tensor]:
         if self._cached:
-            yield from self._cached
-            return
+            return self._cached
         size = self.trunk.backbone.spec.image_size
-        for inputs in self.trunk.stream(
-            self.store, views.centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH)
-        ):
-            if self._cached is not None:
-                self._cached.append(inputs)
-            yield inputs
+        crops = views.centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH)
+        inputs = self.trunk.stream(self.store, crops)
+        if not self.keep:
+            return inputs
+        self._cached = list(inputs)
+        return self._cached

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.images.store.pixel_store import PixelStore
 
+Rows = NDArray[np.int64]  # one number per row: of a row, of a view, or of pixels
+Keys = NDArray[np.uint64]  # hashes of contents
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / the golden ratio: the increments of SplitMix64
 
 
@@ -16,99 +18,83 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / the golden ratio: the incre
 class Crops:
     """Positions of views in their images; all (n,)."""
 
-    rows: NDArray[np.int64]
-    tops: NDArray[np.int64]
-    lefts: NDArray[np.int64]
+    rows: Rows
+    tops: Rows
+    lefts: Rows
     flipped: NDArray[np.bool_]
 
 
-def content_keys(store: PixelStore) -> NDArray[np.uint64]:
+def content_keys(store: PixelStore) -> Keys:
     """Hash the content of each image, (n,), so that draws do not depend on the order of rows."""
     halves = store.digests.astype("S16").view("<u8").reshape(-1, 2)
-    keys: NDArray[np.uint64] = splitmix64(halves[:, 0]) ^ halves[:, 1]
+    keys: Keys = splitmix64(halves[:, 0]) ^ halves[:, 1]
     return keys
 
 
 def check_size(store: PixelStore, size: int, shorter_side: int) -> None:
     """Raise InputError if a stored image is smaller than a view, or so large that a view shows little of it."""
-    small = np.flatnonzero(store.present & (np.minimum(store.heights, store.widths) < size))
-    if len(small):
-        at = small[0]
-        raise InputError(
-            f"Stored images must be at least {size} × {size} pixels for this backbone, but {len(small):,} are "
-            f"smaller, the first in row {at} ({store.heights[at]} × {store.widths[at]}). Pack them with "
-            f"Settings(shorter_side={shorter_side})."
-        )
-    large = np.flatnonzero(np.minimum(store.heights, store.widths) > 2 * shorter_side)
-    if len(large):
-        at = large[0]
-        raise InputError(
-            f"Stored images must have a shorter side of about {shorter_side} pixels for this backbone, but "
-            f"{len(large):,} have more than twice that, the first in row {at} ({store.heights[at]} × "
-            f"{store.widths[at]}). Pack them with Settings(shorter_side={shorter_side})."
-        )
+    sides = np.minimum(store.heights, store.widths)
+    for wrong, rule, problem in (
+        (store.present & (sides < size), f"be at least {size} × {size} pixels", "are smaller"),
+        (sides > 2 * shorter_side, f"have a shorter side of about {shorter_side} pixels", "have more than twice that"),
+    ):
+        if len(rows := np.flatnonzero(wrong)):
+            raise InputError(
+                f"Stored images must {rule} for this backbone, but {len(rows):,} {problem}, the first in row {rows[0]} "
+                f"({store.heights[rows[0]]} × {store.widths[rows[0]]}). Pack them with "
+                f"Settings(shorter_side={shorter_side})."
+            )
 
 
-def check_present(store: PixelStore, rows: NDArray[np.int64]) -> None:
-    """Raise InputError if one of these images could not be read, or has no digest."""
-    if len(gone := rows[~store.present[rows]]):
-        unread = np.flatnonzero(~store.present)
-        names = listing([bad.file for row, bad in zip(unread, store.quarantine, strict=True) if row in gone])
+def check_present(store: PixelStore) -> None:
+    """Raise InputError if an image could not be read, or has no digest."""
+    if not store.present.all():
+        names = listing([bad.file for bad in store.quarantine])
         raise InputError(
-            f"All images must be readable, but {len(gone):,} could not be read: {names}. "
+            f"All images must be readable, but {len(store.quarantine):,} could not be read: {names}. "
             "Leave them out: pack(images.select(store.present), ...)."
         )
-    if (store.digests[rows] == b"").any():  # views and features are keyed by content
+    if (store.digests == b"").any():  # views and features are keyed by content
         raise InputError("The store must hold a digest of each image. Use a store made by pack(...).")
 
 
 def random_crops(
-    store: PixelStore,
-    keys: NDArray[np.uint64],
-    rows: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    *,
-    size: int,
-    flip: bool,
-    seed: int,
-    epoch: int,
+    store: PixelStore, keys: Keys, rows: Rows, numbers: Rows, *, size: int, flip: bool, seed: int, epoch: int
 ) -> Crops:
-    """Draw the view with the given number of each of `rows`: a crop anywhere in the image, mirrored or not.
-
-    `keys` are the content keys of all rows of the store.
-    """
-    state = splitmix64(splitmix64(np.uint64(seed)) + np.uint64(epoch))
-    state = splitmix64(splitmix64(keys[rows] ^ state) + numbers.astype(np.uint64))
+    """Draw the view with the given number of each of `rows`: a crop, mirrored or not; `keys` are of the whole store."""
+    state = _state(keys[rows], numbers, seed, epoch)
     tops = _below(store.heights[rows] - size + 1, splitmix64(state + np.uint64(1)))
     lefts = _below(store.widths[rows] - size + 1, splitmix64(state + np.uint64(2)))
     flipped = (splitmix64(state + np.uint64(3)) >> np.uint64(63)).astype(bool) & flip
     return Crops(rows, tops, lefts, flipped)
 
 
-def centre_crops(store: PixelStore, rows: NDArray[np.int64], *, size: int) -> Crops:
+def centre_crops(store: PixelStore, rows: Rows, *, size: int) -> Crops:
     """Crop the centre of each image, unmirrored."""
     tops, lefts = (np.rint((sides[rows] - size) / 2).astype(np.int64) for sides in (store.heights, store.widths))
     return Crops(rows, tops, lefts, np.zeros(len(rows), dtype=bool))
 
 
-def centre_crop_batches(store: PixelStore, rows: NDArray[np.int64], *, size: int, batch_size: int) -> Iterator[Crops]:
+def centre_crop_batches(store: PixelStore, rows: Rows, *, size: int, batch_size: int) -> Iterator[Crops]:
     """Yield centre crops in batches."""
     for start in range(0, len(rows), batch_size):
         yield centre_crops(store, rows[start : start + batch_size], size=size)
 
 
-def choose_pairs(
-    keys: NDArray[np.uint64], times: NDArray[np.int64], *, views: int, seed: int, epoch: int
-) -> NDArray[np.int64]:
+def choose_pairs(keys: Keys, times: Rows, *, views: int, seed: int, epoch: int) -> Rows:
     """Choose two different view numbers below `views` per image, (2, n); `times` counts earlier draws in the epoch."""
-    state = splitmix64(splitmix64(np.uint64(seed)) + np.uint64(epoch))
-    state = splitmix64(splitmix64(keys ^ state) + times.astype(np.uint64))
+    state = _state(keys, times, seed, epoch)
     first = _below(np.full(len(keys), views), splitmix64(state + np.uint64(4)))
     step = 1 + _below(np.full(len(keys), views - 1), splitmix64(state + np.uint64(5)))
     return np.stack([first, (first + step) % views])
 
 
-def splitmix64(values: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
+def _state(keys: Keys, numbers: Rows, seed: int, epoch: int) -> Keys:
+    of_epoch = splitmix64(splitmix64(np.uint64(seed)) + np.uint64(epoch))
+    return splitmix64(splitmix64(keys ^ of_epoch) + numbers.astype(np.uint64))
+
+
+def splitmix64(values: Keys | np.uint64) -> Keys:
     """Hash numbers by SplitMix64."""
     state = np.atleast_1d(np.asarray(values, dtype=np.uint64)) + _GOLDEN
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -116,7 +102,7 @@ def splitmix64(values: NDArray[np.uint64] | np.uint64) -> NDArray[np.uint64]:
     return state ^ (state >> np.uint64(31))
 
 
-def _below(ends: NDArray[np.int64], state: NDArray[np.uint64]) -> NDArray[np.int64]:
+def _below(ends: Rows, state: Keys) -> Rows:
     """Map hashes to integers from 0 to below each end."""
     uniform = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return (uniform * ends).astype(np.int64)

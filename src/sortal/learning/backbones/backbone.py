@@ -1,7 +1,5 @@
 """Backbones: networks that turn images into features, split into a frozen trunk and a trained tail."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
@@ -10,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +71,7 @@ class Backbone(nn.Module, ABC):
         """The first block of the tail, which includes the last block even if it is not trained."""
         return len(self.blocks) - max(self.trained, 1)
 
-    def train_last(self, blocks: int) -> Backbone:
+    def train_last(self, blocks: int) -> Self:
         """Make the last blocks trainable, and freeze the other blocks, embeddings and the final norm."""
         if not isinstance(blocks, int) or not 0 <= blocks <= len(self.blocks):
             raise InputError(
@@ -84,9 +83,8 @@ class Backbone(nn.Module, ABC):
             block.requires_grad_(True)
         return self
 
-    def train(self, mode: bool = True) -> Backbone:
-        super().train(False)
-        return self
+    def train(self, mode: bool = True) -> Self:
+        return super().train(False)
 
     def normalise(self, pixels: Tensor, flipped: Tensor | None = None) -> Tensor:
         """Convert uint8 images, (n, height, width, 3), to the trunk's input; mirror those of the mask `flipped`."""
@@ -112,7 +110,7 @@ class Backbone(nn.Module, ABC):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def in_bf16(self) -> Backbone:
+    def in_bf16(self) -> Self:
         """Return a copy with weights in bfloat16."""
         return copy.deepcopy(self).to(torch.bfloat16)
 
@@ -127,16 +125,14 @@ class Backbone(nn.Module, ABC):
         base = Path(path)
         if base.suffix in (".json", ".safetensors"):
             base = base.with_suffix("")
-        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()}
-        data = save(state)
+        data = save({name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()})
         about = {"format": FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
+        about["sha256"] = hashlib.sha256(data).hexdigest()
         base.parent.mkdir(parents=True, exist_ok=True)
-        base.with_name(base.name + ".json").unlink(
-            missing_ok=True
-        )  # written last, as it holds the digest of the weights
+        described = base.with_name(base.name + ".json")
+        described.unlink(missing_ok=True)  # written last, as it holds the digest of the weights
         write_atomically(base.with_name(base.name + ".safetensors"), data)
-        text = json.dumps({**about, "sha256": hashlib.sha256(data).hexdigest()}, indent=2)
-        write_atomically(base.with_name(base.name + ".json"), text.encode())
+        write_atomically(described, json.dumps(about, indent=2).encode())
 
 
 def digest(tensors: Mapping[str, Tensor], about: str = "") -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
 
 from sortal.config import CONVNET
 from sortal.errors import InputError, listing
@@ -58,7 +57,7 @@ def load_backbone(
         backbone = _create_timm(name, image_size or IMAGE_SIZE, seed)
         if weights is None:
             _load_weights(backbone, _download(name))
-        elif weights != RANDOM and not _load_weights(backbone, Path(weights)):
+        elif weights != RANDOM and not _load_weights(backbone, Path(weights)) and "." not in name:
             _check_normalisation(name)
     if trained is None:
         trained = len(backbone.blocks) if name == CONVNET else 1
@@ -83,53 +82,37 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _create_timm(name: str, image_size: int, seed: int) -> Backbone:
     import timm
-    from timm.models import eva, resnet, vision_transformer
+    from timm.models import eva, is_model_in_modules, resnet, vision_transformer
 
     bare = name.partition(".")[0]
     if not timm.is_model(bare) or (bare != name and name not in timm.list_pretrained(f"{bare}.*")):
         known = timm.list_pretrained(["vit_*", "resnet*"]) + timm.list_models(["vit_*", "resnet*"])
-        near = (
-            get_close_matches(name, known, n=3, cutoff=0.5)
-            or [other for other in known if name.isalnum() and name in other][:3]
-        )
+        holding = [other for other in known if name.isalnum() and name in other]
+        near = get_close_matches(name, known, n=3, cutoff=0.5) or holding[:3]
         hint = f" Did you mean {listing(near)}?" if near else ""
         raise InputError(f"The backbone must be {CONVNET!r} or a timm model, got {name!r}.{hint}")
+    options: Any = {"img_size": image_size, "global_pool": "token"} if is_model_in_modules(bare, TRANSFORMERS) else {}
     try:
         with _seeded(seed):
-            net = _create_net(name, image_size)
+            net = timm.create_model(name, num_classes=0, **options)
     except (AssertionError, ValueError, RuntimeError, TypeError) as error:
         if isinstance(error, AssertionError) and not _has_class_token(name):  # timm's assertion has no message
             raise InputError(
                 f"Features need a class token, which {name} does not have. Choose another backbone."
             ) from error
         raise InputError(f"{name} does not support an image_size of {image_size}: {_first_line(error)}.") from error
-    cfg: dict[str, Any] = dict(net.pretrained_cfg)  # type: ignore[arg-type]
-    width: int = net.num_features  # type: ignore[assignment]
-    spec = Spec(
-        name=name,
-        image_size=image_size,
-        shorter_side=round(image_size * 256 / 224),
-        width=width,
-        mean=tuple(cfg["mean"]),
-        std=tuple(cfg["std"]),
-    )
+    made = cast(Any, net)
+    colours: Any = {key: tuple(made.pretrained_cfg[key]) for key in ("mean", "std")}
+    shorter = round(image_size * 256 / 224)
+    spec = Spec(name=name, image_size=image_size, shorter_side=shorter, width=made.num_features, **colours)
     if isinstance(net, vision_transformer.VisionTransformer | eva.Eva):
-        patch: int = cast(Any, net.patch_embed).feat_ratio()  # pixels per token, also with a convolutional stem
+        patch: int = made.patch_embed.feat_ratio()  # pixels per token, also with a convolutional stem
         if image_size % patch:
             raise InputError(f"image_size must be a multiple of {patch} for {name}, got {image_size}.")
         return VisionTransformer(net, spec)
     if isinstance(net, resnet.ResNet):
         return ResNet(net, spec)
     raise InputError(f"The backbone must be a vision transformer or a ResNet, got {name!r} ({type(net).__name__}).")
-
-
-def _create_net(name: str, image_size: int) -> nn.Module:
-    import timm
-    from timm.models import is_model_in_modules
-
-    if is_model_in_modules(name.partition(".")[0], TRANSFORMERS):
-        return timm.create_model(name, num_classes=0, img_size=image_size, global_pool="token")
-    return timm.create_model(name, num_classes=0)
 
 
 def _has_class_token(name: str) -> bool:
@@ -140,11 +123,9 @@ def _has_class_token(name: str) -> bool:
 
 
 def _check_normalisation(name: str) -> None:
-    """Raise InputError if a name does not determine the normalisation of images for its weights."""
+    """Raise InputError if a name without a tag does not determine the normalisation of images for its weights."""
     import timm
 
-    if "." in name:
-        return
     tagged = timm.list_pretrained(f"{name}.*")
     if len({(cfg.mean, cfg.std) for cfg in map(timm.get_pretrained_cfg, tagged) if cfg is not None}) > 1:
         raise InputError(
@@ -199,12 +180,8 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
         raise InputError(
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
-    backbone = load_backbone(
-        about["name"],
-        weights=file,
-        image_size=about["image_size"],
-        trained=about["trained"] if trained is None else trained,
-    )
+    trained = about["trained"] if trained is None else trained
+    backbone = load_backbone(about["name"], weights=file, image_size=about["image_size"], trained=trained)
     backbone.spec = replace(backbone.spec, shorter_side=about["shorter_side"])
     return backbone
 

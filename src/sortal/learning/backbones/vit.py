@@ -1,6 +1,6 @@
 """Timm's vision transformers, split into trunk and tail; the last block computes the class token only."""
 
-from typing import Any, TypeAlias, cast
+from typing import Any, Self, cast
 
 import torch
 import torch.nn.functional as nnf
@@ -8,8 +8,6 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError
 from sortal.learning.backbones.backbone import Backbone, Spec
-
-Rope: TypeAlias = Tensor | None
 
 
 class VisionTransformer(Backbone):
@@ -37,16 +35,15 @@ class VisionTransformer(Backbone):
 
     def tail(self, inputs: Tensor) -> Tensor:
         last = len(self.blocks) - 1
-        tokens = self._run(self._as_weights(inputs), self.split, last)
+        if not torch.is_autocast_enabled(inputs.device.type):
+            inputs = inputs.to(self.dtype)  # from the bfloat16 of cached tokens
+        tokens = self._run(inputs, self.split, last)
         features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
         return features
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
-        """Return the class token's attention to each patch in the last block, (n, heads, rows, columns).
-
-        Attention to itself and to register tokens is omitted, so a map sums to less than 1.
-        """
+        """Return the class token's attention to patches only in the last block, (n, heads, rows, columns)."""
         last = len(self.blocks) - 1
         block = self.blocks[last]
         if not _is_supported(block):
@@ -57,22 +54,20 @@ class VisionTransformer(Backbone):
         maps: Tensor = weights[:, -patches:].transpose(1, 2).unflatten(2, self.grid)
         return maps
 
-    def in_bf16(self) -> Backbone:
+    def in_bf16(self) -> Self:
         copied = super().in_bf16()
         for name, buffer in self.named_buffers():
             if ".rope." in name:  # angles need float32
-                copied.get_submodule(name.rpartition(".")[0]).register_buffer(
-                    name.rpartition(".")[2], buffer, persistent=False
-                )
+                module, _, own = name.rpartition(".")
+                copied.get_submodule(module).register_buffer(own, buffer, persistent=False)
         return copied
 
     def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
         for i in range(start, end):
-            rope = self._rope(i)
-            tokens = self.blocks[i](tokens) if rope is None else self.blocks[i](tokens, rope=rope)
+            tokens = _apply(self.blocks[i], tokens, self._rope(i))
         return tokens
 
-    def _rope(self, block: int) -> Rope:
+    def _rope(self, block: int) -> Tensor | None:
         """Return the rotary embedding of a block, if the network has one."""
         net = cast(Any, self.net)
         if getattr(net, "rope", None) is None:
@@ -80,16 +75,15 @@ class VisionTransformer(Backbone):
         rope = net.rope.get_embed(shape=self.grid) if net.dynamic_img_size else net.rope.get_embed()
         return cast(Tensor, rope[block] if getattr(net, "rope_mixed", False) else rope)
 
-    def _as_weights(self, tokens: Tensor) -> Tensor:
-        """Convert cached tokens from bfloat16 to the type of the weights, unless autocast does it."""
-        return tokens if torch.is_autocast_enabled(tokens.device.type) else tokens.to(self.dtype)
+
+def _apply(block: nn.Module, tokens: Tensor, rope: Tensor | None) -> Tensor:
+    return cast(Tensor, block(tokens) if rope is None else block(tokens, rope=rope))
 
 
-def _class_row(block: nn.Module, tokens: Tensor, rope: Rope) -> Tensor:
+def _class_row(block: nn.Module, tokens: Tensor, rope: Tensor | None) -> Tensor:
     """Compute row 0 of `block(tokens)`, (n, d), without the others."""
     if not _is_supported(block):
-        rows: Tensor = block(tokens) if rope is None else block(tokens, rope=rope)
-        return rows[:, 0]
+        return _apply(block, tokens, rope)[:, 0]
     b = cast(Any, block)
     inputs = _standardise(b.norm1, tokens)
     weights = _attention_weights(block, inputs, rope)
@@ -105,7 +99,7 @@ def _class_row(block: nn.Module, tokens: Tensor, rope: Rope) -> Tensor:
     return row + _scale(block, 2, b.mlp(b.norm2(row)))
 
 
-def _attention_weights(block: nn.Module, inputs: Tensor, rope: Rope) -> Tensor:
+def _attention_weights(block: nn.Module, inputs: Tensor, rope: Tensor | None) -> Tensor:
     """Compute the attention of the class token to all tokens, (n, tokens, heads), in float32."""
     attn = cast(Any, block).attn
     heads = (attn.num_heads, -1)
@@ -161,20 +155,14 @@ def _standardise(norm: nn.Module, tokens: Tensor) -> Tensor:
 
 
 def _projection(block: nn.Module, which: int) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of the queries (0), keys (1) or values (2), with those of norm1 folded in.
-
-    So the gradient of norm1 needs no product over all tokens.
-    """
-    attn, norm = cast(Any, block).attn, cast(Any, block).norm1
+    """Return weight and bias of the queries (0), keys (1) or values (2), with norm1 folded in, which is faster."""
+    attn, norm, letter = cast(Any, block).attn, cast(Any, block).norm1, "qkv"[which]
     if attn.qkv is None:
-        part = (attn.q_proj, attn.k_proj, attn.v_proj)[which]
+        part = getattr(attn, f"{letter}_proj")
         weight, bias = part.weight, part.bias
     else:
-        weight = attn.qkv.weight.chunk(3)[which]
-        if attn.qkv.bias is not None:
-            bias = attn.qkv.bias.chunk(3)[which]
-        else:
-            bias = (getattr(attn, "q_bias", None), getattr(attn, "k_bias", None), getattr(attn, "v_bias", None))[which]
+        weight, biases = attn.qkv.weight.chunk(3)[which], attn.qkv.bias
+        bias = getattr(attn, f"{letter}_bias", None) if biases is None else biases.chunk(3)[which]
     folded = weight if norm.weight is None else weight * norm.weight
     shift = weight.new_zeros(len(weight)) if norm.bias is None else (weight * norm.bias).sum(1)
     return folded, shift if bias is None else shift + bias

@@ -20,7 +20,7 @@ State = dict[str, Tensor]
 
 # Keys under which checkpoints hold the weights, the preferred ones first.
 PLACES = ("teacher", "model_ema", "state_dict", "model", "module", "student")
-WRAPPERS = ("module.", "_orig_mod.", "backbone.")
+WRAPPERS = re.compile(r"^((module|_orig_mod|backbone)\.)+")
 # Parts of checkpoints that do not belong to the backbone: classifiers, projection heads, decoders.
 EXTRA = re.compile(r"(head|head_dist|fc|dino_head|ibot_head|dino_loss|ibot_patch_loss|decoder\w*|mask_token)(\.|$)")
 PATCHES = "patch_embed.proj.weight"
@@ -34,14 +34,21 @@ def sha256(path: Path) -> str:
 
 def read(path: str | os.PathLike[str]) -> State:
     """Read the named tensors of a file, without the prefixes of wrappers; never runs code from the file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
     path = Path(path)
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise InputError(f"The weights file {str(path)!r} {what}. Check the path.")
     try:
-        content = _read_safetensors(path) if _is_safetensors(path) else _read_checkpoint(path)
+        with path.open("rb") as file:
+            is_safetensors = file.read(9)[8:] == b"{"  # after a length of eight bytes
+        content = load_file(path) if is_safetensors else _read_checkpoint(path)
     except OSError as error:
         raise InputError(f"The weights file {str(path)!r} cannot be read: {error.strerror or error}.") from error
+    except SafetensorError as error:
+        raise InputError(f"The weights file {str(path)!r} is damaged: {error}. Download it again.") from error
     state = _unwrap(content)
     if not state:
         raise InputError(f"The file {str(path)!r} holds no weights: it has no named tensors.")
@@ -56,19 +63,18 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     optional = {key for key in own if key.endswith("num_batches_tracked")}
     missing = sorted(own.keys() - state.keys() - optional)
     unexpected = sorted(state.keys() - own.keys())
-    if missing or unexpected:
-        both = (("missing", missing), ("unexpected", unexpected))
-        parts = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys]
+    both = (("missing", missing), ("unexpected", unexpected))
+    problems = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys] or [
+        f"{key!r} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
+        for key, value in state.items()
+        if value.shape != own[key].shape
+    ][:1]
+    if problems:
         raise InputError(
-            f"The weights in {origin} must match {name} exactly: {'; '.join(parts)}. "
+            f"The weights in {origin} must match {name} exactly: {'; '.join(problems)}. "
             "Choose the architecture of the file."
         )
     for key, value in state.items():
-        if value.shape != own[key].shape:
-            raise InputError(
-                f"The weights in {origin} must match {name} exactly: {key!r} must have shape "
-                f"{tuple(own[key].shape)}, got {tuple(value.shape)}. Choose the architecture of the file."
-            )
         if value.is_floating_point() != own[key].is_floating_point():
             raise InputError(
                 f"The weights in {origin} must match {name}: {key!r} must be {own[key].dtype}, got {value.dtype}."
@@ -76,22 +82,6 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
         if value.is_floating_point() and not value.isfinite().all():
             raise InputError(f"The weights in {origin} must be finite, but {key!r} is not. Download the file again.")
     net.load_state_dict(state, strict=False)
-
-
-def _is_safetensors(path: Path) -> bool:
-    """Recognise the format by content: a length of eight bytes, then JSON."""
-    with path.open("rb") as file:
-        return file.read(9)[8:] == b"{"
-
-
-def _read_safetensors(path: Path) -> State:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise InputError(f"The weights file {str(path)!r} is damaged: {error}. Download it again.") from error
 
 
 def _read_checkpoint(path: Path) -> Any:
@@ -123,36 +113,21 @@ def _explain(error: str) -> str:
 
 
 def _unwrap(content: Any) -> State:
-    while isinstance(content, Mapping):
-        inner = next((content[place] for place in PLACES if isinstance(content.get(place), Mapping)), None)
-        if inner is None:
-            break
-        content = inner
     if not isinstance(content, Mapping):
         return {}
+    while inner := [content[place] for place in PLACES if isinstance(content.get(place), Mapping)]:
+        content = inner[0]
     state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
-    for _ in WRAPPERS:
-        state = {_strip_prefixes(key): value for key, value in state.items()}
-    return state
-
-
-def _strip_prefixes(key: str) -> str:
-    for wrapper in WRAPPERS:
-        key = key.removeprefix(wrapper)
-    return CHUNK.sub(r"blocks.\1.", key)
+    return {CHUNK.sub(r"blocks.\1.", WRAPPERS.sub("", key)): value for key, value in state.items()}
 
 
 def _translate(net: nn.Module, state: State) -> State:
     """Let timm translate the names of other projects and resample position embeddings."""
     from timm.models import eva, vision_transformer
 
-    translate: Any = None
-    if isinstance(net, eva.Eva):
-        translate = eva.checkpoint_filter_fn
-    elif isinstance(net, vision_transformer.VisionTransformer):
-        translate = vision_transformer.checkpoint_filter_fn
-    if translate is None:
+    if not isinstance(net, eva.Eva | vision_transformer.VisionTransformer):
         return state
+    translate: Any = (eva if isinstance(net, eva.Eva) else vision_transformer).checkpoint_filter_fn
     try:
         with contextlib.redirect_stdout(None):  # timm prints the weights it omits
             translated = dict(translate(dict(state), net))

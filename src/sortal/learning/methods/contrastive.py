@@ -17,14 +17,9 @@ class Contrastive(Method):
 
     def __init__(self, backbone: Backbone, config: Contrast | None = None, *, seed: int = 0) -> None:
         super().__init__(backbone)
-        self.config = config or Contrast()
-        self.head = ProjectionHead(
-            backbone.spec.width,
-            hidden=self.config.hidden,
-            bottleneck=self.config.bottleneck,
-            prototypes=self.config.prototypes if self.config.output == "prototypes" else None,
-            seed=seed,
-        )
+        c = self.config = config or Contrast()
+        prototypes, width = c.prototypes if c.output == "prototypes" else None, backbone.spec.width
+        self.head = ProjectionHead(width, hidden=c.hidden, bottleneck=c.bottleneck, prototypes=prototypes, seed=seed)
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.head(self.backbone.tail(inputs))

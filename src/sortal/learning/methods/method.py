@@ -44,8 +44,5 @@ class Method(nn.Module, ABC):
         """Update buffers after a batch has updated the weights; nothing else may change buffers."""
 
     def classifier(self) -> Tensor | None:
-        """Return (k, d + 1) weights and biases of a softmax classifier on L2-normalised features; None without one.
-
-        Its first outputs are the known classes in order.
-        """
+        """Return (k, d + 1) weights and biases of a softmax on L2-normalised features, known classes first; or None."""
         return None

@@ -4,7 +4,7 @@ from stores import small_store
 from tiny_run import SMALL, a_convnet, named, reordered
 
 from sortal.config import Training
-from sortal.learning.fingerprint import changed_parts, content_order, run_key
+from sortal.learning.checkpoint import changed_parts, content_order, run_key
 
 
 def test_everything_but_the_order_of_rows_makes_another_key() -> None:
