@@ -1,7 +1,5 @@
 """Attention: where each head of the last block looks before and after training, and how narrowly."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import Counter
@@ -15,13 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from sortal.config import AUTO
 from sortal.errors import InputError, listing, quoted
-from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.research.figures import attention_grid
-from sortal.research.figures.backbones import backbones
+from sortal.research.figures import attention_grid, samples
 from sortal.research.figures.samples import classes_of, load_pixels, sampling_order
 from sortal.research.figures.style import LeftOutError
+from sortal.runs.image_folders import paths_of
 from sortal.runs.run import LABELLED, Run
 from sortal.system.device import choose_device
 from sortal.system.progress import Progress
@@ -66,24 +63,23 @@ def attention(
     Without weights from before training, shows one row and says so in a note.
     """
     rows = np.array(sample_rows(run, seed) if images is None else find_rows(run, images), dtype=np.int64)
-    both = backbones(run)
-    if type(both.after).attention is Backbone.attention:
-        raise LeftOutError(f"{both.after.spec.name} has no class token, so it has no attention to show.")
+    after, missing = samples.trained_backbone(run), samples.why_untrained_missing(run)
+    if type(after).attention is Backbone.attention:
+        raise LeftOutError(f"{after.spec.name} has no class token, so it has no attention to show.")
+    states = [after] if missing else [samples.untrained_backbone(run, after), after]
     store = load_pixels(run, rows, workers=workers, on_progress=on_progress)
     on_progress("Computing attention", 0, 0)
-    pixels = _centre_crops(store, both.after.spec.image_size)
-    maps = [_maps(both.after, pixels, device)]
-    if both.before is None:
-        on_note(f"Attention is shown after training only. {both.missing}")
-    else:
-        maps = [_maps(both.before, pixels, device), *maps]
+    crops = views.centre_crops(store, np.arange(len(store)), size=after.spec.image_size)
+    pixels = store.crops(crops.rows, crops.tops, crops.lefts, after.spec.image_size)  # (n, size, size, 3)
+    if missing:
+        on_note(f"Attention is shown after training only. {missing}")
+    maps = np.stack([_maps(each, pixels, device) for each in states], axis=1)  # (n, states, heads, rows, columns)
     classes = classes_of(run)
     subjects = [
         attention_grid.Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row])
         for row in rows.tolist()
     ]
-    together = np.stack(maps, axis=1)  # (n, states, heads, rows, columns)
-    return attention_grid.draw(pixels, together, focus_score(together), subjects, both.missing)
+    return attention_grid.draw(pixels, maps, focus_score(maps), subjects, missing)
 
 
 def find_rows(run: Run, names: Sequence[str]) -> list[int]:
@@ -95,7 +91,8 @@ def find_rows(run: Run, names: Sequence[str]) -> list[int]:
     for row, file in enumerate(run.assignments.files):
         rows.setdefault(file, []).append(row)
     if not all(name in rows for name in names):
-        rows = {**_by_path(run, names), **rows}
+        by_path = {path: row for row, path in enumerate(paths_of(run))}
+        rows = {name: [by_path[at]] for name in names if (at := os.path.abspath(name)) in by_path} | rows
     if unknown := [name for name in names if name not in rows]:
         have = run.assignments.files[:SEARCHED]
         like = (get_close_matches(str(unknown[0]), have, n=1) or have)[0]
@@ -106,35 +103,19 @@ def find_rows(run: Run, names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(row for name in names for row in rows[name]))
 
 
-def _by_path(run: Run, names: Sequence[str]) -> dict[str, list[int]]:
-    try:
-        places = {os.path.abspath(path): row for row, path in enumerate(run.paths())}
-    except InputError:  # images of an array have no paths
-        return {}
-    return {name: [places[at]] for name in names if (at := os.path.abspath(name)) in places}
-
-
 def sample_rows(run: Run, seed: int) -> list[int]:
     """Return the rows of a few images of old and of new classes, no class twice before every class was shown."""
     classes, labelled = classes_of(run), run.assignments.status == LABELLED
     chosen: list[int] = []
     for kind in (True, False):
         times: Counter[str] = Counter()
-        turns: list[tuple[int, int, int]] = []  # (earlier images of the class, position, row)
-        rows = sorted(
-            (row for row in sampling_order(run, seed).tolist() if classes.old[row] == kind), key=labelled.item
-        )
-        for row in rows:
-            turns.append((times[classes.names[row]], len(turns), row))
+        earlier: dict[int, int] = {}  # images of the same class before each row
+        rows = [row for row in sampling_order(run, seed).tolist() if classes.old[row] == kind]
+        for row in sorted(rows, key=labelled.item):
+            earlier[row] = times[classes.names[row]]
             times[classes.names[row]] += 1
-        chosen += [row for _, _, row in sorted(turns)[:SAMPLED]]
+        chosen += sorted(earlier, key=earlier.__getitem__)[:SAMPLED]
     return chosen
-
-
-def _centre_crops(store: PixelStore, size: int) -> NDArray[np.uint8]:
-    """Return the part of each image that the backbone sees, (n, size, size, 3)."""
-    crops = views.centre_crops(store, np.arange(len(store)), size=size)
-    return store.crops(crops.rows, crops.tops, crops.lefts, size)
 
 
 def _maps(backbone: Backbone, pixels: NDArray[np.uint8], device: str) -> NDArray[np.float64]:

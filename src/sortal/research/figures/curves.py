@@ -1,7 +1,5 @@
 """Curves of a run in print: the score of each k that was tried, and accuracy by coverage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes

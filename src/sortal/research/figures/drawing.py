@@ -1,7 +1,5 @@
 """All figures of a run in a folder: those it has the data for, and why the others are left out."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -29,7 +27,6 @@ FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
 FORMATS: tuple[Format, ...] = get_args(Format)
 FOLDER = "figures"  # in the run's folder
 Name = TypeVar("Name", bound=str)
-HEAD = 4096  # bytes at the start of a file that hold its metadata
 
 logger = logging.getLogger(__name__)
 
@@ -118,24 +115,18 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
             f"Figures must be outside the images of the run, got {quoted(str(place))}, which is or lies in their "
             f"folder {quoted(folder)}. Choose another."
         )
-    for name in names:
-        path = place / name
+    another, replace_it = Remedy("choose another folder", out=...), Remedy("replace it", force=True)
+    for path in (place / name for name in names):
         if path.is_dir():
-            raise InputError(
-                f"A figure must be a file, got {quoted(str(path))}, which is a folder.",
-                Remedy("choose another folder", out=...),
-            )
+            raise InputError(f"A figure must be a file, got {quoted(str(path))}, which is a folder.", another)
         if not force and os.path.lexists(path) and not _is_ours(path):
-            raise InputError(
-                f"The file {quoted(str(path))} is not a figure of Sortal, so it is not replaced.",
-                Remedy("choose another folder", out=...),
-                Remedy("replace it", force=True),
-            )
+            why = f"The file {quoted(str(path))} is not a figure of Sortal, so it is not replaced."
+            raise InputError(why, another, replace_it)
 
 
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return style.MADE_BY.encode() in file.read(HEAD)
+            return style.MADE_BY.encode() in file.read(4096)  # the start of a file has its metadata
     except OSError:
         return False

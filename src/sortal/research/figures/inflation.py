@@ -1,7 +1,5 @@
 """Legacy matching: how much matching old and new classes separately inflates accuracy, and where."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +22,6 @@ from sortal.system.text import plural
 LISTED = 8  # shared clusters shown, the largest first
 NAME = 11  # characters of a name
 CHARACTER = 0.02  # the width of one, as a share of the axis
-PARTS = ("all", "old", "new")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +74,8 @@ def legacy_inflation(run: Run) -> Figure:
     _bars(left, one, two)
     _clusters(right, shared, run.names)
     left.set_title("Accuracy")
-    used = len(set(clusters))
     largest = f"; the {LISTED} largest" if len(shared) > LISTED else ""
-    right.set_title(f"{len(shared):,} of {plural(used, 'cluster')} used twice{largest}")
+    right.set_title(f"{len(shared):,} of {plural(len(set(clusters)), 'cluster')} used twice{largest}")
     style.caption(figure, _caption(len(rows), one, two, shared))
     return style.freeze_layout(figure)
 
@@ -97,7 +93,7 @@ def _caption(images: int, one: Accuracy, two: Accuracy, shared: Sequence[SharedC
 
 
 def _bars(axes: Axes, one: Accuracy, two: Accuracy) -> None:
-    parts = [part for part in PARTS if getattr(one, part) is not None]
+    parts = [part for part, share in vars(one).items() if share is not None]
     at = np.arange(len(parts))
     looks = (("One assignment", one, -0.2, style.ALL, ""), ("Legacy: two assignments", two, 0.2, "white", "////"))
     for label, found, shift, colour, hatch in looks:
@@ -122,16 +118,14 @@ def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, s
     at = np.arange(len(listed))
     old, new = np.array([each.old_images for each in listed]), np.array([each.new_images for each in listed])
     axes.barh(at, old, 0.55, color=style.OLD, label="Images of an old class")
-    axes.barh(
-        at, new, 0.55, left=old, color=style.NEW, hatch="////", edgecolor="white", lw=0, label="Images of a new class"
-    )
-    words = [
-        f" {drawable(each.old, NAME)} ({each.old_images:,}) + {drawable(each.new, NAME)} ({each.new_images:,})"
-        for each in listed
-    ]
-    for row, text in enumerate(words):
+    look: Any = {"color": style.NEW, "hatch": "////", "edgecolor": "white", "lw": 0}
+    axes.barh(at, new, 0.55, left=old, label="Images of a new class", **look)
+    longest = 0
+    for row, each in enumerate(listed):
+        text = f" {drawable(each.old, NAME)} ({each.old_images:,}) + {drawable(each.new, NAME)} ({each.new_images:,})"
         axes.text(old[row] + new[row], row, text, va="center", fontsize=7)
-    room = 1 - CHARACTER * max(map(len, words))  # for the bars
+        longest = max(longest, len(text))
+    room = 1 - CHARACTER * longest  # for the bars
     axes.set(xlabel="images", xlim=(0, (old + new).max() / room), ylim=(max(len(listed), 4) - 0.5, -0.5))
     axes.set_yticks(at, [drawable(names[each.cluster], NAME) for each in listed])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))

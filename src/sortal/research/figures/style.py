@@ -1,7 +1,5 @@
 """The look of print figures: one style, colour-blind safe colours, and names that any font can draw."""
 
-from __future__ import annotations
-
 import io
 import textwrap
 import unicodedata
