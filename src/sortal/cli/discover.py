@@ -4,7 +4,9 @@ import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
-from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labels, Workers
+from cyclopts import Parameter
+
+from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers
 from sortal.cli.stderr import note
 from sortal.config import Discovery, Reading
 
@@ -88,11 +90,11 @@ def discover(
 
 def demo(
     *,
-    out: Path = Path("digits-run"),
-    k: Count = "auto",
-    labelled: float = 0.5,
-    epochs: Count = "auto",
-    seed: int = 0,
+    out: Annotated[Path, Parameter(help="Folder of the run.")] = Path("digits-run"),
+    k: Annotated[Count, Parameter(help="Number of classes; auto estimates it.")] = "auto",
+    labelled: Labelled = 0.5,
+    epochs: Annotated[Count, Parameter(help="Epochs to train for; auto is 40.")] = "auto",
+    seed: Annotated[int, Parameter(help="Seed of every random choice.")] = 0,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -102,19 +104,6 @@ def demo(
     9 unlabelled, and sorts them as sortal discover does, with a small network
     trained on them alone. Compares the result with k-means on the pixels, with
     the same number of classes, on the unlabelled images only.
-
-    Parameters
-    ----------
-    out
-        Folder of the run.
-    k
-        Number of classes; auto estimates it.
-    labelled
-        Fraction of the images of digits 0 to 4 that are labelled.
-    epochs
-        Epochs to train for; auto is 40.
-    seed
-        Seed of every random choice.
     """
     from sortal.cli import printing
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sortal.cli.options import Device, Flag, Workers
+from sortal.cli.options import Device, Flag, RunFolder, Workers
 from sortal.cli.stderr import note
 
 EXPORT_EXAMPLES = """\
@@ -21,12 +21,12 @@ Examples:
 
 
 def export(
-    run: Path,
+    run: RunFolder,
     *,
     format: Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"],
     out: Path | None = None,
     how: Literal["hardlink", "symlink", "copy"] = "hardlink",
-    force: Flag = False,
+    force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
 ) -> int:
     """Export a run for other tools.
 
@@ -38,16 +38,12 @@ def export(
 
     Parameters
     ----------
-    run
-        Folder of a run.
     format
         Format to write.
     out
         New file or folder to write; RUN-FORMAT in the current folder by default.
     how
         How images are placed into a folder.
-    force
-        Overwrite a file, or a folder written by an earlier export.
     """
     from sortal.cli import printing
 
@@ -56,21 +52,20 @@ def export(
         from sortal.runs.storage import load_run
 
         written = export(load_run(run), format, out, how=how, force=force, on_progress=on_progress)
-    for line in printing.exported(written):
-        print(line)
+    print(*printing.exported(written), sep="\n")
     return 3 if written.missing else 0
 
 
 def figures(
-    run: Path,
+    run: RunFolder,
     *,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(help="Folder to write into; RUN/figures by default.")] = None,
     which: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
     images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    seed: int = 0,
+    seed: Annotated[int, Parameter(help="Seed of the samples and of the map.")] = 0,
     device: Device = "auto",
     workers: Workers = None,
-    force: Flag = False,
+    force: Annotated[Flag, Parameter(help="Overwrite files that are not figures drawn by Sortal.")] = False,
 ) -> None:
     """Draw figures of a run for print, each as PNG and SVG.
 
@@ -83,18 +78,10 @@ def figures(
 
     Parameters
     ----------
-    run
-        Folder of a run.
-    out
-        Folder to write into; RUN/figures by default.
     which
         Comma-separated figures to draw; all by default.
     images
         Files to show attention on; a sample of old and new classes by default.
-    seed
-        Seed of the samples and of the map.
-    force
-        Overwrite files that are not figures drawn by Sortal.
     """
     from sortal.cli import printing
 
@@ -114,5 +101,4 @@ def figures(
             on_progress=on_progress,
             on_note=note,
         )
-    for line in printing.drawn(drawn):
-        print(line)
+    print(*printing.drawn(drawn), sep="\n")

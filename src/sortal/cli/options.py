@@ -18,6 +18,8 @@ Labels = Annotated[
         "and, if known, truth."
     ),
 ]
+RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
+Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="Write the result as JSON.")]
 Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from sortal.config import AUTO, LIVE, Contrast, MethodName, Overrides, from_keywords
+from sortal.config import AUTO, BACKBONE, LIVE, Contrast, MethodName, Overrides, from_keywords
 from sortal.errors import InputError, Remedy
 from sortal.images import datasets
 from sortal.research.benchmark.presets import Preset, ad_hoc, select
@@ -41,15 +41,12 @@ def choose(
     elif dataset is None:
         raise InputError("Name a data set or a preset. List the presets with: sortal benchmark presets.")
     else:
-        backbone: Any = {} if overrides.backbone is None else {"backbone": overrides.backbone}
-        chosen = [
-            ad_hoc(dataset, _method(name), name=f"{datasets.label(dataset, root)}/{name}", **backbone)
-            for name in dict.fromkeys(methods or ("gcd",))
-        ]
-    if overrides.weights is not None and overrides.backbone is None and any(preset.needs for preset in chosen):
-        without = replace(overrides, weights=None)
-        return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
-    return tuple(_override(preset, overrides, fast) for preset in chosen)
+        label, backbone = datasets.label(dataset, root), overrides.backbone or BACKBONE
+        each = dict.fromkeys(methods or ("gcd",))
+        chosen = [ad_hoc(dataset, _method(name), name=f"{label}/{name}", backbone=backbone) for name in each]
+    some = overrides.backbone is None and any(preset.needs for preset in chosen)  # only these take the weights
+    without = replace(overrides, weights=None) if some else overrides
+    return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
 
 
 def numbers(text: str) -> tuple[int, ...]:

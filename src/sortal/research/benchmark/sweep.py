@@ -1,7 +1,5 @@
 """Sweeps: every preset with every seed, in one process or one per GPU; recorded runs are not repeated."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -13,8 +11,10 @@ from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cache
 from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sortal.config import AUTO
 from sortal.errors import InputError, Remedy, SortalError
@@ -26,11 +26,6 @@ from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.device import choose_device
 from sortal.system.progress import Progress
 
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-    from multiprocessing.queues import Queue
-
-OUT = "benchmark"  # the default folder of runs
 SEEDS = (0, 1, 2)
 PATIENCE = 60.0  # seconds for an interrupted process to save its checkpoint
 
@@ -51,7 +46,7 @@ def sweep(
     presets: Sequence[Preset],
     root: str | os.PathLike[str],
     *,
-    out: str | os.PathLike[str] = OUT,
+    out: str | os.PathLike[str] = "benchmark",
     seeds: Sequence[int] = SEEDS,
     device: str = AUTO,
     workers: int | None = None,
@@ -233,7 +228,7 @@ def _interrupt(processes: Collection[BaseProcess]) -> None:
         process.kill()
 
 
-def _begin(numbers: Queue[int], n: int, gpus: int) -> None:
+def _begin(numbers: "Queue[int]", n: int, gpus: int) -> None:
     """Set up a process: its GPU, before torch looks for any, its share of the memory, and its end with the parent."""
     number, visible = numbers.get(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus:

@@ -11,18 +11,8 @@ from typing import Any, TypeAlias
 
 from sortal.config import BACKBONE, Contrast
 from sortal.errors import InputError, Remedy
-from sortal.research.benchmark import published
-from sortal.research.benchmark.aggregate import (
-    NOTHING,
-    Figure,
-    Group,
-    figure,
-    flat,
-    lines,
-    number_of_classes,
-    share,
-    shortened,
-)
+from sortal.research.benchmark import aggregate, published
+from sortal.research.benchmark.aggregate import NOTHING, Figure, Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
 from sortal.research.benchmark.records import SHARES, Record
 from sortal.runs import cache
@@ -76,13 +66,13 @@ class Table:
 
 def tables(records: Sequence[Record]) -> tuple[Table, ...]:
     """Return the paper's tables for which there are records, then the others, whatever the order of records."""
-    ordered = sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True))
-    of_paper = [record for record in ordered if _is_preset(record)]
-    by_name = {name: [record for record in of_paper if record.name == name] for name in PRESETS}
-    present = {record.name.partition("/")[0] for record in of_paper}
-    made = {"table4": _counted, "table5": _ablated}
-    paper = [made[name](by_name) if name in made else _accuracy(name, by_name) for name in TITLES if name in present]
-    return (*paper, *_others([record for record in ordered if not _is_preset(record)]))
+    by_name: dict[str, list[Record]] = {}
+    others: list[Record] = []
+    for record in sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True)):
+        group = by_name.setdefault(record.name, []) if _is_preset(record) else others
+        group.append(record)
+    present = {name.partition("/")[0] for name in by_name}
+    return (*(_paper(table, by_name) for table in TITLES if table in present), *_others(others))
 
 
 def _is_preset(record: Record) -> bool:
@@ -99,24 +89,26 @@ def _is_preset(record: Record) -> bool:
 # The paper's tables
 
 
-def _accuracy(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
-    rows: list[Row] = [
-        ((title,), {name: by_name[name] for name in (f"{table}/{dataset}/{method}" for dataset in ACCURACY[table])})
-        for method, title in METHODS.items()
-    ]
-    header = ("Method", *_headings(ACCURACY[table]))
-    return _table(
-        table, TITLES[table], header, rows, _accuracy_cells, (*ABOUT_ACCURACY, ABOUT_SIMGCD, _made_with(rows))
-    )
-
-
-def _ablated(by_name: Mapping[str, Sequence[Record]]) -> Table:
-    rows: list[Row] = []
-    for row in range(1, 7):
-        names = [f"table5/{dataset}/{row}" for dataset in ABLATED]
-        rows.append(((f"Row {row}", *_parts(PRESETS[names[0]])), {name: by_name[name] for name in names}))
-    header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
-    return _table("table5", TITLES["table5"], header, rows, _accuracy_cells, (*ABOUT_ACCURACY, _made_with(rows)))
+def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
+    names: dict[tuple[str, ...], list[str]]  # of the presets of each row, by its first cells
+    header: tuple[str, ...]
+    about: tuple[str, ...] = ABOUT_ACCURACY
+    cells_of = _accuracy_cells
+    if table == "table4":
+        names = {(DATASETS[dataset],): [f"table4/{dataset}"] for dataset in COUNTED}
+        header = ("Data set", "k", "k of each seed", "Classes", "Error", "Seeds")
+        cells_of, about = _k_cells, (ABOUT_K,)
+    elif table == "table5":
+        rows_of = {row: [f"table5/{dataset}/{row}" for dataset in ABLATED] for row in range(1, 7)}
+        names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
+        header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
+    else:
+        of = ACCURACY[table]
+        names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHODS.items()}
+        header = ("Method", *_headings(of))
+        about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
+    rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
+    return _table(table, TITLES[table], header, rows, cells_of, (*about, _made_with(rows)))
 
 
 def _parts(preset: Preset) -> tuple[str, ...]:
@@ -141,17 +133,11 @@ def _accuracy_cells(name: str, group: Group) -> list[Cell]:
     return [*figures, len(group) or None]
 
 
-def _counted(by_name: Mapping[str, Sequence[Record]]) -> Table:
-    rows: list[Row] = [((DATASETS[each],), {f"table4/{each}": by_name[f"table4/{each}"]}) for each in COUNTED]
-    header = ("Data set", "k", "k of each seed", "Classes", "Error", "Seeds")
-    return _table("table4", TITLES["table4"], header, rows, _k_cells, (ABOUT_K, _made_with(rows)))
-
-
 def _k_cells(name: str, group: Group) -> list[Cell]:
     estimated, true = published.of(name).k or (None, None)
     error = None if estimated is None or true is None else 100 * abs(estimated - true) / true
     return [
-        number_of_classes(group, estimated),
+        aggregate.number_of_classes(group, estimated),
         ", ".join(str(record.k.k) for record in group) or None,
         group[0].k.true if group else true,
         figure([100 * record.k.error for record in group], error),
@@ -178,12 +164,9 @@ def _others(records: Sequence[Record]) -> list[Table]:
 
     made: list[Table] = []
     for (dataset, backbone, weights, asked), some in groupby(sorted(records, key=where), where):
-        by_label: dict[str, list[Record]] = {}
-        for record in sorted(some, key=_place):
-            by_label.setdefault(_label(record), []).append(record)
         name = _file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
-        rows: list[Row] = [((label,), {"": of_label}) for label, of_label in by_label.items()]
+        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
         made.append(_table(name, title, ("Method", *OTHERS), rows, _other_cells, ABOUT_OTHERS))
     return made
 
@@ -205,7 +188,7 @@ def _other_cells(_: str, group: Group) -> list[Cell]:
         *(share(group, "accuracy", of) for of in SHARES),
         share(group, "legacy", "all"),
         *(share(group, score) for score in ("known_accuracy", "nmi", "ari")),
-        number_of_classes(group),
+        aggregate.number_of_classes(group),
         *(share(group, "accuracy", of, part="inductive") for of in SHARES),
         len(group),
         figure([record.minutes for record in group]),
@@ -300,9 +283,9 @@ def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = F
 
 def _listed(folder: Path) -> set[str]:
     """Return the tables that the marker of a folder lists, ignoring anything else in it."""
-    names = cache.load(folder / MARKER)
-    listed = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
-    return {name for name in listed if name == os.path.basename(name) and name.endswith(".csv")}
+    listed = cache.load(folder / MARKER)
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    return {name for name in names if name == os.path.basename(name) and name.endswith(".csv")}
 
 
 def _file_name(text: str, taken: set[str]) -> str:
