@@ -34,12 +34,9 @@ ACCURACY = {  # data sets of the tables of methods
 }
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 ABLATED = ("cifar100", "herbarium19")  # table5
-
 VERSIONS: dict[MethodName, int] = dict.fromkeys(METHODS, 1)  # incremented when the recipes of a method change
-
 CLUSTERINGS: dict[MethodName, Clustering] = {"kmeans": "kmeans", "gcd": "semi-supervised"}  # all others: "head"
 N_INIT = 100
-RESNET = "resnet50"
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
 PAPER_LOSSES: dict[MethodName, Losses] = {  # where they are not the default
     "gcd": Contrast(output="prototypes"),
@@ -103,9 +100,6 @@ def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbon
     )
 
 
-# The rows of the paper
-
-
 def _preset(
     name: str,
     dataset: str,
@@ -132,13 +126,11 @@ def _ablation(dataset: str) -> Iterator[Preset]:
     def row(number: int, method: MethodName, title: str, **others: Any) -> Preset:
         return _preset(f"table5/{dataset}/{number}", dataset, method, title, **others)
 
-    def weighted(supervised: float) -> Contrast:
-        return Contrast(output="prototypes", supervised_weight=supervised)
-
-    yield row(1, "kmeans", "ResNet-50, k-means", backbone=RESNET, needs=RESNET_WEIGHTS)
+    unsupervised, supervised = (Contrast(output="prototypes", supervised_weight=weight) for weight in (0, 1))
+    yield row(1, "kmeans", "ResNet-50, k-means", backbone="resnet50", needs=RESNET_WEIGHTS)
     yield row(2, "kmeans", "ViT, k-means")
-    yield row(3, "gcd", "unsupervised loss, k-means", losses=weighted(0), clustering="kmeans")
-    yield row(4, "gcd", "supervised loss, k-means", losses=weighted(1), clustering="kmeans")
+    yield row(3, "gcd", "unsupervised loss, k-means", losses=unsupervised, clustering="kmeans")
+    yield row(4, "gcd", "supervised loss, k-means", losses=supervised, clustering="kmeans")
     yield row(5, "gcd", "both losses, k-means", clustering="kmeans")
     yield row(6, "gcd", "both losses, semi-supervised k-means")
 

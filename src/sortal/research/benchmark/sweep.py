@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.process import BaseProcess
@@ -21,7 +21,7 @@ from sortal.errors import InputError, Remedy, SortalError
 from sortal.learning.backbones.loading import RANDOM, load_backbone
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
-from sortal.research.benchmark.records import SHARES, Record
+from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.device import choose_device
 from sortal.system.progress import Progress
@@ -68,35 +68,33 @@ def sweep(
     on_progress("Reading data sets", 0, 0)
     data = {name: read(name, Path(root)) for name in dict.fromkeys(preset.dataset for preset in presets)}
     recorded = [_recorded(task, data[task.preset.dataset]) for task in tasks]
-    found = {at: record for at, record in enumerate(recorded) if record is not None}
-    failed: dict[int, str] = {}
-    reused = len(found)
-    if reused:
+    todo = [(at, task) for at, task in enumerate(tasks) if recorded[at] is None]
+    if reused := len(tasks) - len(todo):
         on_note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
-    todo = [(at, task) for at, task in enumerate(tasks) if at not in found]
     _check_tasks([task for _, task in todo], data, on_progress, on_note)
     n = min(processes or max(gpus, 1), len(todo))
     if n > 1:
         outcomes = _in_parallel(todo, n, gpus, on_progress)
     else:
         outcomes = _in_sequence(todo, data, len(tasks), on_progress, on_note)
+    failed: dict[int, str] = {}
     for at, outcome in outcomes:
         if isinstance(outcome, Record):
-            found[at] = outcome
+            recorded[at] = outcome
             on_note(f"{tasks[at].title}: {_summary(outcome)}")
         else:
             failed[at] = str(outcome)
             on_note(f"{tasks[at].title} failed: {outcome}")
     return SweepResult(
-        records=tuple(found[at] for at in sorted(found)),
-        folders=tuple(tasks[at].place for at in sorted(found)),
+        records=tuple(record for record in recorded if record is not None),
+        folders=tuple(task.place for task, record in zip(tasks, recorded, strict=True) if record is not None),
         failed=tuple((tasks[at].title, failed[at]) for at in sorted(failed)),
         reused=reused,
     )
 
 
 def _summary(record: Record) -> str:
-    shares = zip(SHARES, astuple(record.transductive.accuracy), strict=True)
+    shares = vars(record.transductive.accuracy).items()
     return ", ".join(f"{part.capitalize()} {100 * share:.1f}" for part, share in shares if share is not None)
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,6 @@ from sortal.system.files import replace_all
 from sortal.system.text import plain
 
 FILE, MARKER = "tables.md", ".sortal-tables.json"  # MARKER lists the files written
-UNTRAINED = "random weights"
 TITLES = {
     "table2": "Table 2: generic images",
     "table3": "Table 3: fine-grained images",
@@ -60,7 +59,7 @@ class Table:
     name: str  # of its file
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...] = ()
     notes: tuple[str, ...]
 
 
@@ -78,15 +77,12 @@ def tables(records: Sequence[Record]) -> tuple[Table, ...]:
 def _is_preset(record: Record) -> bool:
     """Tell whether a run is an unmodified preset; the recipes of other versions are not known here."""
     preset = PRESETS.get(record.name)
-    if preset is None or record.version is None or record.weights == UNTRAINED:
+    if preset is None or record.version is None or record.weights == "random weights":
         return False
     if (record.dataset, record.backbone, record.k.asked) != (preset.dataset, preset.backbone, preset.k):
         return False
     ours, theirs = flat(preset.settings()), flat(record.recipe)
     return record.version != preset.version or all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
-
-
-# The paper's tables
 
 
 def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
@@ -108,7 +104,8 @@ def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
         header = ("Method", *_headings(of))
         about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
     rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
-    return _table(table, TITLES[table], header, rows, cells_of, (*about, _made_with(rows)))
+    empty = Table(name=table, title=TITLES[table], header=header, notes=(*about, _made_with(rows)))
+    return _fill(empty, rows, cells_of)
 
 
 def _parts(preset: Preset) -> tuple[str, ...]:
@@ -129,7 +126,7 @@ def _headings(datasets: Sequence[str]) -> list[str]:
 
 def _accuracy_cells(name: str, group: Group) -> list[Cell]:
     known = published.of(name).accuracy or (None, None, None)
-    figures = [share(group, "accuracy", of, figure_of) for of, figure_of in zip(SHARES, known, strict=True)]
+    figures = [share(group, f"accuracy.{of}", figure_of) for of, figure_of in zip(SHARES, known, strict=True)]
     return [*figures, len(group) or None]
 
 
@@ -153,9 +150,6 @@ def _made_with(rows: Sequence[Row]) -> str:
     return f"Recipe version {versions}; {weights}."
 
 
-# Other tables
-
-
 def _others(records: Sequence[Record]) -> list[Table]:
     """Return one table per data set, backbone, weights and requested k."""
 
@@ -167,7 +161,8 @@ def _others(records: Sequence[Record]) -> list[Table]:
         name = _file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
         rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
-        made.append(_table(name, title, ("Method", *OTHERS), rows, _other_cells, ABOUT_OTHERS))
+        empty = Table(name=name, title=title, header=("Method", *OTHERS), notes=ABOUT_OTHERS)
+        made.append(_fill(empty, rows, _other_cells))
     return made
 
 
@@ -185,34 +180,26 @@ def _place(record: Record) -> tuple[int, str]:
 
 def _other_cells(_: str, group: Group) -> list[Cell]:
     return [
-        *(share(group, "accuracy", of) for of in SHARES),
-        share(group, "legacy", "all"),
-        *(share(group, score) for score in ("known_accuracy", "nmi", "ari")),
+        *(share(group, f"accuracy.{of}") for of in SHARES),
+        *(share(group, score) for score in ("legacy.all", "known_accuracy", "nmi", "ari")),
         aggregate.number_of_classes(group),
-        *(share(group, "accuracy", of, part="inductive") for of in SHARES),
+        *(share(group, f"accuracy.{of}", part="inductive") for of in SHARES),
         len(group),
         figure([record.minutes for record in group]),
     ]
 
 
-def _table(
-    name: str,
-    title: str,
-    header: tuple[str, ...],
-    rows: Sequence[Row],
-    cells_of: Callable[[str, Group], list[Cell]],
-    about: Sequence[str],
-) -> Table:
+def _fill(table: Table, rows: Sequence[Row], cells_of: Callable[[str, Group], list[Cell]]) -> Table:
     body: list[tuple[Cell, ...]] = []
-    notes = [*about]
+    notes = [*table.notes]
     for (label, *leading), by_column in rows:
         found, differences = lines(label, by_column)
         notes += differences
         for own, groups in found.items():
             further = [cell for column in by_column for cell in cells_of(column, groups.get(column, ()))]
             body.append((own, *leading, *further))
-            notes += _partial(own, header, body[-1])
-    return Table(name=name, title=title, header=header, rows=tuple(body), notes=tuple(notes))
+            notes += _partial(own, table.header, body[-1])
+    return replace(table, rows=tuple(body), notes=tuple(notes))
 
 
 def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str]:
@@ -228,13 +215,10 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
 
 
 def markdown(table: Table) -> str:
-    right = [not any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
-    table_rows = [
-        table.header,
-        ["---:" if each else "---" for each in right],
-        *([NOTHING if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows),
-    ]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in table_rows)
+    words = [any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
+    cells = [[NOTHING if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]
+    rows = [table.header, ["---" if each else "---:" for each in words], *cells]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     notes = "\n".join(f"- {_escaped(note)}" for note in table.notes)
     return f"## {_escaped(table.title)}\n\n{body}\n\n{notes}\n"
 
@@ -271,11 +255,8 @@ def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = F
         raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
     files = {FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
     if not force and (existing := [name for name in files if (folder / name).exists()]):
-        raise InputError(
-            f"The file {str(folder / existing[0])!r} already exists.",
-            Remedy("choose another folder", out=...),
-            Remedy("overwrite it", force=True),
-        )
+        another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
+        raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
     marker = json.dumps(sorted(files)).encode()
     replace_all(folder, {**files, MARKER: marker}, _listed(folder) - files.keys())
     return tuple(folder / name for name in files)

@@ -30,8 +30,6 @@ from sortal.runs.run import KNOWN, Run
 from sortal.system.lock import lock_folder
 from sortal.system.progress import Progress
 
-DESCRIPTIVE = ("name", "version", "title", "needs")  # fields of a preset that do not affect its result
-
 logger = logging.getLogger(__name__)
 
 
@@ -90,7 +88,8 @@ class Task:
 
     def key(self, data: Data) -> str:
         """Return a digest of everything that decides the result; the location of the data does not."""
-        decides = {name: value for name, value in asdict(self.preset).items() if name not in DESCRIPTIVE}
+        describes = ("name", "version", "title", "needs")
+        decides = {name: value for name, value in asdict(self.preset).items() if name not in describes}
         weights = None if self.preset.weights is None else stamp_of(self.preset.weights)
         return cache.key("benchmark", decides, weights, self.seed, data.stamp)
 
@@ -157,8 +156,7 @@ def run(
         (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
         done = replace(found.run, facts=replace(found.run.facts, timings=stages.timings))
         done.save(found.files)
-        record = _record(task, done, inductive, data)
-        records.save(record, task.place)
+        records.save(_record(task, done, inductive, data), task.place)
     return records.load(task.place)  # exactly as later sweeps will read it
 
 

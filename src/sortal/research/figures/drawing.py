@@ -12,11 +12,9 @@ from matplotlib.figure import Figure
 from sortal.config import AUTO
 from sortal.errors import InputError, Remedy, quoted
 from sortal.research.figures import style
+from sortal.research.figures.accuracy import k_curve, legacy_inflation, risk_coverage
 from sortal.research.figures.attention_maps import attention, find_rows
-from sortal.research.figures.curves import k_curve, risk_coverage
-from sortal.research.figures.inflation import legacy_inflation
 from sortal.research.figures.scatter import tsne
-from sortal.research.figures.style import Format, LeftOutError
 from sortal.runs.image_folders import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
@@ -24,8 +22,7 @@ from sortal.system.files import replace_all
 from sortal.system.progress import Progress
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
-FORMATS: tuple[Format, ...] = get_args(Format)
-FOLDER = "figures"  # in the run's folder
+FORMATS: tuple[style.Format, ...] = get_args(style.Format)
 Name = TypeVar("Name", bound=str)
 
 logger = logging.getLogger(__name__)
@@ -52,7 +49,7 @@ def draw(
     seed: int = 0,
     device: str = AUTO,
     workers: int | None = None,
-    formats: Sequence[Format] = FORMATS,
+    formats: Sequence[style.Format] = FORMATS,
     force: bool = False,
     on_progress: Progress = lambda *_: None,
     on_note: Callable[[str], None] = logger.info,
@@ -68,7 +65,7 @@ def draw(
     choose_device(device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
-    place = run.folder / FOLDER if out is None else Path(out)
+    place = run.folder / "figures" if out is None else Path(out)
     _check(run, place, [f"{name}.{format_}" for name in chosen for format_ in kinds], force)
     options: dict[str, Any] = {
         "seed": seed,
@@ -90,10 +87,9 @@ def draw(
         on_progress(f"Drawing {name}", number, len(chosen))
         try:
             figure = how[name]()
-        except LeftOutError as error:
+            files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
+        except style.LeftOutError as error:
             left_out[name] = str(error)
-            continue
-        files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
     if files:
         replace_all(place, files, ())
     return FiguresResult(out=place, files=tuple(place / name for name in files), left_out=left_out)

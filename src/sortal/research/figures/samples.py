@@ -81,8 +81,7 @@ def load_pixels(run: Run, rows: NDArray[np.int64], *, workers: int | None, on_pr
     try:
         missing = _missing(contents, Index(home))
         if missing:
-            wanted = np.zeros(len(run.assignments), dtype=bool)
-            wanted[rows[missing]] = True
+            wanted = np.isin(np.arange(len(run.assignments)), rows[missing])
             pack(run.images().select(wanted), home.parent, settings=settings, workers=workers, on_progress=on_progress)
     except InputError as error:
         raise LeftOutError(f"The pixels of the images are unavailable: {error}") from error

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from string import ascii_uppercase
+from typing import Any
 
 import numpy as np
 from matplotlib import patheffects
@@ -20,18 +21,17 @@ from sortal.images.image_set import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import samples, style
 from sortal.research.figures.samples import classes_of, load_pixels, sampling_order, writable_cache
-from sortal.research.figures.style import LeftOutError, drawable
 from sortal.runs import projection
 from sortal.runs.run import Run
 from sortal.system.progress import Progress
 from sortal.system.text import plural
 
-POINTS = projection.POINTS  # at most; more images are sampled
 BEFORE, AFTER, ONLY = "Raw features", "Fine-tuned features", "Features"
-GONE = "Raw features are no longer available."
 SHAPES = {True: "o", False: "^"}  # by whether the class is old
 KINDS = {True: "Old classes", False: "New classes"}
 PANEL, LINE = 3.0, 0.17  # inches: the height of a panel, and of a line of the legend
+LEGEND: dict[str, Any] = {"loc": "upper left", "alignment": "left", "ncols": 2, "fontsize": 7.5}
+LEGEND |= {"handletextpad": 0.1, "columnspacing": 1.0, "borderpad": 0.2, "labelspacing": 0.25}
 NAME, SHORT = 19, 4  # characters of a name: in the legend, and among the points
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Points:
 def tsne(
     run: Run,
     *,
-    points: int = POINTS,
+    points: int = projection.POINTS,
     seed: int = 0,
     device: str = AUTO,
     workers: int | None = None,
@@ -77,7 +77,7 @@ def tsne(
     missing = samples.why_untrained_missing(run)
     try:
         features = {BEFORE: _raw(run, rows, device, workers, on_progress), **features}
-    except LeftOutError as error:
+    except style.LeftOutError as error:
         on_note(f"t-SNE shows one set of features. {error}")
         if missing == samples.UNTRAINED:
             features = {ONLY: features[AFTER]}
@@ -92,7 +92,7 @@ def tsne(
     both = ", the same in both panels" if len(features) == 2 else ""
     text = f"{len(rows):,} of {plural(len(run.assignments), 'image')}{both}, by {classes.meaning}; {how}, seed {seed}."
     if not both:
-        text += f" {missing or GONE}"
+        text += f" {missing or 'Raw features are no longer available.'}"
     return _draw(places, Points(names=names, old=old, entries=_entries(names, old)), text)
 
 
@@ -118,7 +118,7 @@ def _entries(names: Sequence[str], old: NDArray[np.bool_]) -> dict[str, Entry]:
         counts = Counter(name for name, is_old in zip(names, old.tolist(), strict=True) if is_old == kind)
         largest = sorted(counts, key=lambda name: (-counts[name], name))[: len(style.COLOURS)]
         chosen |= {name: (colour, kind) for name, colour in zip(in_order(largest), style.COLOURS, strict=False)}
-    words = [drawable(name) for name in chosen]
+    words = [style.drawable(name) for name in chosen]
     if any(len(word) > SHORT for word in words):
         words = list(ascii_uppercase[: len(chosen)])
     return {name: Entry(word, *look) for word, (name, look) in zip(words, chosen.items(), strict=True)}
@@ -137,20 +137,10 @@ def _draw(places: Mapping[str, NDArray[np.int64]], points: Points, text: str) ->
     for kind, entries in legends.items():
         if not entries:
             continue
-        figure.legend(
-            [Line2D([], [], ls="", marker=SHAPES[kind], ms=5, mew=0, color=colour) for _, colour in entries],
-            [label for label, _ in entries],
-            loc="upper left",
-            bbox_to_anchor=(0.0 if kind else 0.505, 1 - (0.35 + PANEL) / height),
-            ncols=2,
-            fontsize=7.5,
-            title=KINDS[kind],
-            alignment="left",
-            handletextpad=0.1,
-            columnspacing=1.0,
-            borderpad=0.2,
-            labelspacing=0.25,
-        )
+        handles = [Line2D([], [], ls="", marker=SHAPES[kind], ms=5, mew=0, color=colour) for _, colour in entries]
+        corner = (0.0 if kind else 0.505, 1 - (0.35 + PANEL) / height)
+        labels = [label for label, _ in entries]
+        figure.legend(handles, labels, title=KINDS[kind], bbox_to_anchor=corner, **LEGEND)
     style.caption(figure, text)
     return figure
 
@@ -179,7 +169,7 @@ def _legend(points: Points, kind: bool) -> list[tuple[str, str]]:
     entries = []
     for name, entry in points.entries.items():
         if entry.old == kind:
-            shown = drawable(name, NAME)
+            shown = style.drawable(name, NAME)
             entries.append((shown if entry.word == shown else f"{entry.word}  {shown}", entry.colour))
     others = {name for name, old in zip(points.names, points.old, strict=True) if old == kind} - points.entries.keys()
     return [*entries, (f"{len(others):,} more", style.PALE)] if others else entries
