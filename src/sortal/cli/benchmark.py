@@ -21,6 +21,9 @@ Examples:
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
+METHOD = "gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; gcd by default."
+PRESET = "Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable."
+FAST = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
 
 benchmark = App(name="benchmark", help_format="plaintext", help_epilogue=BENCHMARK_EXAMPLES)
 
@@ -30,11 +33,11 @@ def run_benchmark(
     dataset: Annotated[str | None, Parameter(help="The data set; optional with a preset.")] = None,
     *,
     root: Annotated[Path, Parameter(help="The folder that contains it.")] = Path("data"),
-    method: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
-    preset: Annotated[list[str] | None, Parameter(negative="")] = None,
+    method: Annotated[str | None, Parameter(metavar="NAME,…", help=METHOD)] = None,
+    preset: Annotated[list[str] | None, Parameter(negative="", help=PRESET)] = None,
     seeds: Annotated[str, Parameter(metavar="INT,…", help="Comma-separated seeds, one run each.")] = "0,1,2",
     overrides: Annotated[Overrides, Flat] = Overrides(),
-    fast: Flag = False,
+    fast: Annotated[Flag, Parameter(help=FAST)] = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
     processes: Annotated[int | None, Parameter(help="Runs at the same time; one per GPU by default.")] = None,
     device: Device = "auto",
@@ -52,15 +55,6 @@ def run_benchmark(
     not repeated.
 
     Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
-
-    Parameters
-    ----------
-    method
-        gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; gcd by default.
-    preset
-        Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable.
-    fast
-        Train presets in Sortal's own way: cache views, and take the losses on the bottleneck.
     """
     from sortal.cli import printing
     from sortal.research.benchmark.select import choose, numbers

@@ -26,20 +26,23 @@ Examples:
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
 """
+OUT = "Folder of the run; IMAGES-run in the current folder by default."
+FORCE = "Overwrite a run of other images or one that has been updated, or write into a folder that is not empty."
+DRY_RUN = "Only report the steps, the memory and disk they need, and how long they take."
 
 
 def discover(
     images: Images,
     *,
     labels: Labels = None,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(help=OUT)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
-    force: Flag = False,
-    dry_run: Flag = False,
+    force: Annotated[Flag, Parameter(help=FORCE)] = False,
+    dry_run: Annotated[Flag, Parameter(help=DRY_RUN)] = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
 
@@ -56,15 +59,6 @@ def discover(
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
-
-    Parameters
-    ----------
-    out
-        Folder of the run; IMAGES-run in the current folder by default.
-    force
-        Overwrite a run of other images or one that has been updated, or write into a folder that is not empty.
-    dry_run
-        Only report the steps, the memory and disk they need, and how long they take.
     """
     from sortal.cli import printing
 

@@ -18,6 +18,8 @@ Examples:
   sortal figures photos-run
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
+WHICH = "Comma-separated figures to draw; all by default."
+SHOWN = "Files to show attention on; a sample of old and new classes by default."
 
 
 def export(
@@ -60,8 +62,8 @@ def figures(
     run: RunFolder,
     *,
     out: Annotated[Path | None, Parameter(help="Folder to write into; RUN/figures by default.")] = None,
-    which: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
-    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    which: Annotated[str | None, Parameter(metavar="NAME,…", help=WHICH)] = None,
+    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="", help=SHOWN)] = None,
     seed: Annotated[int, Parameter(help="Seed of the samples and of the map.")] = 0,
     device: Device = "auto",
     workers: Workers = None,
@@ -75,13 +77,6 @@ def figures(
     confident images) and legacy (how matching old and new classes separately
     inflates accuracy). A figure that the run lacks the data for is left out,
     with the reason.
-
-    Parameters
-    ----------
-    which
-        Comma-separated figures to draw; all by default.
-    images
-        Files to show attention on; a sample of old and new classes by default.
     """
     from sortal.cli import printing
 

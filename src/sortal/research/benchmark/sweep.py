@@ -81,7 +81,9 @@ def sweep(
     for at, outcome in outcomes:
         if isinstance(outcome, Record):
             recorded[at] = outcome
-            on_note(f"{tasks[at].title}: {_summary(outcome)}")
+            shares = vars(outcome.transductive.accuracy).items()
+            summary = ", ".join(f"{part.capitalize()} {100 * share:.1f}" for part, share in shares if share is not None)
+            on_note(f"{tasks[at].title}: {summary}")
         else:
             failed[at] = str(outcome)
             on_note(f"{tasks[at].title} failed: {outcome}")
@@ -91,11 +93,6 @@ def sweep(
         failed=tuple((tasks[at].title, failed[at]) for at in sorted(failed)),
         reused=reused,
     )
-
-
-def _summary(record: Record) -> str:
-    shares = vars(record.transductive.accuracy).items()
-    return ", ".join(f"{part.capitalize()} {100 * share:.1f}" for part, share in shares if share is not None)
 
 
 def _check(presets: Sequence[Preset], seeds: Sequence[int], processes: int | None, out: Path) -> None:
