@@ -153,7 +153,8 @@ def _scatter(axes: Axes, xy: NDArray[np.int64], points: Points) -> None:
             rows = np.flatnonzero((points.old == kind) & (coloured == shown))
             colours = [points.entries[points.names[row]].colour if shown else style.PALE for row in rows]
             if colours:
-                axes.scatter(*xy[rows].T, size, colours, marker=shape, linewidths=0, alpha=0.85)
+                x, y = xy[rows].T
+                axes.scatter(x, y, size, colours, marker=shape, linewidths=0, alpha=0.85)
     for name, entry in points.entries.items():
         own = xy[[each == name for each in points.names]]
         x, y = own[np.abs(own - np.median(own, axis=0)).sum(axis=1).argmin()]
