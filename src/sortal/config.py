@@ -54,7 +54,8 @@ class Rule:
             return True
         if self.text:
             return isinstance(value, str) and value != ""
-        if self.number is None or isinstance(value, bool) or not isinstance(value, (int, self.number)):
+        numbers = (int, float) if self.number is float else (int,)
+        if self.number is None or isinstance(value, bool) or not isinstance(value, numbers):
             return False
         finite = bool(abs(value) <= sys.float_info.max)  # false for NaN, too
         return finite and all(BOUNDS[name][0](value, bound) for name, bound in self.bounds.items())

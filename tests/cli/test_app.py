@@ -358,7 +358,7 @@ def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[
 
 def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(printing, "dry_run", lambda planned: printing._line(f"a plan of {planned.to_json()['images']}"))
+    monkeypatch.setattr(printing, "dry_run", lambda plan: sys.stdout.write(f"a plan of {plan.to_json()['images']}\n"))
     stub("sortal.discovery.job.prepare", JOB)
     carried_out = stub("sortal.discovery.pipeline.carry_out", None)
     planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))

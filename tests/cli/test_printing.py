@@ -19,7 +19,7 @@ from sortal.images.check import ClassCount, Duplicates, Health, Kind
 from sortal.images.decoding import Quarantined
 from sortal.learning import token_cache
 from sortal.metrics import Accuracy
-from sortal.research.benchmark.presets import PRESETS, listing
+from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record
 from sortal.research.benchmark.sweep import SweepResult
 from sortal.research.figures import FiguresResult
@@ -351,7 +351,7 @@ def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.Captu
 
 
 def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    printing.presets(listing())
+    printing.presets()
     lines = lines_of(capsys)
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines[2:] if not line.startswith(" ") and line]

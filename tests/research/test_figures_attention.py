@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sample_run import HOSTILE, sample_run
 
 from sortal.errors import InputError
-from sortal.research.figures import FORMATS, attention_grid, focus_score, style
-from sortal.research.figures.attention_maps import MOST, SAMPLED, find_rows, sample_rows
+from sortal.research.figures import FORMATS, focus_score, style
+from sortal.research.figures.attention_maps import ACROSS, MOST, SAMPLED, Subject, draw_page, find_rows, sample_rows
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import LABELLED
 
@@ -98,8 +98,8 @@ def page(images: int, states: int, heads: int) -> tuple[Figure, NDArray[np.uint8
     pixels = generator.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
     maps = generator.dirichlet(np.full(25, 0.2), (images, states, heads)).reshape(images, states, heads, 5, 5)
     names = (*HOSTILE, "$\\frac{1")
-    subjects = [attention_grid.Subject(names[i], i % 2 == 0, names[-i]) for i in range(images)]
-    return attention_grid.draw(pixels, maps, focus_score(maps), subjects, "Said."), pixels, maps
+    subjects = [Subject(names[i], i % 2 == 0, names[-i]) for i in range(images)]
+    return draw_page(pixels, maps, focus_score(maps), subjects, "Said."), pixels, maps
 
 
 def maps_of(drawn: Figure) -> list[Axes]:
@@ -129,7 +129,7 @@ def test_what_is_not_defined_is_a_dash_and_is_in_no_mean() -> None:
     maps = np.zeros((2, 1, 2, 2, 2))
     maps[0, 0, 0] = [[1, 1], [0, 0]]
     pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
-    drawn = attention_grid.draw(pixels, maps, focus_score(maps), [attention_grid.Subject("a", True, "a.png")] * 2, "")
+    drawn = draw_page(pixels, maps, focus_score(maps), [Subject("a", True, "a.png")] * 2, "")
     assert [axes.get_title(loc="center") for axes in maps_of(drawn)] == ["0.50", "–", "–", "–"]
     words = [text.get_text() for text in drawn.texts]
     assert [words.count(word) for word in ("0.50", "–", "before")] == [1, 1, 0]
@@ -148,9 +148,7 @@ def test_nothing_overlaps_and_all_is_on_the_page(states: int, heads: int) -> Non
         assert one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
     assert drawn.get_figwidth() <= 13
     names = [text.get_text() for text in drawn.texts]
-    assert names.count(f"Head {heads}") == (2 if heads > attention_grid.ACROSS else 1), (
-        "above each line, if an image has several"
-    )
+    assert names.count(f"Head {heads}") == (2 if heads > ACROSS else 1), "above each line, if an image has several"
 
 
 def test_hostile_names_stand_on_the_page_as_they_are() -> None:

@@ -21,8 +21,6 @@ from sortal.cli.predict import PREDICT_EXAMPLES, predict
 from sortal.cli.stderr import complain, say
 from sortal.errors import InputError, SortalError
 
-HELP = "Sortal sorts partly labelled images into classes: the ones you have named and the ones nobody has named yet."
-
 EXAMPLES = """\
 Examples:
   sortal discover photos       sort a folder of images, and write a report
@@ -36,7 +34,7 @@ Examples:
 
 app = App(
     name="sortal",
-    help=HELP,
+    help="Sortal sorts partly labelled images into classes: the ones you have named and the ones nobody has named yet.",
     help_epilogue=EXAMPLES,
     help_format="plaintext",
     version=__version__,

@@ -20,20 +20,23 @@ Examples:
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
+METHOD = "gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; gcd by default."
+PRESET = "Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable."
+FAST = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
 
 benchmark = App(name="benchmark", help_format="plaintext", help_epilogue=BENCHMARK_EXAMPLES)
 
 
 @benchmark.default
 def run_benchmark(
-    dataset: str | None = None,
+    dataset: Annotated[str | None, Parameter(help="The data set; optional with a preset.")] = None,
     *,
-    root: Path = Path("data"),
-    method: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
-    preset: Annotated[list[str] | None, Parameter(negative="")] = None,
-    seeds: Annotated[str, Parameter(metavar="INT,…")] = "0,1,2",
+    root: Annotated[Path, Parameter(help="The folder that contains it.")] = Path("data"),
+    method: Annotated[str | None, Parameter(metavar="NAME,…", help=METHOD)] = None,
+    preset: Annotated[list[str] | None, Parameter(negative="", help=PRESET)] = None,
+    seeds: Annotated[str, Parameter(metavar="INT,…", help="Comma-separated seeds, one run each.")] = "0,1,2",
     overrides: Annotated[Overrides, Flat] = Overrides(),
-    fast: Flag = False,
+    fast: Annotated[Flag, Parameter(help=FAST)] = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
     processes: Annotated[int | None, Parameter(help="Runs at the same time; one per GPU by default.")] = None,
     device: Device = "auto",
@@ -51,21 +54,6 @@ def run_benchmark(
     not repeated.
 
     Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
-
-    Parameters
-    ----------
-    dataset
-        The data set; optional with a preset.
-    root
-        The folder that contains it.
-    method
-        gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; gcd by default.
-    preset
-        Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable.
-    seeds
-        Comma-separated seeds, one run each.
-    fast
-        Train presets in Sortal's own way: cache views, and take the losses on the bottleneck.
     """
     from sortal.cli import printing
     from sortal.research.benchmark.select import choose, numbers
@@ -86,19 +74,14 @@ def run_benchmark(
 
 
 @benchmark.command
-def table(*runs: Path, out: Path | None = None, force: Flag = False) -> None:
+def table(
+    *runs: Annotated[Path, Parameter(help="Folders of runs, or folders that contain runs.")],
+    out: Annotated[Path | None, Parameter(help="Folder for tables.md and the CSV files.")] = None,
+    force: Annotated[Flag, Parameter(help="Overwrite files.")] = False,
+) -> None:
     """Print the paper's tables for recorded runs, beside the published figures.
 
     Prints Markdown; --out also writes it, and each table as CSV.
-
-    Parameters
-    ----------
-    runs
-        Folders of runs, or folders that contain runs.
-    out
-        Folder for tables.md and the CSV files.
-    force
-        Overwrite files.
     """
     from sortal.research.benchmark import records, tables
 
@@ -112,9 +95,9 @@ def table(*runs: Path, out: Path | None = None, force: Flag = False) -> None:
 def list_presets(*, json: Json = False) -> None:
     """List the presets: the recipe of every row of the paper's tables."""
     from sortal.cli import printing
-    from sortal.research.benchmark.presets import PRESETS, listing
+    from sortal.research.benchmark.presets import PRESETS
 
     if json:
         print(jsonlib.dumps({name: asdict(preset) for name, preset in PRESETS.items()}, indent=2))
     else:
-        printing.presets(listing())
+        printing.presets()

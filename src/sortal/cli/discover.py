@@ -4,7 +4,9 @@ import json as jsonlib
 from pathlib import Path
 from typing import Annotated
 
-from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labels, Workers
+from cyclopts import Parameter
+
+from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers
 from sortal.config import Discovery, Reading
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
@@ -23,20 +25,23 @@ Examples:
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
 """
+OUT = "Folder of the run; IMAGES-run in the current folder by default."
+FORCE = "Overwrite a run of other images or one that has been updated, or write into a folder that is not empty."
+DRY_RUN = "Only report the steps, the memory and disk they need, and how long they take."
 
 
 def discover(
     images: Images,
     *,
     labels: Labels = None,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(help=OUT)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
-    force: Flag = False,
-    dry_run: Flag = False,
+    force: Annotated[Flag, Parameter(help=FORCE)] = False,
+    dry_run: Annotated[Flag, Parameter(help=DRY_RUN)] = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
 
@@ -53,15 +58,6 @@ def discover(
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
-
-    Parameters
-    ----------
-    out
-        Folder of the run; IMAGES-run in the current folder by default.
-    force
-        Overwrite a run of other images or one that has been updated, or write into a folder that is not empty.
-    dry_run
-        Only report the steps, the memory and disk they need, and how long they take.
     """
     from sortal.cli import printing
 
@@ -87,11 +83,11 @@ def discover(
 
 def demo(
     *,
-    out: Path = Path("digits-run"),
-    k: Count = "auto",
-    labelled: float = 0.5,
-    epochs: Count = "auto",
-    seed: int = 0,
+    out: Annotated[Path, Parameter(help="Folder of the run.")] = Path("digits-run"),
+    k: Annotated[Count, Parameter(help="Number of classes; auto estimates it.")] = "auto",
+    labelled: Labelled = 0.5,
+    epochs: Annotated[Count, Parameter(help="Epochs to train for; auto is 40.")] = "auto",
+    seed: Annotated[int, Parameter(help="Seed of every random choice.")] = 0,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -101,19 +97,6 @@ def demo(
     9 unlabelled, and sorts them as sortal discover does, with a small network
     trained on them alone. Compares the result with k-means on the pixels, with
     the same number of classes, on the unlabelled images only.
-
-    Parameters
-    ----------
-    out
-        Folder of the run.
-    k
-        Number of classes; auto estimates it.
-    labelled
-        Fraction of the images of digits 0 to 4 that are labelled.
-    epochs
-        Epochs to train for; auto is 40.
-    seed
-        Seed of every random choice.
     """
     from sortal.cli import printing
 

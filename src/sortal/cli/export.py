@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sortal.cli.options import Device, Flag, Workers
+from sortal.cli.options import Device, Flag, RunFolder, Workers
 
 EXPORT_EXAMPLES = """\
 Examples:
@@ -17,15 +17,17 @@ Examples:
   sortal figures photos-run
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
+WHICH = "Comma-separated figures to draw; all by default."
+SHOWN = "Files to show attention on; a sample of old and new classes by default."
 
 
 def export(
-    run: Path,
+    run: RunFolder,
     *,
     format: Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"],
     out: Path | None = None,
     how: Literal["hardlink", "symlink", "copy"] = "hardlink",
-    force: Flag = False,
+    force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
 ) -> int:
     """Export a run for other tools.
 
@@ -37,16 +39,12 @@ def export(
 
     Parameters
     ----------
-    run
-        Folder of a run.
     format
         Format to write.
     out
         New file or folder to write; RUN-FORMAT in the current folder by default.
     how
         How images are placed into a folder.
-    force
-        Overwrite a file, or a folder written by an earlier export.
     """
     from sortal.cli import printing
 
@@ -55,21 +53,20 @@ def export(
         from sortal.runs.storage import load_run
 
         written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
-    for line in printing.exported(written):
-        print(line)
+    print(*printing.exported(written), sep="\n")
     return 3 if written.missing else 0
 
 
 def figures(
-    run: Path,
+    run: RunFolder,
     *,
-    out: Path | None = None,
-    which: Annotated[str | None, Parameter(metavar="NAME,…")] = None,
-    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    seed: int = 0,
+    out: Annotated[Path | None, Parameter(help="Folder to write into; RUN/figures by default.")] = None,
+    which: Annotated[str | None, Parameter(metavar="NAME,…", help=WHICH)] = None,
+    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="", help=SHOWN)] = None,
+    seed: Annotated[int, Parameter(help="Seed of the samples and of the map.")] = 0,
     device: Device = "auto",
     workers: Workers = None,
-    force: Flag = False,
+    force: Annotated[Flag, Parameter(help="Overwrite files that are not figures drawn by Sortal.")] = False,
 ) -> None:
     """Draw figures of a run for print, each as PNG and SVG.
 
@@ -79,21 +76,6 @@ def figures(
     confident images) and legacy (how matching old and new classes separately
     inflates accuracy). A figure that the run lacks the data for is left out,
     with the reason.
-
-    Parameters
-    ----------
-    run
-        Folder of a run.
-    out
-        Folder to write into; RUN/figures by default.
-    which
-        Comma-separated figures to draw; all by default.
-    images
-        Files to show attention on; a sample of old and new classes by default.
-    seed
-        Seed of the samples and of the map.
-    force
-        Overwrite files that are not figures drawn by Sortal.
     """
     from sortal.cli import printing
 
@@ -110,5 +92,4 @@ def figures(
             force=force,
             runtime=runtime,
         )
-    for line in printing.drawn(drawn):
-        print(line)
+    print(*printing.drawn(drawn), sep="\n")

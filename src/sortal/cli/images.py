@@ -6,7 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
-from sortal.cli.options import Flat, Images, Json, Labels, Workers
+from cyclopts import Parameter
+
+from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers
 from sortal.config import Reading
 
 CHECK_EXAMPLES = """\
@@ -27,8 +29,8 @@ def check(
     *,
     labels: Labels = None,
     reading: Annotated[Reading, Flat] = Reading(),
-    tiny: int = 32,
-    max_pixels: int = 80_000_000,
+    tiny: Annotated[int, Parameter(help="Report images whose shorter side has fewer pixels.")] = 32,
+    max_pixels: Annotated[int, Parameter(help="Refuse images with more pixels.")] = 80_000_000,
     workers: Workers = None,
     json: Json = False,
 ) -> int:
@@ -43,13 +45,6 @@ def check(
 
     Exit codes: 0 all images can be used; 1 an image has two labels; 2 bad usage
     or input; 3 some files cannot be read.
-
-    Parameters
-    ----------
-    tiny
-        Report images whose shorter side has fewer pixels.
-    max_pixels
-        Refuse images with more pixels.
     """
     from sortal.cli import printing
     from sortal.images.check import check
@@ -62,22 +57,17 @@ def check(
     return 1 if health.contradictions else 3 if health.unreadable else 0
 
 
-def sample(name: Literal["digits"], out: Path, *, labelled: float = 0.5, seed: int = 0) -> None:
+def sample(
+    name: Annotated[Literal["digits"], Parameter(help="The sample.")],
+    out: Annotated[Path, Parameter(help="Folder to write; it must be new or empty.")],
+    *,
+    labelled: Labelled = 0.5,
+    seed: Annotated[int, Parameter(help="Seed of the choice of labelled images.")] = 0,
+) -> None:
     """Write a built-in sample as image files and a table of labels.
 
     The digits are 1,797 real handwritten ones, 8 by 8 pixels. Half of the
     images of 0 to 4 are labelled in labels.csv; its column truth has every class.
-
-    Parameters
-    ----------
-    name
-        The sample.
-    out
-        Folder to write; it must be new or empty.
-    labelled
-        Fraction of the images of digits 0 to 4 that are labelled.
-    seed
-        Seed of the choice of labelled images.
     """
     from sortal.images.datasets.digits import TABLE, write
 

@@ -11,13 +11,10 @@ from cyclopts import Parameter
 from sortal.config import Auto
 
 Images = Annotated[Path, Parameter(help="A folder of images.")]
-Labels = Annotated[
-    Path | None,
-    Parameter(
-        help="A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) "
-        "and, if known, truth."
-    ),
-]
+TABLE = "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
+Labels = Annotated[Path | None, Parameter(help=TABLE)]
+RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
+Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="Write the result as JSON.")]
 Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]

@@ -3,8 +3,11 @@
 import json as jsonlib
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from sortal.cli.options import Device, Flag, Json, Workers
+from cyclopts import Parameter
+
+from sortal.cli.options import Device, Flag, Json, RunFolder, Workers
 from sortal.cli.stderr import say
 from sortal.errors import InputError, Remedy
 from sortal.system.text import plain
@@ -14,18 +17,19 @@ Examples:
   sortal predict photos-run new_photos > table.csv
   sortal predict photos-run new_photos --update
 """
+ANOTHER = Remedy("choose another file", out=...)
 
 
 def predict(
-    run: Path,
-    images: Path,
+    run: RunFolder,
+    images: Annotated[Path, Parameter(help="A folder of images, searched recursively.")],
     *,
-    out: Path | None = None,
+    out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
     update: Flag = False,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
-    force: Flag = False,
+    force: Annotated[Flag, Parameter(help="Overwrite the file of the table.")] = False,
 ) -> int:
     """Sort new images by an existing run, without training.
 
@@ -37,17 +41,9 @@ def predict(
 
     Parameters
     ----------
-    run
-        Folder of a run.
-    images
-        A folder of images, searched recursively.
-    out
-        CSV file to write the table to; standard output by default.
     update
         Add the images to the run: categories keep their ids, their centres move, and images far from all of them are
         grouped into candidates for new categories.
-    force
-        Overwrite the file of the table.
     """
     from sortal.cli import printing
 
@@ -66,25 +62,20 @@ def predict(
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-    for line in printing.prediction(found):
-        say(line)
+    say("\n".join(printing.prediction(found)))
     return 3 if found.quarantine else 0
 
 
 def _check_table(out: Path, run: Path, force: bool) -> None:
-    another = Remedy("choose another file", out=...)
     if out.resolve().parent == run.resolve():
-        raise InputError(f"The table must be outside the run, got {str(out)!r}.", another)
+        raise InputError(f"The table must be outside the run, got {str(out)!r}.", ANOTHER)
     if out.is_dir():
-        raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.", another)
+        raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.", ANOTHER)
     if not out.parent.is_dir():
         raise InputError(f"The table must be in an existing folder, got {str(out)!r}. Create its folder first.")
     if out.exists() and not force:
-        raise InputError(
-            f"The table must be a new file, got {str(out)!r}, which exists.",
-            another,
-            Remedy("overwrite it", force=True),
-        )
+        overwrite = Remedy("overwrite it", force=True)
+        raise InputError(f"The table must be a new file, got {str(out)!r}, which exists.", ANOTHER, overwrite)
 
 
 def _write(out: Path, content: bytes) -> None:
@@ -93,6 +84,4 @@ def _write(out: Path, content: bytes) -> None:
     try:
         write_atomically(out, content)
     except OSError as error:
-        raise InputError(
-            f"The table {str(out)!r} cannot be written: {error.strerror}.", Remedy("choose another file", out=...)
-        ) from error
+        raise InputError(f"The table {str(out)!r} cannot be written: {error.strerror}.", ANOTHER) from error

@@ -3,11 +3,13 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from functools import partial
-from textwrap import wrap
+from itertools import chain, groupby
+from operator import itemgetter
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from sortal.discovery.demo import DemoResult
     from sortal.discovery.dry_run import DryRun
     from sortal.discovery.prediction import Prediction
-    from sortal.images.check import ClassCount, Duplicates, Health
+    from sortal.images.check import Duplicates, Health
     from sortal.images.decoding import Quarantined
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
@@ -62,20 +64,20 @@ def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = N
 def run(found: "Run") -> None:
     """Print a summary of a run and the path of its report."""
     _found(found)
-    _line(f"\nReport: {plain(str(found.report))}")
+    print(f"\nReport: {plain(str(found.report))}")
 
 
 def _found(found: "Run") -> None:
     counts, k = found.counts(), found.k
-    _line(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
+    print(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
     new = sum(category.kind == "new" for category in found.categories)
     how = f"estimated, likely {k.interval[0]} to {k.interval[1]}" if k.interval else "given"
-    _line(f"k = {k.k}, {how}: {len(found.categories) - new:,} known categories and {new:,} new ones.\n")
+    print(f"k = {k.k}, {how}: {len(found.categories) - new:,} known categories and {new:,} new ones.\n")
     _categories(found.categories)
     if found.metrics is not None:
         m = found.metrics
         figures = ", ".join(f"{part.capitalize()} {_percent(share)}" for part, share in vars(m.accuracy).items())
-        _line(f"\nAccuracy, %: {figures}; on the {m.images:,} unlabelled images whose truth is known.")
+        print(f"\nAccuracy, %: {figures}; on the {m.images:,} unlabelled images whose truth is known.")
     _unreadable(found.quarantine)
 
 
@@ -92,12 +94,13 @@ def _categories(categories: "Sequence[Category]") -> None:
     if rest:
         sums = (sum(getattr(each, name) for each in rest) for name in ("size", "labelled", "unsure"))
         table.add_row(f"… {len(rest):,} more categories", "", *(f"{number:,}" for number in sums), "")
-    _console().print(table)
+    _show(table)
 
 
 def dry_run(p: "DryRun") -> None:
     """Print the plan of a run and its cost."""
     table = Table(box=None, show_header=False, pad_edge=False)
+    stages = ", ".join(f"{name} {duration(each)}" for name, each in p.seconds.items() if each >= 0.5)
     for name, value in (
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
         ("held out", f"{p.held_out:,} labelled images, to calibrate confidence"),
@@ -107,12 +110,12 @@ def dry_run(p: "DryRun") -> None:
         ("device", p.device),
         ("memory", f"about {byte_sizes(p.memory)[0]}"),
         ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
-        ("time", f"about {duration(sum(p.seconds.values()))}{_stages(p.seconds)}"),
+        ("time", f"about {duration(sum(p.seconds.values()))}{f': {stages}' if stages else ''}"),
     ):
         table.add_row(name, plain(value))
-    _console().print(table)
+    _show(table)
     for text in p.notes:
-        _line(f"\n{plain(text)}")
+        print(f"\n{plain(text)}")
     _files("Unreadable files in the sample", p.unreadable_sample)
 
 
@@ -124,42 +127,30 @@ def _training(p: "DryRun") -> str:
     return f"{p.epochs} epochs, {views}{where}"
 
 
-def _stages(seconds: Mapping[str, float]) -> str:
-    """List the stages that take half a second or more."""
-    named = ", ".join(f"{name} {duration(each)}" for name, each in seconds.items() if each >= 0.5)
-    return f": {named}" if named else ""
-
-
 def prediction(found: "Prediction") -> list[str]:
     """Return the lines that summarise a prediction."""
     a = found.assignments
     counts = {status: int((a.status == status).sum()) for status in ("known", "new", "unsure")}
     lines = [f"{plural(len(a), 'image')}: {', '.join(f'{count:,} {status}' for status, count in counts.items())}."]
-    for bad in found.quarantine[:FILES]:
-        lines.append(f"  unreadable, left out: {plain(bad.file)} ({bad.reason}: {plain(bad.detail)})")
-    if len(found.quarantine) > FILES:
-        lines.append(f"  … and {len(found.quarantine) - FILES:,} more unreadable files")
+    unread = [f"unreadable, left out: {plain(b.file)} ({b.reason}: {plain(b.detail)})" for b in found.quarantine]
+    lines += _first(unread, "more unreadable files")
     if found.added:
         lines.append(f"{plural(found.added, 'image')} added to the run; report: {plain(str(found.run.report))}")
         for each in found.run.candidates[:FILES]:
-            lines.append(
-                f"  candidate {each.id} for a new category: {plural(len(each.files), 'image')} far from all others, "
-                f"such as {', '.join(map(plain, each.files[:3]))}"
-            )
+            far = f"{plural(len(each.files), 'image')} far from all others"
+            such = ", ".join(map(plain, each.files[:3]))
+            lines.append(f"  candidate {each.id} for a new category: {far}, such as {such}")
     return lines
 
 
 def exported(written: "ExportResult") -> list[str]:
     lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
-    lines += [f"  missing, left out: {plain(file)}" for file in written.missing[:FILES]]
-    if len(written.missing) > FILES:
-        lines.append(f"  … and {len(written.missing) - FILES:,} more")
-    return lines
+    return lines + _first([f"missing, left out: {plain(file)}" for file in written.missing], "more")
 
 
 def drawn(result: "FiguresResult") -> list[str]:
-    lines = [f"{plain(str(file))}" for file in result.files]
-    return [*lines, *(f"Left out: {name}. {plain(why)}" for name, why in result.left_out.items())]
+    left_out = [f"Left out: {name}. {plain(why)}" for name, why in result.left_out.items()]
+    return [*map(plain, result.files), *left_out]
 
 
 def sweep(result: "SweepResult") -> None:
@@ -174,51 +165,49 @@ def sweep(result: "SweepResult") -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     if result.records:
-        _line(f"{lines[0]}\n{'─' * len(lines[0])}")
+        print(f"{lines[0]}\n{'─' * len(lines[0])}")
     name = None
     for record, line in zip(result.records, lines[1:], strict=True):
         if record.name != name:
-            _line(plain(record.name))
+            print(plain(record.name))
         name = record.name
-        _line(line)
+        print(line)
     for title, why in result.failed:
-        _line(f"\nFailed: {plain(title)}: {plain(why)}")
+        print(f"\nFailed: {plain(title)}: {plain(why)}")
     if result.folders:
-        _line(f"\nRuns are in {plain(os.path.commonpath(result.folders))}; sortal benchmark table tabulates them.")
+        print(f"\nRuns are in {plain(os.path.commonpath(result.folders))}; sortal benchmark table tabulates them.")
 
 
-def presets(rows: "Sequence[tuple[str, int | None, str, str]]") -> None:
+def presets() -> None:
     """Print the presets, with unbroken names at any width of the terminal."""
-    longest = max(len(name) for name, *_ in rows)
-    margin = longest + 3 + len("Version") + 3
-    _line(f"{'Preset':{longest}}   Version   Recipe\n{'─' * 80}")
-    for name, version, _, title in rows:
-        first, *others = wrap(title, 80 - margin)
-        _line("\n".join([f"{name:{longest}}   {version!s:>7}   {first}", *(" " * margin + line for line in others)]))
+    from sortal.research.benchmark.presets import PRESETS
+
+    longest = max(map(len, PRESETS))
+    print(f"{'Preset':{longest}}   Version   Recipe\n{'─' * 80}")
+    for preset in PRESETS.values():
+        start = f"{preset.name:{longest}}   {preset.version!s:>7}   "
+        print(fill(preset.title, 80, initial_indent=start, subsequent_indent=" " * len(start)))
 
 
 def demo(result: "DemoResult") -> None:
     _found(result.run)
     table = _table("Accuracy, %", "All", "Old", "New")
-    rows = (
+    for name, row in (
         ("k-means on pixels", result.plain),
         ("semi-supervised k-means on pixels", result.semi_supervised),
         ("sortal discover", result.discovered),
-    )
-    for name, row in rows:
-        table.add_row(name, _percent(row.all), _percent(row.old), _percent(row.new))
-    _line(f"\nThe truth is {result.k_true} classes. For k = {result.run.k.k}, on the unlabelled images:\n")
-    _console().print(table)
-    _line(f"\n{duration(result.seconds)}. Report: {plain(str(result.run.report))}")
+    ):
+        table.add_row(name, *map(_percent, astuple(row)))
+    print(f"\nThe truth is {result.k_true} classes. For k = {result.run.k.k}, on the unlabelled images:\n")
+    _show(table)
+    print(f"\n{duration(result.seconds)}. Report: {plain(str(result.run.report))}")
 
 
 def health(found: "Health", tiny: int) -> None:
     """Print the counts, then the findings, the worst first."""
     bad = f" {len(found.unreadable):,} are unreadable." if found.unreadable else ""
-    _line(
-        f"{found.images:,} images: {found.labelled:,} labelled in {len(found.classes) - 1:,} classes, "
-        f"{found.images - found.labelled:,} unlabelled.{bad}\n"
-    )
+    labelled = f"{found.labelled:,} labelled in {len(found.classes) - 1:,} classes"
+    print(f"{found.images:,} images: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _classes(found)
     _list("Classes whose names differ only in case and spaces", [" = ".join(map(plain, g)) for g in found.alike_names])
     _duplicates("Images with two labels (exit code 1); keep one of each", found.duplicates, "two labels")
@@ -226,7 +215,7 @@ def health(found: "Health", tiny: int) -> None:
     _unreadable(found.unreadable)
     _duplicates("Duplicates", found.duplicates, "same")
     if found.near_duplicates is None:
-        _line("\nToo many images to search for near-duplicates.")
+        print("\nToo many images to search for near-duplicates.")
     for kind in ("two labels", "labelled and unlabelled", "same"):
         title = f"Near-duplicates{'' if kind == 'same' else f', {kind}'}"
         _duplicates(title, found.near_duplicates or (), kind, " ≈ ")
@@ -236,39 +225,30 @@ def health(found: "Health", tiny: int) -> None:
     _files("Ignored, not in a supported format", found.ignored)
     odd = (found.tiny, found.rotated, found.deep)
     if found.labelled and not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd)):
-        _line("\nNo problems found.")
+        print("\nNo problems found.")
 
 
 def _classes(found: "Health") -> None:
     *known, unlabelled = found.classes
     table = _table("Class", "Images", *(["Unreadable"] if found.unreadable else []))
-
-    def add(name: str, counts: "Sequence[ClassCount]") -> None:
-        columns = [sum(count.images for count in counts), sum(count.unreadable for count in counts)]
-        table.add_row(name, *(f"{number:,}" for number in columns[: len(table.columns) - 1]))
-
-    if len(known) <= CLASSES:
-        top, between, bottom = known, [], []
-    else:
-        ranked, half = sorted(known, key=lambda count: -count.images), CLASSES // 2
-        top, between, bottom = ranked[:half], ranked[half:-half], ranked[-half:]
-    for count in top:
-        add(plain(str(count.name)), [count])
-    if between:
-        add(f"… {len(between):,} more classes", between)
-    for count in bottom:
-        add(plain(str(count.name)), [count])
+    rows = [(plain(str(each.name)), each.images, each.unreadable) for each in known]
+    if len(rows) > CLASSES:
+        rows.sort(key=lambda row: -row[1])
+        between = slice(CLASSES // 2, -(CLASSES // 2))
+        names, images, unreadable = zip(*rows[between], strict=True)
+        rows[between] = [(f"… {len(names):,} more classes", sum(images), sum(unreadable))]
     if unlabelled.images:
-        add("(unlabelled)", [unlabelled])
-    _console().print(table)
+        rows.append(("(unlabelled)", unlabelled.images, unlabelled.unreadable))
+    for name, *counts in rows:
+        table.add_row(name, *(f"{count:,}" for count in counts[: len(table.columns) - 1]))
+    _show(table)
     if not known:
-        _line("\nNo image is labelled. Put the images of a class into a folder named after it, or pass --labels TABLE.")
+        print("\nNo image is labelled. Put the images of a class into a folder named after it, or pass --labels TABLE.")
 
 
 def _duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str = " = ") -> None:
-    chosen = [group for group in groups if group.kind == kind]
     rows = []
-    for group in chosen:
+    for group in (each for each in groups if each.kind == kind):
         labels = ["unlabelled" if label is None else plain(label) for label in group.labels]
         order = sorted(range(len(labels)), key=lambda row: labels[row] in labels[:row])  # one file of each label first
         named = [f"{plain(group.files[row])} ({labels[row]})" for row in order]
@@ -281,39 +261,34 @@ def _unreadable(files: "Sequence[Quarantined]") -> None:
     """Print unreadable files, grouped by reason."""
     if not files:
         return
-    _line(f"\nUnreadable, left out of every run (exit code 3): {len(files):,}")
-    reasons: dict[str, list[str]] = {}
+    by_reason: dict[str, list[tuple[str, str]]] = {}
     for bad in files:
-        reasons.setdefault(f"{bad.reason}: {bad.detail}", []).append(plain(bad.file))
-    shown = 0
-    for reason, names in reasons.items():
-        if shown < FILES:
-            _line(f"  {plain(reason)}")
-            for name in names[: FILES - shown]:
-                _line(f"    {name}")
-            shown += len(names[: FILES - shown])
-    _more(len(files) - shown)
+        reason = plain(f"{bad.reason}: {bad.detail}")
+        by_reason.setdefault(reason, []).append((reason, plain(bad.file)))
+    print(f"\nUnreadable, left out of every run (exit code 3): {len(files):,}")
+    ordered = list(chain.from_iterable(by_reason.values()))
+    for reason, rows in groupby(ordered[:FILES], key=itemgetter(0)):
+        print(f"  {reason}", *(f"    {file}" for _, file in rows), sep="\n")
+    if len(files) > FILES:
+        print(f"  … and {len(files) - FILES:,} more; --json lists all")
 
 
 def _files(title: str, files: Sequence[str], of: int = 0) -> None:
     if files and len(files) == of:
-        _line(f"\n{title}: all {of:,}")
+        print(f"\n{title}: all {of:,}")
     else:
         _list(title, [plain(file) for file in files])
 
 
 def _list(title: str, rows: Sequence[str]) -> None:
-    if not rows:
-        return
-    _line(f"\n{title}: {len(rows):,}")
-    for row in rows[:FILES]:
-        _line(f"  {row}")
-    _more(len(rows) - FILES)
+    if rows:
+        print(f"\n{title}: {len(rows):,}", *_first(rows), sep="\n")
 
 
-def _more(count: int) -> None:
-    if count > 0:
-        _line(f"  … and {count:,} more; --json lists all")
+def _first(rows: Sequence[str], more: str = "more; --json lists all") -> list[str]:
+    """Indent the first rows, and count the others."""
+    rest = [f"  … and {len(rows) - FILES:,} {more}"] if len(rows) > FILES else []
+    return [*(f"  {row}" for row in rows[:FILES]), *rest]
 
 
 def _table(first: str, *others: str) -> Table:
@@ -324,9 +299,5 @@ def _table(first: str, *others: str) -> Table:
     return table
 
 
-def _console() -> Console:
-    return Console(highlight=False, markup=False, emoji=False)
-
-
-def _line(text: str) -> None:
-    _console().print(text, soft_wrap=True)
+def _show(table: Table) -> None:
+    Console(highlight=False, markup=False, emoji=False).print(table)

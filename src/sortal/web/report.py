@@ -13,12 +13,13 @@ import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import projection
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
 from sortal.web import charts, summary
-from sortal.web.thumbnails import Done, Sheets, Store, make_sheets
+from sortal.web.thumbnails import Done, Sheets, make_sheets
 
 LIMIT = 19_500_000  # bytes of the file
 CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes of thumbnails at most, before base64
@@ -48,7 +49,7 @@ DETAILS = (
 
 
 def make_report(
-    run: Run, store: Store, *, seed: int = 0, folder: Path | None = None, runtime: Runtime = Runtime()
+    run: Run, store: PixelStore, *, seed: int = 0, folder: Path | None = None, runtime: Runtime = Runtime()
 ) -> bytes:
     """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map."""
     a = run.assignments
@@ -66,7 +67,7 @@ def make_report(
     return page.render([])
 
 
-def _sheets(store: Store, page: "_Page", left: int, runtime: Runtime) -> list[Sheets] | None:
+def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> list[Sheets] | None:
     """Make thumbnails for the cards, and for as many other points of the map as fit."""
     rows, first, others = page.rows, page.rows[: page.pictured], page.rows[page.pictured :]
     left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four

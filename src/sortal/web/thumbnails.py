@@ -3,11 +3,12 @@
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from sortal.images.store.pixel_store import PixelStore
 
 GAP = 2  # pixels around a picture that repeat its edge, so that scaling does not blend in its neighbours
 SHEET = 1024  # pixels: the approximate side of a sheet; browsers decode only the sheets in view
@@ -20,15 +21,6 @@ LOSSLESS = 100
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 Done = Callable[[int], None]  # told how many pictures are done
-
-
-class Store(Protocol):
-    """The pixels of images, by row; a row of height 0 has none."""
-
-    heights: NDArray[np.int64]
-    widths: NDArray[np.int64]
-
-    def image(self, row: int, /) -> Pixels: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +39,7 @@ class Sheets:
 
 
 def make_sheets(
-    store: Store, rows: Sequence[int], *, room: int, cells: tuple[int, int], on_done: Done = lambda _: None
+    store: PixelStore, rows: Sequence[int], *, room: int, cells: tuple[int, int], on_done: Done = lambda _: None
 ) -> Sheets | None:
     """Return the best pictures of these rows in at most `room` bytes, of sizes between `cells`; None if none fit."""
     for cell, quality in _candidates(store, rows, room, cells):
@@ -57,7 +49,7 @@ def make_sheets(
     return None
 
 
-def _candidates(store: Store, rows: Sequence[int], room: int, cells: tuple[int, int]) -> list[tuple[int, int]]:
+def _candidates(store: PixelStore, rows: Sequence[int], room: int, cells: tuple[int, int]) -> list[tuple[int, int]]:
     """Return cells and qualities from the best that should fit, judging by a few images."""
     at = np.asarray(rows, dtype=np.int64)
     side = max(1, *(int(sides[at].max(initial=0)) for sides in (store.heights, store.widths))) + 2 * GAP
@@ -72,7 +64,7 @@ def _candidates(store: Store, rows: Sequence[int], room: int, cells: tuple[int, 
     return allowed[-1:]
 
 
-def _encode(store: Store, rows: Sequence[int], cell: int, quality: int, on_done: Done = lambda _: None) -> Sheets:
+def _encode(store: PixelStore, rows: Sequence[int], cell: int, quality: int, on_done: Done = lambda _: None) -> Sheets:
     columns = max(1, SHEET // cell)
     sizes: list[tuple[int, int]] = []
     images = []
@@ -90,7 +82,7 @@ def _encode(store: Store, rows: Sequence[int], cell: int, quality: int, on_done:
     return Sheets(cell=cell, columns=columns, sizes=sizes, images=images, crisp=quality == LOSSLESS)
 
 
-def _draw(cell: Pixels, store: Store, row: int) -> tuple[int, int]:
+def _draw(cell: Pixels, store: PixelStore, row: int) -> tuple[int, int]:
     """Draw an image into the middle of a cell; return its width and height there."""
     if not store.heights[row]:
         return 0, 0

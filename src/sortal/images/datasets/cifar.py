@@ -55,13 +55,13 @@ def _batch(path: Path, key: str, n_classes: int) -> tuple[NDArray[np.uint8], lis
     if pixels is None or pixels.ndim != 2 or pixels.shape[1] != 3072:
         got = "none" if pixels is None else pixels.shape
         raise InputError(f"The file {str(path)!r} must contain uint8 data of shape (n, 3072), got {got}. {AGAIN}")
-    in_range = isinstance(labels, list) and all(isinstance(y, int) and 0 <= y < n_classes for y in labels)
-    if not in_range or len(labels) != len(pixels):
+    numbers = [y for y in labels if isinstance(y, int) and 0 <= y < n_classes] if isinstance(labels, list) else []
+    if numbers != labels or len(numbers) != len(pixels):
         raise InputError(
             f"The file {str(path)!r} must contain {key}, one for each of {len(pixels):,} images and "
             f"from 0 to {n_classes - 1}. {AGAIN}"
         )
-    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), labels
+    return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
 
 
 def _unpickle(path: Path) -> dict[str, Any]:

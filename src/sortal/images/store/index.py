@@ -136,7 +136,7 @@ def _is_stored(value: object) -> bool:
     if not isinstance(value, dict) or value.keys() != set(StoredImage._fields):
         return False
     *place, facts = (value[name] for name in StoredImage._fields)
-    return _is_list(place, int) and min(place) >= 0 and _is_list(facts, int, len(FACTS))
+    return _is_list(place, int) and min(place) >= 0 and _is_list(facts, int, len(FACTS.names or ()))
 
 
 def _is_list(value: object, kind: type, length: int | None = None) -> bool:

@@ -44,22 +44,15 @@ def figure(
 ) -> Figure:
     """Return the mean of values, ignoring those that are None (undefined)."""
     defined = [value for value in values if value is not None]
-    return Figure(
-        mean=fmean(defined) if defined else None,
-        sd=stdev(defined) if spread and len(defined) > 1 else None,
-        n=len(defined),
-        runs=len(values),
-        published=published,
-        digits=digits,
-    )
+    mean = fmean(defined) if defined else None
+    sd = stdev(defined) if spread and len(defined) > 1 else None
+    return Figure(mean=mean, sd=sd, n=len(defined), runs=len(values), published=published, digits=digits)
 
 
-def share(
-    group: Group, score: str, of: str | None = None, published: float | None = None, *, part: str = "transductive"
-) -> Figure:
-    """Return a score in %; `of` names a field of an accuracy."""
-    path = score if of is None else f"{score}.{of}"
-    values = [None if (scores := getattr(record, part)) is None else attrgetter(path)(scores) for record in group]
+def share(group: Group, score: str, published: float | None = None, *, part: str = "transductive") -> Figure:
+    """Return a score in %, such as accuracy.old."""
+    splits = [getattr(record, part) for record in group]
+    values = [None if split is None else attrgetter(score)(split) for split in splits]
     return figure([None if value is None else 100 * value for value in values], published)
 
 
@@ -90,25 +83,19 @@ def lines(label: str, by_column: Mapping[str, Sequence[Record]]) -> tuple[dict[s
     notes = _row_differences(labels, found)
     rows: dict[str, dict[str, Group]] = {}
     for own, groups in zip(labels, found, strict=True):
-        rows[own] = {column: _newest_per_seed(records) for column, records in groups.items()}
+        rows[own] = {}
         for column, records in groups.items():
+            newest = {record.seed: record for record in sorted(records, key=attrgetter("moment"))}
+            rows[own][column] = [newest[seed] for seed in sorted(newest)]
             notes += _run_notes(f"{own}{_on(column)}", records, rows[own][column])
     return rows, notes
 
 
 def _way(record: Record) -> dict[str, Any]:
     """Return everything that must be the same in one mean."""
-    return {
-        "version": record.version,
-        "weights": record.weights,
-        "backbone": record.backbone,
-        "method": record.method,
-        "clustering": record.clustering,
-        "k": record.k.asked,
-        "classes": record.k.true,
-        "images": record.transductive.images,
-        **flat(record.recipe),
-    }
+    named = {name: getattr(record, name) for name in (*SHARED, "backbone", "method", "clustering")}
+    counts = {"k": record.k.asked, "classes": record.k.true, "images": record.transductive.images}
+    return {**named, **counts, **flat(record.recipe)}
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -144,20 +131,12 @@ def _differing(ways: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {name: each for name, each in values.items() if len(set(each)) > 1}
 
 
-def _newest_per_seed(records: Sequence[Record]) -> Group:
-    """Return the newest record of each seed."""
-    newest = {record.seed: record for record in sorted(records, key=lambda record: record.moment)}
-    return [newest[seed] for seed in sorted(newest)]
-
-
 def _run_notes(where: str, records: Sequence[Record], group: Group) -> list[str]:
     """Describe the runs of one mean: repeated seeds, and differences outside the settings."""
-    count = Counter(record.seed for record in records)
-    notes = [
-        f"{where}: seed {seed} was run {times} times; the newest run counts."
-        for seed, times in sorted(count.items())
-        if times > 1
-    ]
+    notes = []
+    for seed, times in sorted(Counter(record.seed for record in records).items()):
+        if times > 1:
+            notes.append(f"{where}: seed {seed} was run {times} times; the newest run counts.")
     context = [{"machine": record.machine, **flat(record.versions)} for record in group]
     tested = [{"test images": record.inductive.images} for record in group if record.inductive is not None]
     differing = {**_differing(context), **_differing(tested)}

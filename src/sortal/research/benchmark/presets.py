@@ -5,19 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from sortal.config import (
-    BACKBONE,
-    TRAININGS,
-    Clustering,
-    Contrast,
-    Discovery,
-    Distillation,
-    Losses,
-    MethodName,
-    Ranks,
-    Recipe,
-    Swaps,
-)
+from sortal.config import BACKBONE, Clustering, Contrast, Discovery, Distillation, Losses, MethodName, Ranks, Recipe
 from sortal.discovery.defaults import FEW, recipe_for
 from sortal.errors import InputError, quoted
 from sortal.errors import listing as first_few
@@ -46,15 +34,19 @@ ACCURACY = {  # data sets of the tables of methods
 }
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 ABLATED = ("cifar100", "herbarium19")  # table5
-
 VERSIONS: dict[MethodName, int] = dict.fromkeys(METHODS, 1)  # incremented when the recipes of a method change
-
 CLUSTERINGS: dict[MethodName, Clustering] = {"kmeans": "kmeans", "gcd": "semi-supervised"}  # all others: "head"
 N_INIT = 100
-RESNET = "resnet50"
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
-# The weights other than 1 in the scripts of SimGCD's authors
-ENTROPY_WEIGHTS = {"cifar100": 4.0, "cub": 2.0}
+PAPER_LOSSES: dict[MethodName, Losses] = {  # where they are not the default
+    "gcd": Contrast(output="prototypes"),
+    "simgcd": Distillation(entropy_weight=1),
+}
+SPECIAL_LOSSES: dict[tuple[MethodName, str], Losses] = {  # on single data sets
+    ("rankstats", "cifar10"): Ranks(consistency=5, ramp=50 / 200),
+    ("simgcd", "cifar100"): Distillation(entropy_weight=4),  # from the scripts of SimGCD's authors
+    ("simgcd", "cub"): Distillation(entropy_weight=2),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,52 +83,21 @@ def select(name: str) -> tuple[Preset, ...]:
     raise InputError(f"Unknown preset {quoted(name)}.{hint} List them with: sortal benchmark presets.")
 
 
-def listing() -> tuple[tuple[str, int | None, str, str], ...]:
-    """Return the name, version, data set and title of every preset."""
-    return tuple((each.name, each.version, each.dataset, each.title) for each in PRESETS.values())
-
-
-def ad_hoc(
-    dataset: str,
-    method: MethodName,
-    k: RequestedK = "true",
-    *,
-    name: str | None = None,
-    backbone: str = BACKBONE,
-    weights: str | None = None,
-    n_init: int = N_INIT,
-) -> Preset:
+def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbone: str = BACKBONE) -> Preset:
     """Return a method with Sortal's own defaults on any data set, named dataset/method by default."""
-    if k not in ("true", "auto") and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
-        raise InputError(f"k must be 'true', 'auto' or a whole number of at least 1, got {quoted(k)}.")
-    settings = Discovery(method=method, backbone=backbone, weights=weights, n_init=n_init)
+    settings = Discovery(method=method, backbone=backbone)
     recipe = recipe_for(settings, FEW, on_gpu=True)  # the epochs of a large set on a GPU
     return Preset(
         name=name or f"{dataset}/{method}",
         version=None,
         dataset=dataset,
         backbone=backbone,
-        weights=weights,
-        k=k,
-        n_init=n_init,
+        weights=None,
+        k="true",
+        n_init=N_INIT,
         recipe=replace(recipe, clustering=CLUSTERINGS.get(method, "head"), estimate_on="raw", select=method == "gcd"),
         title=f"{DATASETS.get(dataset, dataset)}, {METHODS[method]}",
     )
-
-
-# The rows of the paper
-
-
-def _losses(method: MethodName, dataset: str) -> Losses | None:
-    if method == "gcd":
-        return Contrast(output="prototypes")
-    if method == "rankstats":
-        return Ranks(consistency=5, ramp=50 / 200) if dataset == "cifar10" else Ranks(consistency=50, ramp=150 / 200)
-    if method == "uno":
-        return Swaps()
-    if method == "simgcd":
-        return Distillation(entropy_weight=ENTROPY_WEIGHTS.get(dataset, 1.0))
-    return None
 
 
 def _preset(
@@ -150,36 +111,26 @@ def _preset(
     **others: Any,
 ) -> Preset:
     """Return a method with the paper's settings, 200 epochs with new views in each, except for those given."""
-    recipe = Recipe(
-        method=method,
-        training=replace(TRAININGS[method], epochs=200, batch_size=128, views=None),
-        losses=losses or _losses(method, dataset),
-        clustering=clustering or CLUSTERINGS.get(method, "head"),
-        estimate_on="raw",
-        select=method == "gcd",
+    usual = ad_hoc(dataset, method, name=name)
+    recipe = replace(
+        usual.recipe,
+        training=replace(usual.recipe.training, epochs=200, batch_size=128, views=None),
+        losses=losses or SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses,
+        clustering=clustering or usual.recipe.clustering,
     )
-    defaults: dict[str, Any] = {"backbone": BACKBONE, "weights": None, "k": "true", "n_init": N_INIT}
-    return Preset(
-        name=name,
-        version=VERSIONS[method],
-        dataset=dataset,
-        recipe=recipe,
-        title=f"{DATASETS[dataset]}, {title}",
-        **{**defaults, **others},
-    )
+    title = f"{DATASETS[dataset]}, {title}"
+    return replace(usual, version=VERSIONS[method], recipe=recipe, title=title, **others)
 
 
 def _ablation(dataset: str) -> Iterator[Preset]:
     def row(number: int, method: MethodName, title: str, **others: Any) -> Preset:
         return _preset(f"table5/{dataset}/{number}", dataset, method, title, **others)
 
-    def weighted(supervised: float) -> Contrast:
-        return Contrast(output="prototypes", supervised_weight=supervised)
-
-    yield row(1, "kmeans", "ResNet-50, k-means", backbone=RESNET, needs=RESNET_WEIGHTS)
+    unsupervised, supervised = (Contrast(output="prototypes", supervised_weight=weight) for weight in (0, 1))
+    yield row(1, "kmeans", "ResNet-50, k-means", backbone="resnet50", needs=RESNET_WEIGHTS)
     yield row(2, "kmeans", "ViT, k-means")
-    yield row(3, "gcd", "unsupervised loss, k-means", losses=weighted(0), clustering="kmeans")
-    yield row(4, "gcd", "supervised loss, k-means", losses=weighted(1), clustering="kmeans")
+    yield row(3, "gcd", "unsupervised loss, k-means", losses=unsupervised, clustering="kmeans")
+    yield row(4, "gcd", "supervised loss, k-means", losses=supervised, clustering="kmeans")
     yield row(5, "gcd", "both losses, k-means", clustering="kmeans")
     yield row(6, "gcd", "both losses, semi-supervised k-means")
 

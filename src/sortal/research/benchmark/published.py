@@ -6,78 +6,34 @@ Baseline Study, ICCV 2023, means of five runs.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-Triple = tuple[float, float, float]  # all, old, new
+Shares: TypeAlias = tuple[float, ...]  # all, old, new
 
-ACCURACY: dict[str, dict[str, Triple]] = {
-    "cifar10": {
-        "kmeans": (83.6, 85.7, 82.5),
-        "rankstats": (46.8, 19.2, 60.5),
-        "uno": (68.6, 98.3, 53.8),
-        "gcd": (91.5, 97.9, 88.2),
-        "simgcd": (97.0, 93.9, 98.5),
-    },
-    "cifar100": {
-        "kmeans": (52.0, 52.2, 50.8),
-        "rankstats": (58.2, 77.6, 19.3),
-        "uno": (69.5, 80.6, 47.2),
-        "gcd": (73.0, 76.2, 66.5),
-        "simgcd": (79.8, 81.1, 77.4),
-    },
-    "imagenet100": {
-        "kmeans": (72.7, 75.5, 71.3),
-        "rankstats": (37.1, 61.6, 24.8),
-        "uno": (70.3, 95.0, 57.9),
-        "gcd": (74.1, 89.8, 66.3),
-        "simgcd": (83.6, 92.4, 79.1),
-    },
-    "cub": {
-        "kmeans": (34.3, 38.9, 32.1),
-        "rankstats": (33.3, 51.6, 24.2),
-        "uno": (35.1, 49.0, 28.1),
-        "gcd": (51.3, 56.6, 48.7),
-        "simgcd": (61.5, 65.7, 59.4),
-    },
-    "stanford_cars": {
-        "kmeans": (12.8, 10.6, 13.8),
-        "rankstats": (28.3, 61.8, 12.1),
-        "uno": (35.5, 70.5, 18.6),
-        "gcd": (39.0, 57.6, 29.9),
-        "simgcd": (53.4, 71.5, 44.6),
-    },
-    "fgvc_aircraft": {
-        "kmeans": (16.0, 14.4, 16.8),
-        "rankstats": (26.9, 36.4, 22.2),
-        "uno": (40.3, 56.4, 32.2),
-        "gcd": (45.0, 41.1, 46.9),
-        "simgcd": (54.3, 59.4, 51.7),
-    },
-    "herbarium19": {
-        "kmeans": (12.9, 12.9, 12.8),
-        "rankstats": (27.9, 55.8, 12.8),
-        "uno": (28.3, 53.7, 14.7),
-        "gcd": (35.4, 51.0, 27.0),
-        "simgcd": (44.2, 57.6, 37.0),
-    },
-}
-ABLATION: dict[str, dict[int, Triple]] = {
-    "cifar100": {
-        1: (34.0, 34.8, 32.4),
-        2: (52.0, 52.2, 50.8),
-        3: (54.6, 54.1, 53.7),
-        4: (60.5, 72.2, 35.0),
-        5: (71.1, 78.3, 56.6),
-        6: (73.0, 76.2, 66.5),
-    },
-    "herbarium19": {
-        1: (12.1, 12.5, 11.9),
-        2: (12.9, 12.9, 12.8),
-        3: (14.3, 15.1, 13.9),
-        4: (17.8, 22.7, 15.4),
-        5: (28.7, 32.1, 26.9),
-        6: (35.4, 51.0, 27.0),
-    },
-}
+
+def _read(table: str) -> dict[str, dict[str, Shares]]:
+    """Return the figures of each data set by column."""
+    header, *rows = (line.split() for line in table.splitlines())
+    shares = ([tuple(map(float, cell.split("/"))) for cell in row[1:]] for row in rows)
+    return {row[0]: dict(zip(header, each, strict=True)) for row, each in zip(rows, shares, strict=True)}
+
+
+ACCURACY = _read("""\
+              kmeans         rankstats      uno            gcd            simgcd
+cifar10       83.6/85.7/82.5 46.8/19.2/60.5 68.6/98.3/53.8 91.5/97.9/88.2 97.0/93.9/98.5
+cifar100      52.0/52.2/50.8 58.2/77.6/19.3 69.5/80.6/47.2 73.0/76.2/66.5 79.8/81.1/77.4
+imagenet100   72.7/75.5/71.3 37.1/61.6/24.8 70.3/95.0/57.9 74.1/89.8/66.3 83.6/92.4/79.1
+cub           34.3/38.9/32.1 33.3/51.6/24.2 35.1/49.0/28.1 51.3/56.6/48.7 61.5/65.7/59.4
+stanford_cars 12.8/10.6/13.8 28.3/61.8/12.1 35.5/70.5/18.6 39.0/57.6/29.9 53.4/71.5/44.6
+fgvc_aircraft 16.0/14.4/16.8 26.9/36.4/22.2 40.3/56.4/32.2 45.0/41.1/46.9 54.3/59.4/51.7
+herbarium19   12.9/12.9/12.8 27.9/55.8/12.8 28.3/53.7/14.7 35.4/51.0/27.0 44.2/57.6/37.0
+""")
+ABLATION = _read("""\
+              1              2              3              4              5              6
+cifar100      34.0/34.8/32.4 52.0/52.2/50.8 54.6/54.1/53.7 60.5/72.2/35.0 71.1/78.3/56.6 73.0/76.2/66.5
+herbarium19   12.1/12.5/11.9 12.9/12.9/12.8 14.3/15.1/13.9 17.8/22.7/15.4 28.7/32.1/26.9 35.4/51.0/27.0
+""")
+TABLES = {"table2": ACCURACY, "table3": ACCURACY, "table5": ABLATION, "table6": ACCURACY}
 K: dict[str, tuple[int, int]] = {  # estimated, true
     "cifar10": (9, 10),
     "cifar100": (100, 100),
@@ -92,7 +48,7 @@ K: dict[str, tuple[int, int]] = {  # estimated, true
 class Published:
     """The published figures of a preset."""
 
-    accuracy: Triple | None = None
+    accuracy: Shares | None = None
     k: tuple[int, int] | None = None  # estimated, true
 
 
@@ -102,6 +58,4 @@ def of(name: str) -> Published:
     dataset, _, row = rest.partition("/")
     if table == "table4":
         return Published(k=K.get(rest))
-    if table == "table5":
-        return Published(accuracy=ABLATION.get(dataset, {}).get(int(row)) if row.isdecimal() else None)
-    return Published(accuracy=ACCURACY.get(dataset, {}).get(row) if table in ("table2", "table3", "table6") else None)
+    return Published(accuracy=TABLES.get(table, {}).get(dataset, {}).get(row))

@@ -18,7 +18,6 @@ NAME = "benchmark.json"
 FORMAT = "sortal benchmark 1"
 SHARES = ("all", "old", "new")  # the fields of Accuracy
 A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
-
 RequestedK = Literal["true", "auto"] | int  # "true" is the data set's number of classes; "auto" estimates it
 
 
@@ -82,8 +81,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON, with null in place of NaN and infinity."""
-        content: dict[str, Any] = _finite({"format": FORMAT, **asdict(self)})
-        return content
+        return dict(_finite({"format": FORMAT, **asdict(self)}))
 
 
 def _finite(value: Any) -> Any:
@@ -148,9 +146,8 @@ def find(paths: Iterable[str | os.PathLike[str]]) -> tuple[Record, ...]:
         if not files:
             raise InputError(f"{A_RUN}; {str(path)!r} contains none. Run sortal benchmark first.")
         for file in files:
-            own = file.resolve()
-            if own not in found:
-                found[own] = load(file)
+            if file.resolve() not in found:
+                found[file.resolve()] = load(file)
     return tuple(found.values())
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from sortal.config import AUTO, LIVE, Contrast, MethodName, Overrides, from_keywords
+from sortal.config import AUTO, BACKBONE, LIVE, Contrast, MethodName, Overrides, from_keywords
 from sortal.errors import InputError, Remedy
 from sortal.images import datasets
 from sortal.research.benchmark.presets import Preset, ad_hoc, select
@@ -27,12 +27,10 @@ def choose(
     it is named after that.
     """
     (overrides,) = from_keywords(changes, Overrides)
-    if dataset is not None and dataset not in (*datasets.NAMES, datasets.FOLDER):
-        known = ", ".join((*datasets.NAMES, datasets.FOLDER))
-        raise InputError(
-            f"The data set must be one of {known}, got {dataset!r}.",
-            Remedy("for your own folder, use the data set named folder", root=...),
-        )
+    known = (*datasets.NAMES, datasets.FOLDER)
+    if dataset is not None and dataset not in known:
+        own = Remedy("for your own folder, use the data set named folder", root=...)
+        raise InputError(f"The data set must be one of {', '.join(known)}, got {dataset!r}.", own)
     if names:
         found = dict.fromkeys(preset for name in names for preset in select(name))  # each once
         chosen = [*found] if dataset is None else _on_dataset(list(found), dataset, datasets.label(dataset, root))
@@ -41,15 +39,12 @@ def choose(
     elif dataset is None:
         raise InputError("Name a data set or a preset. List the presets with: sortal benchmark presets.")
     else:
-        backbone: Any = {} if overrides.backbone is None else {"backbone": overrides.backbone}
-        chosen = [
-            ad_hoc(dataset, _method(name), name=f"{datasets.label(dataset, root)}/{name}", **backbone)
-            for name in dict.fromkeys(methods or ("gcd",))
-        ]
-    if overrides.weights is not None and overrides.backbone is None and any(preset.needs for preset in chosen):
-        without = replace(overrides, weights=None)
-        return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
-    return tuple(_override(preset, overrides, fast) for preset in chosen)
+        label, backbone = datasets.label(dataset, root), overrides.backbone or BACKBONE
+        each = dict.fromkeys(methods or ("gcd",))
+        chosen = [ad_hoc(dataset, _method(name), name=f"{label}/{name}", backbone=backbone) for name in each]
+    some = overrides.backbone is None and any(preset.needs for preset in chosen)  # only these take the weights
+    without = replace(overrides, weights=None) if some else overrides
+    return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -91,11 +86,9 @@ def _override(preset: Preset, changes: Overrides, fast: bool) -> Preset:
     recipe = replace(preset.recipe, training=replace(preset.recipe.training, **training))
     if fast and isinstance(recipe.losses, Contrast):
         recipe = replace(recipe, losses=replace(recipe.losses, output="bottleneck"))
-    other: Any = {"backbone": changes.backbone, "needs": None}
-    if changes.backbone in (None, preset.backbone):
-        other = {}
-    changed = replace(
-        preset, k=changes.k or preset.k, weights=changes.weights or preset.weights, recipe=recipe, **other
-    )
-    same = replace(changed, weights=preset.weights) == preset  # a file may hold the same weights as the hub
-    return changed if same else replace(changed, version=None)
+    same = changes.backbone in (None, preset.backbone)
+    other: Any = {} if same else {"backbone": changes.backbone, "needs": None}
+    k, weights = changes.k or preset.k, changes.weights or preset.weights
+    changed = replace(preset, k=k, weights=weights, recipe=recipe, **other)
+    unmodified = replace(changed, weights=preset.weights) == preset  # a file may hold the same weights as the hub
+    return changed if unmodified else replace(changed, version=None)

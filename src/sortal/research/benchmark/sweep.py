@@ -1,7 +1,5 @@
 """Sweeps: every preset with every seed, in one process or one per GPU; recorded runs are not repeated."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -10,26 +8,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sortal.errors import InputError, Remedy, SortalError
 from sortal.learning.backbones.loading import RANDOM, load_backbone
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
-from sortal.research.benchmark.records import SHARES, Record
+from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
 
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-    from multiprocessing.queues import Queue
-
-OUT = "benchmark"  # the default folder of runs
 SEEDS = (0, 1, 2)
 PATIENCE = 60.0  # seconds for an interrupted process to save its checkpoint
 
@@ -50,7 +45,7 @@ def sweep(
     presets: Sequence[Preset],
     root: str | os.PathLike[str],
     *,
-    out: str | os.PathLike[str] = OUT,
+    out: str | os.PathLike[str] = "benchmark",
     seeds: Sequence[int] = SEEDS,
     processes: int | None = None,
     command: str = "sortal.research.benchmark.sweep.sweep(...)",
@@ -69,33 +64,28 @@ def sweep(
     runtime.progress("Reading data sets", 0, 0)
     data = {name: read(name, Path(root)) for name in dict.fromkeys(preset.dataset for preset in presets)}
     recorded = [_recorded(task, data[task.preset.dataset]) for task in tasks]
-    found = {at: record for at, record in enumerate(recorded) if record is not None}
-    failed: dict[int, str] = {}
-    reused = len(found)
-    if reused:
+    todo = [(at, task) for at, task in enumerate(tasks) if recorded[at] is None]
+    if reused := len(tasks) - len(todo):
         runtime.note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
-    todo = [(at, task) for at, task in enumerate(tasks) if at not in found]
     _check_tasks([task for _, task in todo], data, runtime)
     n = min(processes or max(gpus, 1), len(todo))
     outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), runtime)
+    failed: dict[int, str] = {}
     for at, outcome in outcomes:
         if isinstance(outcome, Record):
-            found[at] = outcome
-            runtime.note(f"{tasks[at].title}: {_summary(outcome)}")
+            recorded[at] = outcome
+            shares = vars(outcome.transductive.accuracy).items()
+            summary = ", ".join(f"{part.capitalize()} {100 * share:.1f}" for part, share in shares if share is not None)
+            runtime.note(f"{tasks[at].title}: {summary}")
         else:
             failed[at] = str(outcome)
             runtime.note(f"{tasks[at].title} failed: {outcome}")
     return SweepResult(
-        records=tuple(found[at] for at in sorted(found)),
-        folders=tuple(tasks[at].place for at in sorted(found)),
+        records=tuple(record for record in recorded if record is not None),
+        folders=tuple(task.place for task, record in zip(tasks, recorded, strict=True) if record is not None),
         failed=tuple((tasks[at].title, failed[at]) for at in sorted(failed)),
         reused=reused,
     )
-
-
-def _summary(record: Record) -> str:
-    shares = zip(SHARES, astuple(record.transductive.accuracy), strict=True)
-    return ", ".join(f"{part.capitalize()} {100 * share:.1f}" for part, share in shares if share is not None)
 
 
 def _check(presets: Sequence[Preset], seeds: Sequence[int], processes: int | None, out: Path) -> None:
@@ -215,7 +205,7 @@ def _interrupt(processes: Collection[BaseProcess]) -> None:
         process.kill()
 
 
-def _begin(numbers: Queue[int], n: int, gpus: int) -> None:
+def _begin(numbers: "Queue[int]", n: int, gpus: int) -> None:
     """Set up a process: its GPU, before torch looks for any, its share of the memory, and its end with the parent."""
     number, visible = numbers.get(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if gpus:

@@ -4,25 +4,15 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sortal.config import BACKBONE, Contrast
 from sortal.errors import InputError, Remedy
-from sortal.research.benchmark import published
-from sortal.research.benchmark.aggregate import (
-    NOTHING,
-    Figure,
-    Group,
-    figure,
-    flat,
-    lines,
-    number_of_classes,
-    share,
-    shortened,
-)
+from sortal.research.benchmark import aggregate, published
+from sortal.research.benchmark.aggregate import NOTHING, Figure, Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
 from sortal.research.benchmark.records import SHARES, Record
 from sortal.runs import cache
@@ -31,7 +21,6 @@ from sortal.system.files import replace_all
 from sortal.system.text import plain
 
 FILE, MARKER = "tables.md", ".sortal-tables.json"  # MARKER lists the files written
-UNTRAINED = "random weights"
 TITLES = {
     "table2": "Table 2: generic images",
     "table3": "Table 3: fine-grained images",
@@ -70,25 +59,25 @@ class Table:
     name: str  # of its file
     title: str
     header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...] = ()
     notes: tuple[str, ...]
 
 
 def tables(records: Sequence[Record]) -> tuple[Table, ...]:
     """Return the paper's tables for which there are records, then the others, whatever the order of records."""
-    ordered = sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True))
-    of_paper = [record for record in ordered if _is_preset(record)]
-    by_name = {name: [record for record in of_paper if record.name == name] for name in PRESETS}
-    present = {record.name.partition("/")[0] for record in of_paper}
-    made = {"table4": _counted, "table5": _ablated}
-    paper = [made[name](by_name) if name in made else _accuracy(name, by_name) for name in TITLES if name in present]
-    return (*paper, *_others([record for record in ordered if not _is_preset(record)]))
+    by_name: dict[str, list[Record]] = {}
+    others: list[Record] = []
+    for record in sorted(records, key=lambda record: json.dumps(record.to_json(), sort_keys=True)):
+        group = by_name.setdefault(record.name, []) if _is_preset(record) else others
+        group.append(record)
+    present = {name.partition("/")[0] for name in by_name}
+    return (*(_paper(table, by_name) for table in TITLES if table in present), *_others(others))
 
 
 def _is_preset(record: Record) -> bool:
     """Tell whether a run is an unmodified preset; the recipes of other versions are not known here."""
     preset = PRESETS.get(record.name)
-    if preset is None or record.version is None or record.weights == UNTRAINED:
+    if preset is None or record.version is None or record.weights == "random weights":
         return False
     if (record.dataset, record.backbone, record.k.asked) != (preset.dataset, preset.backbone, preset.k):
         return False
@@ -96,27 +85,27 @@ def _is_preset(record: Record) -> bool:
     return record.version != preset.version or all(ours[name] == theirs[name] for name in ours.keys() & theirs.keys())
 
 
-# The paper's tables
-
-
-def _accuracy(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
-    rows: list[Row] = [
-        ((title,), {name: by_name[name] for name in (f"{table}/{dataset}/{method}" for dataset in ACCURACY[table])})
-        for method, title in METHODS.items()
-    ]
-    header = ("Method", *_headings(ACCURACY[table]))
-    return _table(
-        table, TITLES[table], header, rows, _accuracy_cells, (*ABOUT_ACCURACY, ABOUT_SIMGCD, _made_with(rows))
-    )
-
-
-def _ablated(by_name: Mapping[str, Sequence[Record]]) -> Table:
-    rows: list[Row] = []
-    for row in range(1, 7):
-        names = [f"table5/{dataset}/{row}" for dataset in ABLATED]
-        rows.append(((f"Row {row}", *_parts(PRESETS[names[0]])), {name: by_name[name] for name in names}))
-    header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
-    return _table("table5", TITLES["table5"], header, rows, _accuracy_cells, (*ABOUT_ACCURACY, _made_with(rows)))
+def _paper(table: str, by_name: Mapping[str, Sequence[Record]]) -> Table:
+    names: dict[tuple[str, ...], list[str]]  # of the presets of each row, by its first cells
+    header: tuple[str, ...]
+    about: tuple[str, ...] = ABOUT_ACCURACY
+    cells_of = _accuracy_cells
+    if table == "table4":
+        names = {(DATASETS[dataset],): [f"table4/{dataset}"] for dataset in COUNTED}
+        header = ("Data set", "k", "k of each seed", "Classes", "Error", "Seeds")
+        cells_of, about = _k_cells, (ABOUT_K,)
+    elif table == "table5":
+        rows_of = {row: [f"table5/{dataset}/{row}" for dataset in ABLATED] for row in range(1, 7)}
+        names = {(f"Row {row}", *_parts(PRESETS[own[0]])): own for row, own in rows_of.items()}
+        header = ("Ablation", "Backbone", "Unsupervised loss", "Supervised loss", "Clustering", *_headings(ABLATED))
+    else:
+        of = ACCURACY[table]
+        names = {(title,): [f"{table}/{dataset}/{method}" for dataset in of] for method, title in METHODS.items()}
+        header = ("Method", *_headings(of))
+        about = (*ABOUT_ACCURACY, ABOUT_SIMGCD)
+    rows: list[Row] = [(first, {name: by_name.get(name, ()) for name in own}) for first, own in names.items()]
+    empty = Table(name=table, title=TITLES[table], header=header, notes=(*about, _made_with(rows)))
+    return _fill(empty, rows, cells_of)
 
 
 def _parts(preset: Preset) -> tuple[str, ...]:
@@ -137,21 +126,15 @@ def _headings(datasets: Sequence[str]) -> list[str]:
 
 def _accuracy_cells(name: str, group: Group) -> list[Cell]:
     known = published.of(name).accuracy or (None, None, None)
-    figures = [share(group, "accuracy", of, figure_of) for of, figure_of in zip(SHARES, known, strict=True)]
+    figures = [share(group, f"accuracy.{of}", figure_of) for of, figure_of in zip(SHARES, known, strict=True)]
     return [*figures, len(group) or None]
-
-
-def _counted(by_name: Mapping[str, Sequence[Record]]) -> Table:
-    rows: list[Row] = [((DATASETS[each],), {f"table4/{each}": by_name[f"table4/{each}"]}) for each in COUNTED]
-    header = ("Data set", "k", "k of each seed", "Classes", "Error", "Seeds")
-    return _table("table4", TITLES["table4"], header, rows, _k_cells, (ABOUT_K, _made_with(rows)))
 
 
 def _k_cells(name: str, group: Group) -> list[Cell]:
     estimated, true = published.of(name).k or (None, None)
     error = None if estimated is None or true is None else 100 * abs(estimated - true) / true
     return [
-        number_of_classes(group, estimated),
+        aggregate.number_of_classes(group, estimated),
         ", ".join(str(record.k.k) for record in group) or None,
         group[0].k.true if group else true,
         figure([100 * record.k.error for record in group], error),
@@ -167,9 +150,6 @@ def _made_with(rows: Sequence[Row]) -> str:
     return f"Recipe version {versions}; {weights}."
 
 
-# Other tables
-
-
 def _others(records: Sequence[Record]) -> list[Table]:
     """Return one table per data set, backbone, weights and requested k."""
 
@@ -178,13 +158,11 @@ def _others(records: Sequence[Record]) -> list[Table]:
 
     made: list[Table] = []
     for (dataset, backbone, weights, asked), some in groupby(sorted(records, key=where), where):
-        by_label: dict[str, list[Record]] = {}
-        for record in sorted(some, key=_place):
-            by_label.setdefault(_label(record), []).append(record)
         name = _file_name(f"{dataset}-{backbone}-k-{asked}", {table.name for table in made})
         title = f"{dataset}: {backbone}, {shortened(weights)}, {K_WORDS.get(asked, f'k = {asked}')}"
-        rows: list[Row] = [((label,), {"": of_label}) for label, of_label in by_label.items()]
-        made.append(_table(name, title, ("Method", *OTHERS), rows, _other_cells, ABOUT_OTHERS))
+        rows: list[Row] = [((label,), {"": [*group]}) for label, group in groupby(sorted(some, key=_place), _label)]
+        empty = Table(name=name, title=title, header=("Method", *OTHERS), notes=ABOUT_OTHERS)
+        made.append(_fill(empty, rows, _other_cells))
     return made
 
 
@@ -202,34 +180,26 @@ def _place(record: Record) -> tuple[int, str]:
 
 def _other_cells(_: str, group: Group) -> list[Cell]:
     return [
-        *(share(group, "accuracy", of) for of in SHARES),
-        share(group, "legacy", "all"),
-        *(share(group, score) for score in ("known_accuracy", "nmi", "ari")),
-        number_of_classes(group),
-        *(share(group, "accuracy", of, part="inductive") for of in SHARES),
+        *(share(group, f"accuracy.{of}") for of in SHARES),
+        *(share(group, score) for score in ("legacy.all", "known_accuracy", "nmi", "ari")),
+        aggregate.number_of_classes(group),
+        *(share(group, f"accuracy.{of}", part="inductive") for of in SHARES),
         len(group),
         figure([record.minutes for record in group]),
     ]
 
 
-def _table(
-    name: str,
-    title: str,
-    header: tuple[str, ...],
-    rows: Sequence[Row],
-    cells_of: Callable[[str, Group], list[Cell]],
-    about: Sequence[str],
-) -> Table:
+def _fill(table: Table, rows: Sequence[Row], cells_of: Callable[[str, Group], list[Cell]]) -> Table:
     body: list[tuple[Cell, ...]] = []
-    notes = [*about]
+    notes = [*table.notes]
     for (label, *leading), by_column in rows:
         found, differences = lines(label, by_column)
         notes += differences
         for own, groups in found.items():
             further = [cell for column in by_column for cell in cells_of(column, groups.get(column, ()))]
             body.append((own, *leading, *further))
-            notes += _partial(own, header, body[-1])
-    return Table(name=name, title=title, header=header, rows=tuple(body), notes=tuple(notes))
+            notes += _partial(own, table.header, body[-1])
+    return replace(table, rows=tuple(body), notes=tuple(notes))
 
 
 def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str]:
@@ -245,13 +215,10 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
 
 
 def markdown(table: Table) -> str:
-    right = [not any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
-    table_rows = [
-        table.header,
-        ["---:" if each else "---" for each in right],
-        *([NOTHING if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows),
-    ]
-    body = "\n".join(f"| {' | '.join(row)} |" for row in table_rows)
+    words = [any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
+    cells = [[NOTHING if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]
+    rows = [table.header, ["---" if each else "---:" for each in words], *cells]
+    body = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     notes = "\n".join(f"- {_escaped(note)}" for note in table.notes)
     return f"## {_escaped(table.title)}\n\n{body}\n\n{notes}\n"
 
@@ -288,11 +255,8 @@ def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = F
         raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
     files = {FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
     if not force and (existing := [name for name in files if (folder / name).exists()]):
-        raise InputError(
-            f"The file {str(folder / existing[0])!r} already exists.",
-            Remedy("choose another folder", out=...),
-            Remedy("overwrite it", force=True),
-        )
+        another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
+        raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
     marker = json.dumps(sorted(files)).encode()
     replace_all(folder, {**files, MARKER: marker}, _listed(folder) - files.keys())
     return tuple(folder / name for name in files)
@@ -300,9 +264,9 @@ def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = F
 
 def _listed(folder: Path) -> set[str]:
     """Return the tables that the marker of a folder lists, ignoring anything else in it."""
-    names = cache.load(folder / MARKER)
-    listed = {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
-    return {name for name in listed if name == os.path.basename(name) and name.endswith(".csv")}
+    listed = cache.load(folder / MARKER)
+    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+    return {name for name in names if name == os.path.basename(name) and name.endswith(".csv")}
 
 
 def _file_name(text: str, taken: set[str]) -> str:

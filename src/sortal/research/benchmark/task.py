@@ -1,7 +1,5 @@
 """One benchmark run: a preset, a seed and a data set become a run folder and a record."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -30,8 +28,23 @@ from sortal.runs.run import KNOWN, Run
 from sortal.system.lock import lock_folder
 from sortal.system.progress import Runtime
 
-CACHE = "cache"  # in the folder of a sweep: shared by the runs on a data set
-DESCRIPTIVE = ("name", "version", "title", "needs")  # fields of a preset that do not affect its result
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Data:
+    """The splits of a benchmark; validation images are in `train`, marked as such."""
+
+    train: ImageSet
+    test: ImageSet
+
+    @property
+    def k(self) -> int:
+        """Return the number of classes among the images to sort."""
+        return len(np.unique(self.train.truth[~self.train.validation]))
+
+    @cached_property
+    def stamp(self) -> str:
+        """Return a digest of the images, their classes and the sizes of their files."""
+        return cache.key("data", *(_stamp(images) for images in (self.train, self.test)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +68,8 @@ class Task:
 
     @property
     def cache(self) -> Path:
-        return self.out / CACHE / self.dataset
+        """Return the folder that the runs on a data set share."""
+        return self.out / "cache" / self.dataset
 
     @property
     def recipe(self) -> Recipe:
@@ -68,7 +82,8 @@ class Task:
 
     def key(self, data: Data) -> str:
         """Return a digest of everything that decides the result; the location of the data does not."""
-        decides = {name: value for name, value in asdict(self.preset).items() if name not in DESCRIPTIVE}
+        describes = ("name", "version", "title", "needs")
+        decides = {name: value for name, value in asdict(self.preset).items() if name not in describes}
         weights = None if self.preset.weights is None else stamp_of(self.preset.weights)
         return cache.key("benchmark", decides, weights, self.seed, data.stamp)
 
@@ -78,24 +93,6 @@ class Task:
         p = self.preset
         k = p.k if p.recipe.method in CLASSIFIERS else None
         return self.dataset, p.backbone, p.weights, repr(p.recipe.losses), repr(p.recipe.training), self.seed, k
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Data:
-    """The splits of a benchmark; validation images are in `train`, marked as such."""
-
-    train: ImageSet
-    test: ImageSet
-
-    @property
-    def k(self) -> int:
-        """Return the number of classes among the images to sort."""
-        return len(np.unique(self.train.truth[~self.train.validation]))
-
-    @cached_property
-    def stamp(self) -> str:
-        """Return a digest of the images, their classes and the sizes of their files."""
-        return cache.key("data", *(_stamp(images) for images in (self.train, self.test)))
 
 
 def _stamp(images: ImageSet) -> list[Any]:
@@ -150,8 +147,7 @@ def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
         (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
         done = replace(found.run, facts=replace(found.run.facts, timings=stages.timings))
         done.save(found.files)
-        record = _record(task, done, inductive, data)
-        records.save(record, task.place)
+        records.save(_record(task, done, inductive, data), task.place)
     return records.load(task.place)  # exactly as later sweeps will read it
 
 
@@ -170,21 +166,17 @@ def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, runtime: 
     category = place(x, run.centres, run.confidence.temperature, head=run.head).row
     truth = [names[i] for i in images.truth.tolist()]
     categories = [run.categories[row].name for row in category.tolist()]
-    scores = metrics.evaluate(truth, category, old=old, categories=categories)
+    s = metrics.evaluate(truth, category, old=old, categories=categories)
     return SplitScores(
-        images=len(images),
-        accuracy=scores.accuracy,
-        legacy=scores.legacy,
-        nmi=scores.nmi,
-        ari=scores.ari,
-        known_accuracy=scores.known,
+        images=len(images), accuracy=s.accuracy, legacy=s.legacy, nmi=s.nmi, ari=s.ari, known_accuracy=s.known
     )
 
 
 def _record(task: Task, run: Run, inductive: SplitScores | None, data: Data) -> Record:
     assert run.metrics is not None  # the truth of a benchmark is known
-    preset, facts, k, k_true = task.preset, run.facts, run.k.k, data.k
+    preset, facts, k, true = task.preset, run.facts, run.k.k, data.k
     curve = tuple(asdict(tried) for tried in run.k.curve)
+    same = ("weights", "timings", "machine", "versions", "command", "finished")
     return Record(
         key=task.key(data),
         name=preset.name,
@@ -193,18 +185,11 @@ def _record(task: Task, run: Run, inductive: SplitScores | None, data: Data) -> 
         method=preset.recipe.method,
         clustering=preset.recipe.clustering,
         backbone=preset.backbone,
-        weights=facts.weights,
         seed=task.seed,
-        k=KRecord(
-            asked=preset.k, k=k, true=k_true, error=abs(k - k_true) / k_true, interval=run.k.interval, curve=curve
-        ),
+        k=KRecord(asked=preset.k, k=k, true=true, error=abs(k - true) / true, interval=run.k.interval, curve=curve),
         transductive=SplitScores(**{field.name: getattr(run.metrics, field.name) for field in fields(SplitScores)}),
         inductive=inductive,
         recipe={**asdict(facts.recipe), "n_init": preset.n_init},
         training=None if facts.training is None else asdict(facts.training),
-        timings=facts.timings,
-        machine=facts.machine,
-        versions=facts.versions,
-        command=facts.command,
-        finished=facts.finished,
+        **{name: getattr(facts, name) for name in same},
     )

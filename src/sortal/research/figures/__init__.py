@@ -3,25 +3,11 @@
 None of them touches pyplot or depends on the user's matplotlib settings.
 """
 
+from sortal.research.figures.accuracy import SharedCluster, k_curve, legacy_inflation, risk_coverage, shared_clusters
 from sortal.research.figures.attention_maps import attention, focus_score
-from sortal.research.figures.curves import k_curve, risk_coverage
 from sortal.research.figures.drawing import FIGURES, FORMATS, FiguresResult, draw
-from sortal.research.figures.inflation import SharedCluster, legacy_inflation, shared_clusters
 from sortal.research.figures.scatter import tsne
 from sortal.research.figures.style import LeftOutError
 
-__all__ = [
-    "FIGURES",
-    "FORMATS",
-    "FiguresResult",
-    "LeftOutError",
-    "SharedCluster",
-    "attention",
-    "draw",
-    "focus_score",
-    "k_curve",
-    "legacy_inflation",
-    "risk_coverage",
-    "shared_clusters",
-    "tsne",
-]
+__all__ = ["FIGURES", "FORMATS", "FiguresResult", "LeftOutError", "SharedCluster", "attention", "draw", "focus_score"]
+__all__ += ["k_curve", "legacy_inflation", "risk_coverage", "shared_clusters", "tsne"]

@@ -1,25 +1,27 @@
-"""Attention: where each head of the last block looks before and after training, and how narrowly."""
-
-from __future__ import annotations
+"""Attention: where each head of the last block looks before and after training, how narrowly, and a page of maps."""
 
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import product
+from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from sortal.errors import InputError, listing, quoted
-from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.research.figures import attention_grid
-from sortal.research.figures.backbones import backbones
+from sortal.research.figures import samples, style
 from sortal.research.figures.samples import classes_of, load_pixels, sampling_order
-from sortal.research.figures.style import LeftOutError
+from sortal.runs.export.format import paths_of
 from sortal.runs.run import LABELLED, Run
 from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
@@ -27,6 +29,18 @@ from sortal.system.progress import Runtime
 SAMPLED = 3  # images of old classes, and as many of new ones, unless some are named
 MOST = 12  # images on a page
 SEARCHED = 10_000  # names to search for one like a misspelt one
+ACROSS = 16  # heads in a line at most; larger networks take several lines
+STATES = ("before", "after")
+MARGIN, WORDS, TAG, GAP, TITLE, HEADER, FOOT = 0.08, 1.05, 0.22, 0.03, 0.125, 0.38, 0.45  # inches
+NARROWEST = 6.0  # inches: room for the caption
+CELL = 0.56  # inches: the side of a map
+PITCH = TITLE + CELL + GAP  # from one map to the one below
+NAME = 14  # characters of a name next to a picture
+INK = to_rgb("#b2182b")
+# Transparent, to show the image below
+HEAT = LinearSegmentedColormap.from_list("attention", [(*INK, 0.0), (*INK, 1.0)])
+SHARP = 112  # pixels of the side of a map, which keeps files small
+PALE = (-400, 255)  # the grey levels figure as black and white, to pale an image
 
 
 def focus_score(maps: ArrayLike) -> NDArray[np.float64]:
@@ -53,24 +67,24 @@ def attention(run: Run, *, images: Sequence[str] | None = None, seed: int = 0, r
     Without weights from before training, shows one row and says so in a note.
     """
     rows = np.array(sample_rows(run, seed) if images is None else find_rows(run, images), dtype=np.int64)
-    both = backbones(run)
-    if type(both.after).attention is Backbone.attention:
-        raise LeftOutError(f"{both.after.spec.name} has no class token, so it has no attention to show.")
+    after, missing = samples.trained_backbone(run), samples.why_untrained_missing(run)
+    if type(after).attention is Backbone.attention:
+        raise style.LeftOutError(f"{after.spec.name} has no class token, so it has no attention to show.")
+    states = [after] if missing else [samples.untrained_backbone(run, after), after]
     store = load_pixels(run, rows, runtime=runtime)
     runtime.progress("Computing attention", 0, 0)
-    pixels = _centre_crops(store, both.after.spec.image_size)
-    maps = [_maps(both.after, pixels, runtime.device)]
-    if both.before is None:
-        runtime.note(f"Attention is shown after training only. {both.missing}")
-    else:
-        maps = [_maps(both.before, pixels, runtime.device), *maps]
+    crops = views.centre_crops(store, np.arange(len(store)), size=after.spec.image_size)
+    pixels = store.crops(crops.rows, crops.tops, crops.lefts, after.spec.image_size)  # (n, size, size, 3)
+    if missing:
+        runtime.note(f"Attention is shown after training only. {missing}")
+    maps = np.stack(
+        [_maps(each, pixels, runtime.device) for each in states], axis=1
+    )  # (n, states, heads, rows, columns)
     classes = classes_of(run)
     subjects = [
-        attention_grid.Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row])
-        for row in rows.tolist()
+        Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row]) for row in rows.tolist()
     ]
-    together = np.stack(maps, axis=1)  # (n, states, heads, rows, columns)
-    return attention_grid.draw(pixels, together, focus_score(together), subjects, both.missing)
+    return draw_page(pixels, maps, focus_score(maps), subjects, missing)
 
 
 def find_rows(run: Run, names: Sequence[str]) -> list[int]:
@@ -82,7 +96,8 @@ def find_rows(run: Run, names: Sequence[str]) -> list[int]:
     for row, file in enumerate(run.assignments.files):
         rows.setdefault(file, []).append(row)
     if not all(name in rows for name in names):
-        rows = {**_by_path(run, names), **rows}
+        by_path = {path: row for row, path in enumerate(paths_of(run))}
+        rows = {name: [by_path[at]] for name in names if (at := os.path.abspath(name)) in by_path} | rows
     if unknown := [name for name in names if name not in rows]:
         have = run.assignments.files[:SEARCHED]
         like = (get_close_matches(str(unknown[0]), have, n=1) or have)[0]
@@ -93,35 +108,19 @@ def find_rows(run: Run, names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(row for name in names for row in rows[name]))
 
 
-def _by_path(run: Run, names: Sequence[str]) -> dict[str, list[int]]:
-    try:
-        places = {os.path.abspath(path): row for row, path in enumerate(run.paths())}
-    except InputError:  # images of an array have no paths
-        return {}
-    return {name: [places[at]] for name in names if (at := os.path.abspath(name)) in places}
-
-
 def sample_rows(run: Run, seed: int) -> list[int]:
     """Return the rows of a few images of old and of new classes, no class twice before every class was shown."""
     classes, labelled = classes_of(run), run.assignments.status == LABELLED
     chosen: list[int] = []
     for kind in (True, False):
         times: Counter[str] = Counter()
-        turns: list[tuple[int, int, int]] = []  # (earlier images of the class, position, row)
-        rows = sorted(
-            (row for row in sampling_order(run, seed).tolist() if classes.old[row] == kind), key=labelled.item
-        )
-        for row in rows:
-            turns.append((times[classes.names[row]], len(turns), row))
+        earlier: dict[int, int] = {}  # images of the same class before each row
+        rows = [row for row in sampling_order(run, seed).tolist() if classes.old[row] == kind]
+        for row in sorted(rows, key=labelled.item):
+            earlier[row] = times[classes.names[row]]
             times[classes.names[row]] += 1
-        chosen += [row for _, _, row in sorted(turns)[:SAMPLED]]
+        chosen += sorted(earlier, key=earlier.__getitem__)[:SAMPLED]
     return chosen
-
-
-def _centre_crops(store: PixelStore, size: int) -> NDArray[np.uint8]:
-    """Return the part of each image that the backbone sees, (n, size, size, 3)."""
-    crops = views.centre_crops(store, np.arange(len(store)), size=size)
-    return store.crops(crops.rows, crops.tops, crops.lefts, size)
 
 
 def _maps(backbone: Backbone, pixels: NDArray[np.uint8], device: str) -> NDArray[np.float64]:
@@ -130,5 +129,126 @@ def _maps(backbone: Backbone, pixels: NDArray[np.uint8], device: str) -> NDArray
     try:
         maps = [on.attention(on.normalise(torch.from_numpy(image[None]).to(on.device))).cpu() for image in pixels]
     except InputError as error:
-        raise LeftOutError(str(error)) from error
+        raise style.LeftOutError(str(error)) from error
     return torch.cat(maps).double().numpy()
+
+
+# The page: one block per image, its pixels next to the maps of its heads
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An image and its class."""
+
+    name: str
+    old: bool
+    file: str
+
+
+class Page:
+    """A figure and the positions of everything in it, in inches from the upper left corner."""
+
+    def __init__(self, images: int, states: int, heads: int) -> None:
+        self.states = states  # maps of each head of an image: 1, or before and after
+        self.heads = heads
+        self.lines = ceil(heads / ACROSS)
+        self.across = ceil(heads / self.lines)  # heads in a line
+        self.header = HEADER if self.lines > 1 else 0.0  # above each line; 0: the heads are named once, at the top
+        self.top = MARGIN + HEADER - self.header
+        self.picture = CELL + (states - 1) * PITCH  # the side of an image, as high as all its maps
+        self.line = self.header + states * PITCH
+        self.block = self.lines * self.line + 3 * GAP  # of one image
+        width = MARGIN + WORDS + self.picture + TAG + self.across * (CELL + GAP) + MARGIN
+        self.width, self.height = max(width, NARROWEST), self.top + images * self.block + FOOT
+        self.figure = style.figure(self.width, self.height)
+
+    def corner(self, image: int) -> tuple[float, float]:
+        """Return the upper left corner of a picture."""
+        return MARGIN + WORDS, self.top + image * self.block + self.header + TITLE
+
+    def map(self, image: int, state: int, head: int) -> tuple[float, float]:
+        x, y = self.corner(image)
+        line, column = divmod(head, self.across)
+        return x + self.picture + TAG + column * (CELL + GAP), y + line * self.line + state * PITCH
+
+    def axes(self, x: float, y: float, side: float, label: str) -> Axes:
+        place = (x / self.width, 1 - (y + side) / self.height, side / self.width, side / self.height)
+        axes = self.figure.add_axes(place, label=label)
+        axes.set(xticks=[], yticks=[])
+        axes.grid(visible=False)
+        axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.4)
+        return axes
+
+    def text(self, x: float, y: float, text: str, **look: Any) -> None:
+        self.figure.text(x / self.width, 1 - y / self.height, text, **look)
+
+
+@style.style()
+def draw_page(
+    pixels: NDArray[np.uint8],
+    maps: NDArray[np.float64],
+    focus: NDArray[np.float64],
+    subjects: Sequence[Subject],
+    note: str,
+) -> Figure:
+    """Draw images (n, size, size, 3), maps (n, states, heads, rows, columns) and focus scores (n, states, heads).
+
+    The note ends the caption.
+    """
+    page = Page(*focus.shape)
+    for image, subject in enumerate(subjects):
+        x, y = page.corner(image)
+        page.axes(x, y, page.picture, "image").imshow(pixels[image])
+        _describe(page, subject, x - 2 * GAP, y)
+        for state, head in np.ndindex(page.states, page.heads):
+            axes = page.axes(*page.map(image, state, head), CELL, f"head {head + 1}")
+            _map(axes, pixels[image], maps[image, state, head])
+            axes.set_title(_mean(focus[[image], state, head]), fontsize=6.5, pad=1.5, loc="center")
+        if image == 0 or page.lines > 1:
+            _name_heads(page, focus, image)
+        for line, (state, name) in product(range(page.lines), enumerate(STATES if page.states > 1 else ())):
+            x, y = page.map(image, state, line * page.across)
+            page.text(x - 0.05, y + CELL / 2, name, size=7, rotation=90, ha="right", va="center", c=style.GREY)
+    style.caption(
+        page.figure,
+        "Attention of the class token to each patch, darkest at the maximum of each map. The number above a map is "
+        f"its focus: 0 = uniform, 1 = a single patch. Below the name of each head is the mean. {note}",
+    )
+    return page.figure
+
+
+def _map(axes: Axes, pixels: NDArray[np.uint8], values: NDArray[np.float64]) -> None:
+    """Draw a map over the image in pale grey."""
+    step = max(1, len(pixels) // SHARP)
+    side = len(pixels) // step
+    whole = pixels[: side * step, : side * step]
+    grey = whole.reshape(side, step, side, step, 3).mean(axis=(1, 3, 4))
+    most = float(values.max()) or 1.0
+    extent = (-0.5, values.shape[1] - 0.5, values.shape[0] - 0.5, -0.5)
+    axes.imshow(grey, cmap="gray", vmin=PALE[0], vmax=PALE[1], interpolation="none", extent=extent)
+    axes.imshow(values, cmap=HEAT, vmin=0, vmax=most, interpolation="none", extent=extent)
+
+
+def _name_heads(page: Page, focus: NDArray[np.float64], image: int) -> None:
+    for head in range(page.heads):
+        means = " → ".join(_mean(focus[:, state, head]) for state in range(page.states))
+        x, y = page.map(image, 0, head)
+        middle = x + CELL / 2
+        page.text(middle, y - TITLE - 0.17, f"Head {head + 1}", size=7.5, weight="bold", ha="center")
+        page.text(middle, y - TITLE - 0.055, means, size=6, ha="center", c=style.GREY)
+
+
+def _describe(page: Page, subject: Subject, x: float, y: float) -> None:
+    words = (
+        (style.drawable(subject.name, NAME), 8, "bold", "black"),
+        ("old class" if subject.old else "new class", 7, "normal", style.OLD if subject.old else style.NEW),
+        (style.drawable(subject.file, NAME + 5), 6, "normal", style.GREY),
+    )
+    for at, (text, size, weight, colour) in enumerate(words):
+        page.text(x, y + 0.1 + 0.145 * at, text, size=size, weight=weight, c=colour, ha="right")
+
+
+def _mean(values: NDArray[np.float64]) -> str:
+    """Return the mean of the values that are not NaN, a dash if there are none."""
+    defined = values[~np.isnan(values)]
+    return f"{defined.mean():.2f}" if len(defined) else "–"

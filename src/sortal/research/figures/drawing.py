@@ -1,7 +1,5 @@
 """All figures of a run in a folder: those it has the data for, and why the others are left out."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +10,9 @@ from matplotlib.figure import Figure
 
 from sortal.errors import InputError, Remedy, quoted
 from sortal.research.figures import style
+from sortal.research.figures.accuracy import k_curve, legacy_inflation, risk_coverage
 from sortal.research.figures.attention_maps import attention, find_rows
-from sortal.research.figures.curves import k_curve, risk_coverage
-from sortal.research.figures.inflation import legacy_inflation
 from sortal.research.figures.scatter import tsne
-from sortal.research.figures.style import Format, LeftOutError
 from sortal.runs.export.output import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
@@ -24,10 +20,8 @@ from sortal.system.files import replace_all
 from sortal.system.progress import Runtime
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
-FORMATS: tuple[Format, ...] = get_args(Format)
-FOLDER = "figures"  # in the run's folder
+FORMATS: tuple[style.Format, ...] = get_args(style.Format)
 Name = TypeVar("Name", bound=str)
-HEAD = 4096  # bytes at the start of a file that hold its metadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +43,7 @@ def draw(
     which: Sequence[str] | None = None,
     images: Sequence[str] | None = None,
     seed: int = 0,
-    formats: Sequence[Format] = FORMATS,
+    formats: Sequence[style.Format] = FORMATS,
     force: bool = False,
     runtime: Runtime = Runtime(),
 ) -> FiguresResult:
@@ -64,7 +58,7 @@ def draw(
     choose_device(runtime.device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
-    place = run.folder / FOLDER if out is None else Path(out)
+    place = run.folder / "figures" if out is None else Path(out)
     _check(run, place, [f"{name}.{format_}" for name in chosen for format_ in kinds], force)
     how: dict[str, Callable[[], Figure]] = {
         "tsne": lambda: tsne(run, seed=seed, runtime=runtime),
@@ -79,10 +73,9 @@ def draw(
         runtime.progress(f"Drawing {name}", number, len(chosen))
         try:
             figure = how[name]()
-        except LeftOutError as error:
+            files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
+        except style.LeftOutError as error:
             left_out[name] = str(error)
-            continue
-        files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
     if files:
         replace_all(place, files, ())
     return FiguresResult(out=place, files=tuple(place / name for name in files), left_out=left_out)
@@ -104,24 +97,18 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
             f"Figures must be outside the images of the run, got {quoted(str(place))}, which is or lies in their "
             f"folder {quoted(folder)}. Choose another."
         )
-    for name in names:
-        path = place / name
+    another, replace_it = Remedy("choose another folder", out=...), Remedy("replace it", force=True)
+    for path in (place / name for name in names):
         if path.is_dir():
-            raise InputError(
-                f"A figure must be a file, got {quoted(str(path))}, which is a folder.",
-                Remedy("choose another folder", out=...),
-            )
+            raise InputError(f"A figure must be a file, got {quoted(str(path))}, which is a folder.", another)
         if not force and os.path.lexists(path) and not _is_ours(path):
-            raise InputError(
-                f"The file {quoted(str(path))} is not a figure of Sortal, so it is not replaced.",
-                Remedy("choose another folder", out=...),
-                Remedy("replace it", force=True),
-            )
+            why = f"The file {quoted(str(path))} is not a figure of Sortal, so it is not replaced."
+            raise InputError(why, another, replace_it)
 
 
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return style.MADE_BY.encode() in file.read(HEAD)
+            return style.MADE_BY.encode() in file.read(4096)  # the start of a file has its metadata
     except OSError:
         return False

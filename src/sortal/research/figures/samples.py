@@ -1,27 +1,33 @@
-"""The images of a run that figures show: their classes, the order they are sampled in, and their pixels."""
+"""What figures read from a run: classes, a sample, pixels, and the backbone before and after training."""
 
-from __future__ import annotations
-
+import copy
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from sortal.errors import InputError, listing
 from sortal.images.decoding import DIGEST
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.views import splitmix64
 from sortal.research.figures.style import LeftOutError
-from sortal.runs.run import LABELLED, Run
+from sortal.runs.run import INITIAL, KNOWN, LABELLED, MODEL, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 HALVES = (slice(0, DIGEST // 2), slice(DIGEST // 2, DIGEST))  # of a hexadecimal digest, 64 bits each
+UNTRAINED = "This run did not train its backbone."
+FORGOTTEN = f"The run's folder does not have the weights from before training ({INITIAL})."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +53,7 @@ def classes_of(run: Run) -> Classes:
 
 def known_names(run: Run) -> set[str]:
     """Return the names of the known categories."""
-    return {category.name for category in run.categories if category.kind == "known"}
+    return {category.name for category in run.categories if category.kind == KNOWN}
 
 
 def writable_cache(run: Run) -> Path | None:
@@ -75,8 +81,7 @@ def load_pixels(run: Run, rows: NDArray[np.int64], *, runtime: Runtime) -> Pixel
     try:
         missing = _missing(contents, Index(home))
         if missing:
-            wanted = np.zeros(len(run.assignments), dtype=bool)
-            wanted[rows[missing]] = True
+            wanted = np.isin(np.arange(len(run.assignments)), rows[missing])
             pack(run.images().select(wanted), home.parent, settings=settings, runtime=runtime)
     except InputError as error:
         raise LeftOutError(f"The pixels of the images are unavailable: {error}") from error
@@ -92,3 +97,40 @@ def load_pixels(run: Run, rows: NDArray[np.int64], *, runtime: Runtime) -> Pixel
 
 def _missing(contents: Sequence[str], index: Index) -> list[int]:
     return [at for at, content in enumerate(contents) if content not in index.stored]
+
+
+def trained_backbone(run: Run) -> Backbone:
+    """Load the backbone of a run, on the CPU."""
+    try:
+        return load_backbone(str(run.folder / f"{MODEL}.json"))
+    except InputError as error:
+        raise LeftOutError(str(error)) from error
+
+
+def why_untrained_missing(run: Run) -> str:
+    """Return why the backbone from before training is unavailable; empty if it is available."""
+    if (run.folder / INITIAL).is_file():
+        return ""
+    return UNTRAINED if run.facts.training is None else FORGOTTEN
+
+
+@torch.no_grad()
+def untrained_backbone(run: Run, after: Backbone | None = None) -> Backbone:
+    """Load the backbone from before training, on the CPU; `after` is the trained one, if it is loaded already."""
+    if missing := why_untrained_missing(run):
+        raise LeftOutError(missing)
+    path = run.folder / INITIAL
+    before = trained_backbone(run) if after is None else copy.deepcopy(after)
+    trained = {name: value for name, value in before.named_parameters() if value.requires_grad}
+    try:
+        initial = load_file(path)
+        if {name: value.shape for name, value in initial.items()} != {name: trained[name].shape for name in trained}:
+            raise ValueError("it does not have the names and shapes of the trained parameters")
+        for name, value in trained.items():
+            value.copy_(initial[name])
+    except (OSError, ValueError, SafetensorError) as error:
+        raise LeftOutError(
+            f"{str(path)!r} is damaged: {error}. Repeat the command that made the run, overwriting it."
+        ) from error
+    before.source = f"{before.source}, before training"
+    return before

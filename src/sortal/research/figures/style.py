@@ -1,7 +1,5 @@
 """The look of print figures: one style, colour-blind safe colours, and names that any font can draw."""
 
-from __future__ import annotations
-
 import io
 import textwrap
 import unicodedata
@@ -48,14 +46,11 @@ STYLE: dict[str, Any] = {
     "font.size": 8,
     "grid.color": "#dddddd",
     "grid.linewidth": 0.6,
-    "legend.fontsize": 8,
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "svg.fonttype": "path",  # looks the same everywhere
     "svg.hashsalt": MADE_BY,  # makes files reproducible
     "text.parse_math": False,  # a $ in a name stays a $
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
 }
 
 

@@ -1,0 +1,208 @@
+"""Accuracy of a run in print: against k, against coverage, and as inflated by legacy matching."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+from sortal import metrics
+from sortal.metrics import Accuracy, Classes, Labels
+from sortal.research.figures import style
+from sortal.research.figures.samples import known_names
+from sortal.runs import curves
+from sortal.runs.run import LABELLED, Run
+from sortal.system.text import percent, plural
+
+LINES = {"all": ("All", style.ALL, "-"), "old": ("Old", style.OLD, "--"), "new": ("New", style.NEW, "-.")}
+WIDE = 5  # the ratio of the largest to the smallest k from which their axis is logarithmic
+NO_TRUTH = "No unlabelled image has a known true class, so there is no accuracy to show."
+LISTED = 8  # shared clusters shown, the largest first
+NAME = 11  # characters of a name
+CHARACTER = 0.02  # the width of one, as a share of the axis
+
+
+@style.style()
+def k_curve(run: Run) -> Figure:
+    """Plot how well the labelled images are clustered against the number of clusters: each restart, and the mean."""
+    k, curve = run.k, sorted(run.k.curve, key=lambda tried: tried.k)
+    if not curve:
+        raise style.LeftOutError(f"The number of categories was given (k = {k.k:,}), so no others were tried.")
+    figure = style.figure(style.WIDTH * 0.75, 3.4, layout="constrained")
+    axes, shown = figure.add_subplot(), curves.shown_k(k)
+    if k.interval:
+        low, high = k.interval
+        axes.axvspan(low, high, color=style.OLD, alpha=0.12, lw=0, label=f"Interval: {low:,} to {high:,}")
+    x, y = [tried.k for tried in curve for _ in tried.each], [score for tried in curve for score in tried.each]
+    axes.scatter(x, y, 9, style.PALE, linewidths=0, zorder=2, label="One restart")
+    x, y = [tried.k for tried in curve], [tried.score for tried in curve]
+    axes.plot(x, y, "o-", c=style.ALL, ms=3.5, label="Mean of restarts")
+    axes.axvline(k.k, c=style.OLD, lw=1.4, label=f"Chosen: k = {k.k:,}")
+    if run.metrics is not None:
+        true = run.metrics.k_true
+        axes.axvline(true, c=style.NEW, ls="--", lw=1.4, label=f"True: k = {true:,}")
+        shown = [*shown, true]
+    axes.set(xlabel="number of clusters, k", ylabel="score", title=curves.K_TITLE)
+    _k_axis(axes, shown)
+    if k.method != "hidden":  # whose score is not an accuracy
+        axes.set_ylabel("accuracy on the labelled images")
+        style.percents(axes.yaxis)
+    figure.legend(loc="outside lower center", ncols=3)
+    return style.freeze_layout(figure)
+
+
+def _k_axis(axes: Axes, shown: Sequence[int]) -> None:
+    least, most = min(shown), max(shown)
+    if most < WIDE * least:
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+    else:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(curves.log_ticks(least, most)))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+@style.style()
+def risk_coverage(run: Run) -> Figure:
+    """Plot accuracy on the most confident images against their share: for all, old and new classes.
+
+    A dot on each curve marks the confidence below which images are called unsure.
+    """
+    found = {} if run.metrics is None else curves.coverage_curves(run.metrics.risk_coverage)
+    if not found:
+        raise style.LeftOutError(NO_TRUTH)
+    figure = style.figure(style.WIDTH * 0.75, 3.4, layout="constrained")
+    axes = figure.add_subplot()
+    unsure = run.confidence.unsure_below
+    for part, points in found.items():
+        name, colour, dashes = LINES[part]
+        coverage, accuracy, least = zip(*points, strict=True)
+        axes.plot(coverage, accuracy, dashes, c=colour, label=f"{name}: {percent(accuracy[-1])}")
+        sure = sum(each >= unsure for each in least)
+        if 0 < sure < len(points):
+            axes.plot(coverage[sure - 1], accuracy[sure - 1], "o", c=colour, ms=5, label=f"_{name}")
+    axes.set(
+        xlabel="coverage: share of the images, most confident first",
+        ylabel="accuracy on these images",
+        title=curves.COVERAGE_TITLE,
+        xlim=(0, 1.01),
+        ylim=(curves.accuracy_floor(found.values()), 1.01),
+    )
+    style.percents(axes.xaxis)
+    style.percents(axes.yaxis)
+    note = "" if run.confidence.calibrated else " Confidence is not calibrated."
+    title = f"Accuracy on all images. Right of the dot, confidence is below {percent(unsure, 0)}.{note}"
+    figure.legend(loc="outside lower center", ncols=3, title=title)
+    return style.freeze_layout(figure)
+
+
+# Legacy matching
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCluster:
+    """A cluster that legacy matching gives to an old and a new class, and its images of both."""
+
+    cluster: Hashable
+    old: Hashable
+    old_images: int
+    new: Hashable
+    new_images: int
+
+
+def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[SharedCluster, ...]:
+    """Return the clusters that legacy matching gives to both an old and a new class, largest first.
+
+    A single matching gives each of them to at most one of the two.
+    """
+    chosen = set(old)
+    pairs = list(zip(truth, clusters, strict=True))
+    counts = Counter(pairs)
+    parts = ([pair for pair in pairs if (pair[0] in chosen) == kind] for kind in (True, False))
+    of_old, of_new = (metrics.match([t for t, _ in part], [c for _, c in part], old=chosen) for part in parts)
+    found = [
+        SharedCluster(cluster=c, old=t, old_images=counts[t, c], new=of_new[c], new_images=counts[of_new[c], c])
+        for c, t in of_old.items()
+        if c in of_new
+    ]
+    return tuple(sorted(found, key=lambda each: -(each.old_images + each.new_images)))
+
+
+@style.style()
+def legacy_inflation(run: Run) -> Figure:
+    """Plot accuracy under one matching and under legacy's two, and the clusters that legacy matching uses twice.
+
+    Covers the unlabelled images whose true class is known.
+    """
+    a = run.assignments
+    rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
+    if not rows:
+        raise style.LeftOutError(NO_TRUTH)
+    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run)
+    one, two = metrics.accuracy(truth, clusters, old=old), metrics.legacy_accuracy(truth, clusters, old=old)
+    shared = shared_clusters(truth, clusters, old=old)
+    figure = style.figure(style.WIDTH, 3.2, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
+    _bars(left, one, two)
+    _clusters(right, shared, run.names)
+    left.set_title("Accuracy")
+    largest = f"; the {LISTED} largest" if len(shared) > LISTED else ""
+    right.set_title(f"{len(shared):,} of {plural(len(set(clusters)), 'cluster')} used twice{largest}")
+    style.caption(figure, _caption(len(rows), one, two, shared))
+    return style.freeze_layout(figure)
+
+
+def _caption(images: int, one: Accuracy, two: Accuracy, shared: Sequence[SharedCluster]) -> str:
+    assert one.all is not None
+    assert two.all is not None
+    more = f"Legacy matching counts {round((two.all - one.all) * images):,} more of them as correct."
+    old, new = sum(each.old_images for each in shared), sum(each.new_images for each in shared)
+    twice = f" Clusters used twice count for {plural(old, 'image')} of old classes and {new:,} of new ones; "
+    twice += "under one assignment, each of them counts for one class only."
+    return f"{plural(images, 'unlabelled image')}. {more}{twice if shared else ''}"
+
+
+def _bars(axes: Axes, one: Accuracy, two: Accuracy) -> None:
+    parts = [part for part, share in vars(one).items() if share is not None]
+    at = np.arange(len(parts))
+    looks = (("One assignment", one, -0.2, style.ALL, ""), ("Legacy: two assignments", two, 0.2, "white", "////"))
+    for label, found, shift, colour, hatch in looks:
+        values = [getattr(found, part) for part in parts]
+        bars = axes.bar(at + shift, values, 0.38, color=colour, hatch=hatch, edgecolor=style.ALL, label=label, lw=0.8)
+        axes.bar_label(bars, [f"{100 * value:.1f}" for value in values], fontsize=7, padding=1.5)
+    axes.set(xticks=at, xticklabels=[part.title() for part in parts], ylim=(0, 1.12), yticks=np.linspace(0, 1, 6))
+    axes.tick_params(axis="x", length=0)
+    axes.grid(visible=False, axis="x")
+    style.percents(axes.yaxis)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, columnspacing=1, handlelength=1.4)
+
+
+def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, str]) -> None:
+    """Draw one bar per cluster: its images of the old class, then those of the new one."""
+    axes.grid(visible=False, axis="y")
+    if not shared:
+        axes.text(0.5, 0.5, "No cluster is used\nfor an old and a new class.", ha="center", va="center", c=style.GREY)
+        axes.set_axis_off()
+        return
+    listed = shared[:LISTED]
+    at = np.arange(len(listed))
+    old, new = np.array([each.old_images for each in listed]), np.array([each.new_images for each in listed])
+    axes.barh(at, old, 0.55, color=style.OLD, label="Images of an old class")
+    look: Any = {"color": style.NEW, "hatch": "////", "edgecolor": "white", "lw": 0}
+    axes.barh(at, new, 0.55, left=old, label="Images of a new class", **look)
+    longest = 0
+    for row, each in enumerate(listed):
+        names_of = style.drawable(each.old, NAME), style.drawable(each.new, NAME)
+        text = f" {names_of[0]} ({each.old_images:,}) + {names_of[1]} ({each.new_images:,})"
+        axes.text(old[row] + new[row], row, text, va="center", fontsize=7)
+        longest = max(longest, len(text))
+    room = 1 - CHARACTER * longest  # for the bars
+    axes.set(xlabel="images", xlim=(0, (old + new).max() / room), ylim=(max(len(listed), 4) - 0.5, -0.5))
+    axes.set_yticks(at, [style.drawable(names[each.cluster], NAME) for each in listed])
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    axes.tick_params(axis="y", length=0)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, columnspacing=1, handlelength=1.4)
