@@ -149,18 +149,6 @@ def quick_map() -> Iterator[None]:
         yield
 
 
-class Noise:
-    """A store of so many images that nothing can compress, each made when it is asked for."""
-
-    def __init__(self, n: int, side: int) -> None:
-        self.heights = np.full(n, side)
-        self.widths = np.full(n, side)
-        self.side = side
-
-    def image(self, row: int, /) -> NDArray[np.uint8]:
-        return np.random.default_rng(row).integers(0, 256, (self.side, self.side, 3), dtype=np.uint8)
-
-
 def _unit(x: NDArray[Any]) -> NDArray[np.float32]:
     rows: NDArray[np.float32] = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     return rows

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sample_run import Noise, quick_map, sample_run
+from sample_run import quick_map, sample_run
+from stores import small_store
 
 from sortal import web
 from sortal.errors import InputError
@@ -186,7 +187,7 @@ def test_an_edited_run_is_saved_loaded_drawn_and_exported(tmp_path: Path) -> Non
     np.testing.assert_array_equal(found.centres, edited.centres)
 
     with quick_map():
-        page = web.make_report(found, Noise(72, 8)).decode()
+        page = web.make_report(found, small_store(72, 8)).decode()
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert [each["name"] for each in data["categories"]] == [*found.names.values()]
     assert sum(each["size"] for each in data["categories"]) == 72

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from sample_run import HOSTILE, Noise, by_hand, quick_map, sample_run
+from sample_run import HOSTILE, by_hand, quick_map, sample_run
 from stores import small_store, store_of
 
 from sortal import web
@@ -122,7 +122,7 @@ def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.Monke
     monkeypatch.setattr(page, "LIMIT", 400_000)
     monkeypatch.setattr(projection, "POINTS", 100)
     run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
-    html = web.make_report(run, Noise(600, 56))
+    html = web.make_report(run, small_store(600, 56))
     assert page.LIMIT / 2 < len(html) <= page.LIMIT
     assert "100 of 600 images" in html.decode()
     assert "sampled" in html.decode()
@@ -135,12 +135,12 @@ def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(page, "LIMIT", 250_000)
     monkeypatch.setattr(page, "MAP_ROOM", 8000)
-    html = web.make_report(run, Noise(600, 56))
+    html = web.make_report(run, small_store(600, 56))
     assert len(html) <= page.LIMIT
     assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
     assert len(data_of(html)["categories"][0]["typical"]) < 10
     monkeypatch.setattr(page, "CARD_ROOM", 10)
-    data = data_of(web.make_report(run, Noise(600, 56)))
+    data = data_of(web.make_report(run, small_store(600, 56)))
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
 
 
@@ -171,7 +171,7 @@ def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures()
         row, column = divmod(at, made.columns)
         assert sheet[row * made.cell + half, column * made.cell + half].tolist() == 3 * [10 * at]
 
-    noise, rows = Noise(12, 100), [*range(12)]
+    noise, rows = small_store(12, 100), [*range(12)]
     large, small = (thumbnails.make_sheets(noise, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
     assert large is not None
     assert small is not None
