@@ -30,9 +30,9 @@ ORDER = ("pixels", "check", "learn", "features", "k", "clusters", "report")
 
 
 def measurements(**changes: Any) -> Measurements:
-    rates = {"check": 0.01, "pixels": 0.02, "view": 0.25, "step": 2.0, "k": 0.5, "clusters": 0.75, "place": 0.0}
-    sizes = {"thumbnail_bytes": 30.0, "stored": 300.0, "base": 10_000, "working": 2000}
-    return Measurements(**{**rates, "thumbnail": 0.125, **sizes, "tiny": False, "unreadable": (), **changes})
+    rates = {"check": 0.01, "pixels": 0.02, "view": 0.25, "step": 2.0, "k": 0.5, "clusters": 0.75, "place": 0.125}
+    sizes = {"stored": 300.0, "base": 10_000, "working": 2000}
+    return Measurements(**{**rates, **sizes, "tiny": False, "unreadable": (), **changes})
 
 
 def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
@@ -52,7 +52,7 @@ def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
 
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take `measurements` instead of measurements."""
+    """Measure nothing."""
     monkeypatch.setattr(dry_run, "measure", lambda *_: measurements())
 
 
@@ -201,10 +201,10 @@ def test_sizes_of_models() -> None:
 
 def test_disk_by_hand() -> None:
     # 10 images of 3 features in 2 clusters: pixels with fingerprint and index, features twice and digests once,
-    # clusters, centres twice, the model, two checkpoints with weights and momentum, 10 thumbnails on cards and 10 on
-    # the map in base64, text files.
+    # clusters, centres twice, the model, two checkpoints with weights and momentum, a page as large as the pixels, text
+    # files.
     pixels, features, clusters = 10 * (300 + 768 + 400), 10 * (2 * 12 + 32), 10 * 8 + 2 * 24
-    needed = pixels + features + clusters + 70 + 20 + 20 * 30 * 4 // 3 + 5120
+    needed = pixels + features + clusters + 70 + 20 + pixels + 5120
     assert disk(10, 3, 2, measurements(), model=70, trained=5) == needed
     assert disk(10, 3, 2, measurements(), model=70, trained=5, tokens=token_cache.TokenPlan(50, "file")) == needed + 50
     assert disk(10, 3, 2, measurements(), model=70, trained=5, tokens=token_cache.TokenPlan(50, "memory")) == needed
@@ -224,11 +224,10 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     training = Training(epochs=10, batch_size=50)
 
     def times(n: int = 100, order: tuple[str, ...] = ORDER, **changes: Any) -> dict[str, float]:
-        values: dict[str, Any] = {"k": 2, "training": training, "views": None, "has_trunk": True, **changes}
+        values: dict[str, Any] = {"training": training, "views": None, "has_trunk": True, **changes}
         return seconds(order, measurements(), n, **values)
 
     steps = 10 * 2
-    # 2 cards of 15 thumbnails, and all images on the map
     assert times(views=8) == {
         "check": 1.0,
         "pixels": 2.0,
@@ -236,7 +235,7 @@ def test_times_are_counts_multiplied_by_rates() -> None:
         "features": 25.0,
         "k": 50.0,
         "clusters": 75.0,
-        "report": 130 * 0.125,
+        "report": pytest.approx(100 * np.log(101) * 0.125, abs=1e-3),
     }
     assert times()["learn"] == steps * 2 * 50 * 0.25 + steps * 2, "new views go through the network in every step"
     assert times(has_trunk=False)["learn"] == steps * 2
@@ -244,22 +243,22 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     assert times(training=replace(training, epochs=0))["learn"] == 0
     first = times(order=("check", "pixels", "k", "learn", "features", "clusters", "report"))
     assert first == {**times(), "k": 50.0 + 25.0}, "k is estimated on features of its own"
-    placed = seconds(ORDER, measurements(place=1.0, thumbnail=0.0), 99, 2, training, None, False)
-    assert placed["report"] == pytest.approx(99 * np.log(100), abs=1e-3)
 
 
 # Measurements
 
 
-def test_a_clock_measures_from_the_first_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two kinds of work: reading, 1 s each, and storing, 2 s each but for the first."""
+def test_a_clock_measures_the_second_half_of_the_last_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks: reading, and then storing, 2 s each after warming up."""
     times = iter([5.0, 6.0, 8.0, 20.0, 30.0, 32.0, 34.0])
     monkeypatch.setattr(dry_run, "perf_counter", lambda: next(times))
     clock = dry_run._Clock()
     for what, done in (("read", 1), ("read", 2), ("read", 4), ("store", 1), ("store", 2), ("store", 3), ("store", 4)):
         clock(what, done, 4)
-    assert clock.mean == (8 - 5) / 3 + (34 - 20) / 3
-    assert clock.median == 2.0
+    assert clock.seconds_per_item == 2.0
+    times = iter([1.0])
+    clock("one", 1, 1)
+    assert clock.seconds_per_item == 0.0
 
 
 def test_measurements_is_from_all_over_the_set() -> None:

@@ -40,11 +40,11 @@ from sortal.learning.train import VIEWS, train
 from sortal.runs import projection
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes
-from sortal.web import report, thumbnails
+from sortal.web import report
 
 SAMPLE = 256  # images that are read; a CPU computes the features of one batch of them
-STEPS, STEPS_ON_GPU = 4, 12  # of training; the first half is slower and not counted
-ROWS, POINTS, PICTURES = 2000, 400, 16  # that are clustered, placed on a map, made thumbnails of
+STEPS, STEPS_ON_GPU = 4, 12  # of training
+ROWS, POINTS = 2000, 400  # that are clustered, placed on a map
 RESTARTS = 10  # of k-means for each k that estimate_k tries
 ROW = 512  # bytes per image in the text files of a run, rounded up
 INDEX = 400  # bytes per image in the index of the pixel store
@@ -89,8 +89,6 @@ class Measurements:
     k: float  # a row, to estimate the number of classes
     clusters: float  # a row, with all restarts
     place: float  # a point on the map, divided by the logarithm of their number
-    thumbnail: float
-    thumbnail_bytes: float
     stored: float  # bytes of an image's pixels
     base: int  # peak memory before the network ran
     working: int  # memory that the network added to it
@@ -104,7 +102,12 @@ def forecast(job: Job) -> DryRun:
     notes: list[str] = []
     backbone = _load_backbone(settings, notes)
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
-    views, tokens = _plan_tokens(job, training, backbone, notes)
+    _, tokens = stages.token_plan(job, backbone, training, n)
+    views = VIEWS if isinstance(training.views, str) else training.views
+    if tokens is not None and tokens.where is None:
+        notes.append(f"{views} views of {n:,} images: {tokens}, which is slower.")
+        tokens = None
+    views = None if tokens is None else views
     classes = np.unique(job.images.labels[job.images.labelled]).tolist()
     known, unlabelled = len(classes), int(job.images.unlabelled.sum())
     k = min(2 * known, known + unlabelled) if settings.k == AUTO else int(settings.k)
@@ -129,7 +132,7 @@ def forecast(job: Job) -> DryRun:
         memory=memory(n, backbone.spec.width, measured, tokens),
         disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens),
         free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
-        seconds=seconds(stages_of(job), measured, n, k, training, views, backbone.has_trunk),
+        seconds=seconds(stages_of(job), measured, n, training, views, backbone.has_trunk),
         notes=(),
         unreadable_sample=measured.unreadable,
     )
@@ -159,20 +162,6 @@ def _needs_download(name: str) -> bool:
     if cfg is None or not cfg.hf_hub_id:
         return False
     return not isinstance(try_to_load_from_cache(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"), str)
-
-
-def _plan_tokens(
-    job: Job, training: Training, backbone: Backbone, notes: list[str]
-) -> tuple[int | None, TokenPlan | None]:
-    """Return how many views of an image training would cache, and where."""
-    _, tokens = stages.token_plan(job, backbone, training, len(job.images))
-    if tokens is None:
-        return None, None
-    views = VIEWS if isinstance(training.views, str) else training.views
-    if tokens.where is None:
-        notes.append(f"{views} views of {len(job.images):,} images: {tokens}, which is slower.")
-        return None, None
-    return views, tokens
 
 
 def _notes(job: Job, found: DryRun, measured: Measurements) -> list[str]:
@@ -218,13 +207,13 @@ def disk(
     features = n * (4 * width + 32) + n * 4 * width  # in the cache with digests, and in the run
     clusters = 8 * n + 2 * 4 * k * width
     checkpoints = 2 * 2 * trained  # two of them, each with weights and momentum
-    page = min(round(_pictures(n, k) * measured.thumbnail_bytes * 4 / 3), report.LIMIT)  # base64: 4 bytes for 3
+    page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
     cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
     return pixels + features + clusters + model + checkpoints + page + ROW * n + cached
 
 
 def seconds(
-    order: tuple[str, ...], rates: Measurements, n: int, k: int, training: Training, views: int | None, has_trunk: bool
+    order: tuple[str, ...], rates: Measurements, n: int, training: Training, views: int | None, has_trunk: bool
 ) -> dict[str, float]:
     """Return the time of each stage: counts multiplied by rates."""
     steps = training.epochs * max(n // training.batch_size, 1)
@@ -238,15 +227,9 @@ def seconds(
         "features": features,
         "k": n * rates.k + features * k_first,  # of the untrained network, where k comes first
         "clusters": n * rates.clusters,
-        "report": points * log(points + 1) * rates.place + _pictures(n, k) * rates.thumbnail,
+        "report": points * log(points + 1) * rates.place,  # most of it is the map
     }
     return {stage: round(each[stage], 3) for stage in order}
-
-
-def _pictures(n: int, k: int) -> int:
-    """Return the number of thumbnails in a report: on the cards of categories, and on the map."""
-    detail = next(detail for detail in report.DETAILS if k <= detail.most)
-    return min(n, k * (detail.typical + detail.doubtful)) + min(n, projection.POINTS)
 
 
 # Measurements
@@ -270,24 +253,19 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     report_progress("Measuring how fast images are clustered", 2, 4)
     estimation, clustering = _measure_clustering(job, backbone.spec.width, known, k)
     report_progress("Measuring how fast the report is drawn", 3, 4)
-    few, rows = min(len(job.images), POINTS), list(range(min(len(store), PICTURES)))
+    few = min(len(job.images), POINTS)
     x = _random(few, backbone.spec.width)
     projection.place(x[:20], seed=0)  # imports t-SNE
     place = _timed(lambda: projection.place(x, seed=0))
-    started = perf_counter()
-    sheets = thumbnails.make_sheets(store, rows, room=report.CARD_ROOM, cells=report.CARD_CELLS)
-    drawing = (perf_counter() - started) / 2  # a report this small encodes each thumbnail twice
     report_progress("Measuring how fast the report is drawn", 4, 4)
     return Measurements(
         check=checking,
-        pixels=packing.mean,
+        pixels=packing.seconds_per_item,
         view=view,
         step=step,
         k=estimation,
         clusters=clustering,
         place=place / (few * log(few + 1)),
-        thumbnail=drawing / len(rows),
-        thumbnail_bytes=0.0 if sheets is None else sheets.bytes / len(rows),
         stored=float((3 * store.heights * store.widths).mean()),
         base=base,
         working=working,
@@ -327,7 +305,7 @@ def _measure_network(
     )
     anywhere = Budget(device=sys.maxsize, memory=sys.maxsize)
     train(method, images, store, short, budget=anywhere, runtime=replace(runtime, progress=clock))
-    return view, clock.median
+    return view, clock.seconds_per_item
 
 
 def _random(n: int, width: int) -> NDArray[np.float32]:
@@ -361,28 +339,23 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 class _Clock:
-    """A progress callback that measures the time between reports; the time before the first one is for starting."""
+    """A progress callback that measures the rate of the last task; its first half may include warming up."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.device = device
-        self.reports: dict[str, list[tuple[int, float]]] = {}  # by kind of work: how much was done, and when
+        self.task = ""
+        self.reports: list[tuple[int, float]] = []  # how much was done, and when
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, task: str, done: int, total: int) -> None:
         if self.device is not None and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        self.reports.setdefault(what, []).append((done, perf_counter()))
+        self.reports = [*(self.reports if task == self.task else []), (done, perf_counter())]
+        self.task = task
 
     @property
-    def mean(self) -> float:
-        """Return the seconds that one item takes in all kinds of work together."""
-        ends = [(at[0], at[-1]) for at in self.reports.values()]
-        return sum((end - start) / max(done - before, 1) for (before, start), (done, end) in ends)
-
-    @property
-    def median(self) -> float:
-        """Return the seconds of an item in the last kind of work, once it is warm."""
-        gaps = np.diff([time for _, time in [*self.reports.values()][-1]])
-        return float(np.median(gaps[len(gaps) // 2 :]))
+    def seconds_per_item(self) -> float:
+        (before, start), (done, end) = self.reports[(len(self.reports) - 1) // 2], self.reports[-1]
+        return (end - start) / max(done - before, 1)
 
 
 def _peak_memory() -> int:
