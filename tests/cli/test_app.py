@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import tiny_folder
@@ -236,8 +236,8 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
         for name in shown.keys() & {"json", "dry_run", "force"}:
             assert shown[name].default is False, (command, name)
     assert signature(benchmark.run_benchmark).parameters["seeds"].default == ",".join(map(str, sweep.SEEDS))
-    assert set(get_args(signature(FUNCTIONS["export"]).parameters["format"].annotation)) == set(export.FORMATS)
-    assert set(get_args(signature(FUNCTIONS["export"]).parameters["how"].annotation)) == set(get_args(How))
+    assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == set(export.FORMATS)
+    assert set(get_args(get_type_hints(FUNCTIONS["export"])["how"])) == set(get_args(How))
 
 
 def test_bad_usage_exits_2() -> None:

@@ -17,6 +17,9 @@ Examples:
   sortal figures photos-run
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
+Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
+OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
+HOW = "How images are placed into a folder."
 WHICH = "Comma-separated figures to draw; all by default."
 SHOWN = "Files to show attention on; a sample of old and new classes by default."
 
@@ -24,9 +27,9 @@ SHOWN = "Files to show attention on; a sample of old and new classes by default.
 def export(
     run: RunFolder,
     *,
-    format: Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"],
-    out: Path | None = None,
-    how: Literal["hardlink", "symlink", "copy"] = "hardlink",
+    format: Annotated[Format, Parameter(help="Format to write.")],
+    out: Annotated[Path | None, Parameter(help=OUT)] = None,
+    how: Annotated[Literal["hardlink", "symlink", "copy"], Parameter(help=HOW)] = "hardlink",
     force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
 ) -> int:
     """Export a run for other tools.
@@ -36,15 +39,6 @@ def export(
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     no longer exist and were left out; 130 interrupted.
-
-    Parameters
-    ----------
-    format
-        Format to write.
-    out
-        New file or folder to write; RUN-FORMAT in the current folder by default.
-    how
-        How images are placed into a folder.
     """
     from sortal.cli import printing
 
@@ -83,13 +77,6 @@ def figures(
         from sortal.research.figures import draw
         from sortal.runs.storage import load_run
 
-        drawn = draw(
-            load_run(run),
-            out,
-            which=None if which is None else which.split(","),
-            images=images,
-            seed=seed,
-            force=force,
-            runtime=runtime,
-        )
+        names = None if which is None else which.split(",")
+        drawn = draw(load_run(run), out, which=names, images=images, seed=seed, force=force, runtime=runtime)
     print(*printing.drawn(drawn), sep="\n")

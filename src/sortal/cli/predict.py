@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from sortal.cli.options import Device, Flag, Json, RunFolder, Workers
-from sortal.cli.stderr import say
+from sortal.cli.options import Device, Flag, Json, RunFolder, Workers, say
 from sortal.errors import InputError, Remedy
+from sortal.system.files import write_atomically
 from sortal.system.text import plain
 
 PREDICT_EXAMPLES = """\
@@ -17,6 +17,10 @@ Examples:
   sortal predict photos-run new_photos > table.csv
   sortal predict photos-run new_photos --update
 """
+UPDATE = (
+    "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
+    "grouped into candidates for new categories."
+)
 ANOTHER = Remedy("choose another file", out=...)
 
 
@@ -25,7 +29,7 @@ def predict(
     images: Annotated[Path, Parameter(help="A folder of images, searched recursively.")],
     *,
     out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
-    update: Flag = False,
+    update: Annotated[Flag, Parameter(help=UPDATE)] = False,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
@@ -38,12 +42,6 @@ def predict(
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
-
-    Parameters
-    ----------
-    update
-        Add the images to the run: categories keep their ids, their centres move, and images far from all of them are
-        grouped into candidates for new categories.
     """
     from sortal.cli import printing
 
@@ -55,7 +53,10 @@ def predict(
         found = predict(run, images, update=update, runtime=runtime)
         content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
         if out is not None:
-            _write(out, content)
+            try:
+                write_atomically(out, content)
+            except OSError as error:
+                raise InputError(f"The table {str(out)!r} cannot be written: {error.strerror}.", ANOTHER) from error
     if out is None and sys.stdout.isatty():  # file names may hold control characters
         print("\n".join(map(plain, content.decode("utf-8", "surrogateescape").splitlines())))
     elif out is None:
@@ -76,12 +77,3 @@ def _check_table(out: Path, run: Path, force: bool) -> None:
     if out.exists() and not force:
         overwrite = Remedy("overwrite it", force=True)
         raise InputError(f"The table must be a new file, got {str(out)!r}, which exists.", ANOTHER, overwrite)
-
-
-def _write(out: Path, content: bytes) -> None:
-    from sortal.system.files import write_atomically
-
-    try:
-        write_atomically(out, content)
-    except OSError as error:
-        raise InputError(f"The table {str(out)!r} cannot be written: {error.strerror}.", ANOTHER) from error

@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sortal.cli.stderr import note
+from sortal.cli.options import say
 from sortal.config import AUTO
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
@@ -43,7 +43,7 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 @contextmanager
 def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = None) -> Iterator[Runtime]:
     """Yield a runtime that prints notes to stderr and, if that is a terminal, draws a bar with the time left."""
-    quiet = Runtime(device=device, workers=workers, note=note)
+    quiet = Runtime(device=device, workers=workers, note=lambda text: say(f"sortal: {text}"))
     if sys.stderr is None or not sys.stderr.isatty():
         yield quiet
         return
