@@ -128,8 +128,6 @@ def _gpus(device: str) -> int:
 
 def _recorded(task: Task, data: Data) -> Record | None:
     """Return the record of an earlier run of the same task, if there is a valid one."""
-    if not (task.place / records.NAME).is_file():
-        return None
     try:
         record = records.load(task.place)
     except InputError:
