@@ -51,13 +51,7 @@ class Points:
     entries: dict[str, Entry]  # of the coloured classes
 
 
-def tsne(
-    run: Run,
-    *,
-    points: int = projection.POINTS,
-    seed: int = 0,
-    runtime: Runtime = Runtime(),
-) -> Figure:
+def tsne(run: Run, *, points: int = projection.POINTS, seed: int = 0, runtime: Runtime = Runtime()) -> Figure:
     """Plot similar images next to each other, by raw and by fine-tuned features: the same images in both panels.
 
     Shows at most `points` images, sampled by seed and content. Circles are old classes, triangles new ones; the nine
