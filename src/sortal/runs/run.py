@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.tables import Column
-
-if TYPE_CHECKING:
-    import pandas
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
@@ -179,8 +176,8 @@ class Run:
             "notes": list(self.facts.notes),
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return one row per image, as in assignments.csv."""
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame with one row per image, as in assignments.csv."""
         import pandas
 
         columns = columns_of(self.assignments, self.names)

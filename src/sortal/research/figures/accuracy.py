@@ -13,8 +13,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from sortal import metrics
 from sortal.metrics import Accuracy, Classes, Labels
 from sortal.research.figures import style
-from sortal.research.figures.samples import known_names
 from sortal.runs import curves
+from sortal.runs.categories import known_names
 from sortal.runs.run import LABELLED, Run
 from sortal.system.text import percent, plural
 
@@ -142,7 +142,7 @@ def legacy_inflation(run: Run) -> Figure:
     rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
     if not rows:
         raise style.LeftOutError(NO_TRUTH)
-    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run)
+    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run.categories)
     one, two = metrics.accuracy(truth, clusters, old=old), metrics.legacy_accuracy(truth, clusters, old=old)
     shared = shared_clusters(truth, clusters, old=old)
     figure = style.figure(style.WIDTH, 3.2, layout="constrained")
