@@ -14,10 +14,9 @@ from cyclopts import App, CycloptsError
 from sortal import __version__
 from sortal.cli.benchmark import benchmark
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
-from sortal.cli.export import EXPORT_EXAMPLES, FIGURES_EXAMPLES, export, figures
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
 from sortal.cli.options import say, spell, words
-from sortal.cli.predict import PREDICT_EXAMPLES, predict
+from sortal.cli.runs import EXPORT_EXAMPLES, FIGURES_EXAMPLES, PREDICT_EXAMPLES, export, figures, predict
 from sortal.errors import InputError, SortalError
 
 EXAMPLES = """\

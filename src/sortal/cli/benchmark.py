@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from sortal.cli import printing
 from sortal.cli.options import Device, Flag, Flat, Json, Workers, words
 from sortal.config import Overrides
 
@@ -55,7 +56,6 @@ def run_benchmark(
 
     Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
     """
-    from sortal.cli import printing
     from sortal.research.benchmark.select import choose, numbers
 
     methods = () if method is None else method.split(",")
@@ -94,7 +94,6 @@ def table(
 @benchmark.command(name="presets")
 def list_presets(*, json: Json = False) -> None:
     """List the presets: the recipe of every row of the paper's tables."""
-    from sortal.cli import printing
     from sortal.research.benchmark.presets import PRESETS
 
     if json:
