@@ -37,8 +37,7 @@ CELL = 0.56  # inches: the side of a map
 PITCH = TITLE + CELL + GAP  # from one map to the one below
 NAME = 14  # characters of a name next to a picture
 INK = to_rgb("#b2182b")
-# Transparent, to show the image below
-HEAT = LinearSegmentedColormap.from_list("attention", [(*INK, 0.0), (*INK, 1.0)])
+HEAT = LinearSegmentedColormap.from_list("attention", [(*INK, 0.0), (*INK, 1.0)])  # shows the image below
 SHARP = 112  # pixels of the side of a map, which keeps files small
 PALE = (-400, 255)  # the grey levels figure as black and white, to pale an image
 
