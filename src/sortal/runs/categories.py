@@ -32,12 +32,9 @@ def free_names(taken: Sequence[str], count: int) -> list[str]:
     return list(itertools.islice((name for name in names if name not in taken), count))
 
 
-def describe(
-    categories: Sequence[Category], assignments: Assignments, x: Features, centres: Features
-) -> tuple[Category, ...]:
+def describe(categories: Sequence[Category], a: Assignments, x: Features, centres: Features) -> tuple[Category, ...]:
     """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
-    a, k = assignments, len(centres)
-    own = rows_of(categories, a.category)
+    own, k = rows_of(categories, a.category), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
     unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     cosine = np.array([float(row @ unit[j]) for row, j in zip(x, own.tolist(), strict=True)])
@@ -62,10 +59,9 @@ def describe(
 
 
 def find_candidates(
-    assignments: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
+    a: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
 ) -> tuple[Candidate, ...]:
     """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
-    a = assignments
     beyond = confidence.beyond(rows_of(categories, a.category), a.distance)
     rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
     if len(rows) > MOST:

@@ -212,9 +212,11 @@ class Run:
 
 def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Column]]:
     """Return the columns of assignments.csv; `names` are those of the categories, by id."""
-    columns: list[tuple[str, Column]] = [
+    has_truth = any(truth is not None for truth in a.truth)
+    return [
         ("file_name", a.files),
         ("label", a.labels),
+        *([("truth", a.truth)] if has_truth else []),
         ("category", a.category),
         ("category_name", [names[i] for i in a.category.tolist()]),
         ("status", a.status.tolist()),
@@ -225,6 +227,3 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("folder", a.folders),
         ("content", a.contents),
     ]
-    if any(truth is not None for truth in a.truth):
-        columns.insert(2, ("truth", a.truth))
-    return columns
