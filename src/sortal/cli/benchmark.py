@@ -4,7 +4,7 @@ import json as jsonlib
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
@@ -64,8 +64,8 @@ def run_benchmark(
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
-        options: Any = {"processes": processes, "command": command, "runtime": runtime}
-        result = sweep(chosen, root, out=out, seeds=numbers(seeds), **options)
+        each = numbers(seeds)
+        result = sweep(chosen, root, out=out, seeds=each, processes=processes, command=command, runtime=runtime)
     if json:
         print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
     else:
@@ -99,4 +99,4 @@ def list_presets(*, json: Json = False) -> None:
     if json:
         print(jsonlib.dumps({name: asdict(preset) for name, preset in PRESETS.items()}, indent=2))
     else:
-        printing.presets()
+        printing.presets(PRESETS)

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from functools import partial
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sortal.discovery.prediction import Prediction
     from sortal.images.check import Duplicates, Health
     from sortal.images.decoding import Quarantined
+    from sortal.research.benchmark.presets import Preset
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
     from sortal.runs.export import ExportResult
@@ -178,13 +179,11 @@ def sweep(result: "SweepResult") -> None:
         print(f"\nRuns are in {plain(os.path.commonpath(result.folders))}; sortal benchmark table tabulates them.")
 
 
-def presets() -> None:
+def presets(by_name: "Mapping[str, Preset]") -> None:
     """Print the presets, with unbroken names at any width of the terminal."""
-    from sortal.research.benchmark.presets import PRESETS
-
-    longest = max(map(len, PRESETS))
+    longest = max(map(len, by_name))
     print(f"{'Preset':{longest}}   Version   Recipe\n{'─' * 80}")
-    for preset in PRESETS.values():
+    for preset in by_name.values():
         start = f"{preset.name:{longest}}   {preset.version!s:>7}   "
         print(fill(preset.title, 80, initial_indent=start, subsequent_indent=" " * len(start)))
 

@@ -133,6 +133,5 @@ def _paper() -> Iterator[Preset]:
         yield from _ablation(f"table5/{dataset}")
 
 
-PRESETS: Mapping[str, Preset] = {
-    preset.name: preset for preset in sorted(_paper(), key=lambda preset: preset.name.partition("/")[0])
-}
+_BY_TABLE = sorted(_paper(), key=lambda preset: preset.name.partition("/")[0])
+PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _BY_TABLE}

@@ -210,9 +210,6 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
     return [f"{label}: only {seeds} have {', '.join(headings)}." for seeds, headings in short.items()]
 
 
-# Text and files
-
-
 def markdown(table: Table) -> str:
     words = [any(isinstance(row[at], str) for row in table.rows) for at in range(len(table.header))]
     cells = [[NOTHING if cell is None else _escaped(str(cell)) for cell in row] for row in table.rows]

@@ -154,10 +154,7 @@ def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
 
 
 def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, runtime: Runtime) -> SplitScores | None:
-    """Return figures on the test split: each image in the nearest category, or that of the classifier.
-
-    Where an epoch was selected, its images of old classes decided which.
-    """
+    """Score the test split; where an epoch was selected, its images of old classes decided which."""
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
