@@ -4,7 +4,8 @@ from typing import Any
 
 from sortal.metrics import Accuracy
 from sortal.research.benchmark.presets import PRESETS
-from sortal.research.benchmark.records import KRecord, Record, SplitScores
+from sortal.research.benchmark.records import KRecord, Record
+from sortal.runs.facts import SplitScores
 
 WEIGHTS = "model.safetensors (sha256 " + "0123456789abcdef" * 4 + ")"
 

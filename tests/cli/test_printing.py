@@ -351,7 +351,7 @@ def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.Captu
 
 
 def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[str]) -> None:
-    printing.presets()
+    printing.presets(PRESETS)
     lines = lines_of(capsys)
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines[2:] if not line.startswith(" ") and line]

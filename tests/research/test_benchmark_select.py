@@ -154,7 +154,7 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
     [
         ("mnist", {}, ["data set", "one of cifar10, cifar100,", "herbarium19, folder", "'mnist'", "(root=...)"]),
         (None, {}, ["Name a data set or a preset", "sortal benchmark presets"]),
-        ("cub", {"methods": ["gcd", "GCD"]}, ["one of gcd, kmeans, rankstats, simgcd, uno", "'GCD'"]),
+        ("cub", {"methods": ["gcd", "GCD"]}, ["'gcd', 'kmeans', 'rankstats', 'simgcd' or 'uno'", "'GCD'"]),
         ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto' or None", "got 0."]),
         ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),
         ("cub", {"lr": 0.0}, ["lr must be a number above 0", "0.0"]),

@@ -41,11 +41,12 @@ from sortal.learning.features import extract
 from sortal.learning.train import train
 from sortal.research.benchmark import records, sweep
 from sortal.research.benchmark.presets import Preset
-from sortal.research.benchmark.records import KRecord, Record, SplitScores
+from sortal.research.benchmark.records import KRecord, Record
 from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.sweep import SweepResult
 from sortal.research.benchmark.task import Data, Task, read
 from sortal.research.benchmark.task import run as run_task
+from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
 from sortal.system.lock import lock_folder

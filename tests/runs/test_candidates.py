@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sortal.runs import candidates
-from sortal.runs.candidates import BEYOND, CLOSE, find_candidates
-from sortal.runs.categories import ids_of
+from sortal.runs import categories
+from sortal.runs.categories import BEYOND, CLOSE, find_candidates, ids_of
 from sortal.runs.confidence import Confidence, place
 from sortal.runs.run import Assignments, Candidate, Category
 
@@ -101,13 +100,13 @@ def test_of_too_many_images_the_farthest_are_compared(monkeypatch: pytest.Monkey
     nearer = [(-3.0, 0.0), (-3.1, 0.0), (-3.2, 0.0), (-3.3, 0.0)]
     points = [*nearer, *THREE]
     assert [len(each.files) for each in found(points)] == [4, 3]
-    monkeypatch.setattr(candidates, "MOST", 7)
+    monkeypatch.setattr(categories, "MOST", 7)
     assert [len(each.files) for each in found(points)] == [4, 3]
-    monkeypatch.setattr(candidates, "MOST", 6)
+    monkeypatch.setattr(categories, "MOST", 6)
     cut = found(points)
     assert [len(each.files) for each in cut] == [3, 3]
     assert sorted(cut[0].files) == ["1.jpg", "2.jpg", "3.jpg"]  # the first row is the nearest of all to a centre
-    monkeypatch.setattr(candidates, "MOST", 5)
+    monkeypatch.setattr(categories, "MOST", 5)
     assert [sorted(each.files) for each in found(points)] == [["4.jpg", "5.jpg", "6.jpg"]]
-    monkeypatch.setattr(candidates, "MOST", 2)
+    monkeypatch.setattr(categories, "MOST", 2)
     assert found(points) == ()

@@ -14,11 +14,9 @@ from cyclopts import App, CycloptsError
 from sortal import __version__
 from sortal.cli.benchmark import benchmark
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
-from sortal.cli.export import EXPORT_EXAMPLES, FIGURES_EXAMPLES, export, figures
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
-from sortal.cli.options import spell, words
-from sortal.cli.predict import PREDICT_EXAMPLES, predict
-from sortal.cli.stderr import complain, say
+from sortal.cli.options import say, spell, words
+from sortal.cli.runs import EXPORT_EXAMPLES, FIGURES_EXAMPLES, PREDICT_EXAMPLES, export, figures, predict
 from sortal.errors import InputError, SortalError
 
 EXAMPLES = """\
@@ -68,9 +66,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
             code = app(words.get())
             print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
     except CycloptsError as error:
-        return complain(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.", 2)
+        return _fail(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.", 2)
     except SortalError as error:
-        return complain(error.text(spell), 2 if isinstance(error, InputError) else 1)
+        return _fail(error.text(spell), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         resumable = words.get()[:1] in (("discover",), ("benchmark",))
         say(f"sortal: interrupted{'; run the same command to resume' if resumable else ''}")
@@ -79,8 +77,13 @@ def main(tokens: Sequence[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
-        return 1 if isinstance(error, BrokenPipeError) else complain("No space is left on the device.", 1)
+        return 1 if isinstance(error, BrokenPipeError) else _fail("No space is left on the device.", 1)
     return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    say(f"sortal: error: {message}")
+    return code
 
 
 @contextmanager

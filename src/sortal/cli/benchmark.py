@@ -4,10 +4,11 @@ import json as jsonlib
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
+from sortal.cli import printing
 from sortal.cli.options import Device, Flag, Flat, Json, Workers, words
 from sortal.config import Overrides
 
@@ -55,7 +56,6 @@ def run_benchmark(
 
     Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
     """
-    from sortal.cli import printing
     from sortal.research.benchmark.select import choose, numbers
 
     methods = () if method is None else method.split(",")
@@ -64,8 +64,8 @@ def run_benchmark(
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
-        options: Any = {"processes": processes, "command": command, "runtime": runtime}
-        result = sweep(chosen, root, out=out, seeds=numbers(seeds), **options)
+        each = numbers(seeds)
+        result = sweep(chosen, root, out=out, seeds=each, processes=processes, command=command, runtime=runtime)
     if json:
         print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
     else:
@@ -94,10 +94,9 @@ def table(
 @benchmark.command(name="presets")
 def list_presets(*, json: Json = False) -> None:
     """List the presets: the recipe of every row of the paper's tables."""
-    from sortal.cli import printing
     from sortal.research.benchmark.presets import PRESETS
 
     if json:
         print(jsonlib.dumps({name: asdict(preset) for name, preset in PRESETS.items()}, indent=2))
     else:
-        printing.presets()
+        printing.presets(PRESETS)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from sortal.cli import printing
 from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers
 from sortal.config import Discovery, Reading
 
@@ -59,8 +60,6 @@ def discover(
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
     """
-    from sortal.cli import printing
-
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.job import prepare
 
@@ -98,8 +97,6 @@ def demo(
     trained on them alone. Compares the result with k-means on the pixels, with
     the same number of classes, on the unlabelled images only.
     """
-    from sortal.cli import printing
-
     with printing.runtime("Starting", device) as runtime:
         from sortal.discovery.demo import run
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from sortal.cli import printing
 from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers
 from sortal.config import Reading
 
@@ -46,7 +47,6 @@ def check(
     Exit codes: 0 all images can be used; 1 an image has two labels; 2 bad usage
     or input; 3 some files cannot be read.
     """
-    from sortal.cli import printing
     from sortal.images.check import check
     from sortal.images.reading import read_images
 

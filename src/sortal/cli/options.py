@@ -1,6 +1,7 @@
-"""Options that several commands share, and how messages spell them."""
+"""What several commands share: options, how messages spell them, and standard error."""
 
 import shlex
+import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -33,3 +34,9 @@ def spell(settings: Mapping[str, object]) -> str:
         if value is not ... and value is not True:
             found.append(shlex.quote(str(value)))
     return " ".join(found)
+
+
+def say(text: str) -> None:
+    """Print to standard error."""
+    if sys.stderr is not None:  # if it is closed, print would write to stdout
+        print(text, file=sys.stderr)

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from functools import partial
@@ -16,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sortal.cli.stderr import note
+from sortal.cli.options import say
 from sortal.config import AUTO
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sortal.discovery.prediction import Prediction
     from sortal.images.check import Duplicates, Health
     from sortal.images.decoding import Quarantined
+    from sortal.research.benchmark.presets import Preset
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
     from sortal.runs.export import ExportResult
@@ -43,7 +44,7 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 @contextmanager
 def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = None) -> Iterator[Runtime]:
     """Yield a runtime that prints notes to stderr and, if that is a terminal, draws a bar with the time left."""
-    quiet = Runtime(device=device, workers=workers, note=note)
+    quiet = Runtime(device=device, workers=workers, note=lambda text: say(f"sortal: {text}"))
     if sys.stderr is None or not sys.stderr.isatty():
         yield quiet
         return
@@ -178,13 +179,11 @@ def sweep(result: "SweepResult") -> None:
         print(f"\nRuns are in {plain(os.path.commonpath(result.folders))}; sortal benchmark table tabulates them.")
 
 
-def presets() -> None:
+def presets(by_name: "Mapping[str, Preset]") -> None:
     """Print the presets, with unbroken names at any width of the terminal."""
-    from sortal.research.benchmark.presets import PRESETS
-
-    longest = max(map(len, PRESETS))
+    longest = max(map(len, by_name))
     print(f"{'Preset':{longest}}   Version   Recipe\n{'─' * 80}")
-    for preset in PRESETS.values():
+    for preset in by_name.values():
         start = f"{preset.name:{longest}}   {preset.version!s:>7}   "
         print(fill(preset.title, 80, initial_indent=start, subsequent_indent=" " * len(start)))
 

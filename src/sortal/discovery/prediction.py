@@ -21,8 +21,9 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
 from sortal.runs import cache, tables
-from sortal.runs.building import Features, assess, build_run, hash_images, unassigned
+from sortal.runs.building import assess, build_run, hash_images, unassigned
 from sortal.runs.categories import rows_of
+from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import load_run

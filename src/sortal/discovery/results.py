@@ -20,9 +20,9 @@ from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.train import TrainingResult
 from sortal.runs import cache
-from sortal.runs.building import Features, build_run, hash_images, unassigned
+from sortal.runs.building import build_run, hash_images, unassigned
 from sortal.runs.categories import ids_of, known_mask, outline
-from sortal.runs.confidence import calibrate
+from sortal.runs.confidence import Features, calibrate
 from sortal.runs.facts import BackboneFacts, Hashes, ImageSource, KChoice, RunFacts, TrainingFacts
 from sortal.runs.run import Category, Run
 

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
-from sortal.runs.candidates import find_candidates
-from sortal.runs.categories import describe, ids_of, known_mask, rows_of
-from sortal.runs.confidence import Confidence, place
-from sortal.runs.confidence import Features as Features
+from sortal.runs.categories import describe, find_candidates, ids_of, known_mask, rows_of
+from sortal.runs.confidence import Confidence, Features, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
 from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Run

@@ -1,4 +1,4 @@
-"""Categories described by their images: names, sizes, cohesion, neighbours and typical files."""
+"""Categories described by their images: names, sizes, cohesion, typical files; and candidates for new ones."""
 
 import itertools
 from collections.abc import Sequence
@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.runs.confidence import Features, Floats, Ints
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category
+from sortal.runs.confidence import Confidence, Features, Floats, Ints
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category
 
 TYPICAL = 12  # files that are named for each category
+BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure image may belong to a candidate
+CLOSE = 1.75  # times the usual distance to a centre: the mean distance between images of one category
+LEAST = 3  # images of a candidate
+MOST = 5000  # images that are compared with each other; of more, the farthest
 
 
 def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, ...]:
@@ -28,12 +32,9 @@ def free_names(taken: Sequence[str], count: int) -> list[str]:
     return list(itertools.islice((name for name in names if name not in taken), count))
 
 
-def describe(
-    categories: Sequence[Category], assignments: Assignments, x: Features, centres: Features
-) -> tuple[Category, ...]:
+def describe(categories: Sequence[Category], a: Assignments, x: Features, centres: Features) -> tuple[Category, ...]:
     """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
-    a, k = assignments, len(centres)
-    own = rows_of(categories, a.category)
+    own, k = rows_of(categories, a.category), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
     unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     cosine = np.array([float(row @ unit[j]) for row, j in zip(x, own.tolist(), strict=True)])
@@ -57,6 +58,32 @@ def describe(
     )
 
 
+def find_candidates(
+    a: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
+) -> tuple[Candidate, ...]:
+    """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
+    beyond = confidence.beyond(rows_of(categories, a.category), a.distance)
+    rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
+    if len(rows) > MOST:
+        rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST]])
+    if len(rows) < LEAST:
+        return ()
+    from scipy.cluster.hierarchy import fcluster, linkage
+
+    tree, within = linkage(x[rows].astype(np.float64), "average"), CLOSE * float(confidence.usual.mean())
+    groups = fcluster(tree, within, "distance")  # (n,) numbers of groups within this mean distance
+    members = [rows[groups == number] for number in np.unique(groups)]
+    members = sorted((group for group in members if len(group) >= LEAST), key=lambda group: (-len(group), group[0]))
+    found = []
+    for number, group in enumerate(members, start=1):
+        middle = x[group].mean(axis=0)
+        order = group[np.argsort(np.linalg.norm(x[group] - middle, axis=1), kind="stable")].tolist()
+        nearest = categories[int(np.linalg.norm(centres - middle, axis=1).argmin())].id
+        files, folders = tuple(a.files[row] for row in order), tuple(a.folders[order].tolist())
+        found.append(Candidate(id=number, files=files, folders=folders, nearest=nearest))
+    return tuple(found)
+
+
 def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:
     """Return the row (n,) of each id among the categories, which is that of its centre; −1 stays −1."""
     own = np.array([category.id for category in categories], dtype=np.int64)
@@ -78,6 +105,11 @@ def ids_of(categories: Sequence[Category], rows: Ints) -> Ints:
 def known_mask(categories: Sequence[Category]) -> NDArray[np.bool_]:
     """Return the mask (k,) of the known categories."""
     return np.array([category.kind == KNOWN for category in categories], dtype=bool)
+
+
+def known_names(categories: Sequence[Category]) -> list[str]:
+    """Return the names of the known categories."""
+    return [category.name for category in categories if category.kind == KNOWN]
 
 
 def members(category: Ints, key: Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:

@@ -18,7 +18,7 @@ from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import KNOWN, LABELLED, Assignments, Category, Run
 
-RowsById = dict[int, Floats]  # of the centres or the head, by the id of the category
+ById = dict[int, Floats]  # of the centres or the head, by the id of the category
 
 
 def rename(run: Run, category: int, name: str) -> Run:
@@ -107,12 +107,10 @@ def reorder(run: Run, categories: Sequence[int]) -> Run:
     )
 
 
-def _edited(
-    run: Run, edit: str, a: Assignments, categories: Sequence[Category], centres: RowsById, head: RowsById
-) -> Run:
+def _edited(run: Run, edit: str, a: Assignments, categories: Sequence[Category], centres: ById, head: ById) -> Run:
     """Build the run again with other centres and rows of the head, and the usual distances that follow from these."""
 
-    def changed(table: Features, rows: RowsById) -> Features:
+    def changed(table: Features, rows: ById) -> Features:
         by_id = {**dict(zip(run.names, table, strict=True)), **rows}
         return np.array([by_id[each.id] for each in categories], dtype=np.float32)
 

@@ -7,8 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.runs.facts import CalibrationError, Confused, CoveragePoint, Metrics, ReliabilityBin, RiskCoverage
-from sortal.runs.run import KNOWN, LABELLED, Assignments, Category
+from sortal.runs import facts
+from sortal.runs.categories import known_names
+from sortal.runs.facts import CoveragePoint, Metrics, ReliabilityBin, SplitScores
+from sortal.runs.run import LABELLED, Assignments, Category
 
 POINTS, BINS = 200, 10  # of a curve, and of confidence
 
@@ -19,29 +21,30 @@ def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metric
     a = assignments.select(is_known & (assignments.status != LABELLED))
     if not len(a):
         return None
-    names, category = {each.id: each.name for each in categories}, a.category.tolist()
-    old = [each.name for each in categories if each.kind == KNOWN]
-    scores = metrics.evaluate(a.truth, a.category, old=old, categories=[names[j] for j in category])
+    old, category = known_names(categories), a.category.tolist()
     matched = metrics.match(a.truth, a.category, old=old)
     right = np.array([matched.get(j) == t for j, t in zip(category, a.truth, strict=True)], dtype=bool)
     is_old = np.isin(np.array(a.truth, dtype=object), np.array(old, dtype=object))
-    parts = {"all": np.ones(len(a), dtype=bool), "old": is_old, "new": ~is_old}
+    masks = {"all": np.ones(len(a), dtype=bool), "old": is_old, "new": ~is_old}
+    parts = {part: (right[mask], a.confidence[mask]) for part, mask in masks.items()}
     pairs = zip(a.truth, category, is_old, strict=True)
     confusion = Counter((t, j) for t, j, known in pairs if t is not None and known)
     return Metrics(
-        images=len(a),
+        **vars(score(a.truth, a.category, categories)),
         k_true=len({*assignments.truth} - {None}),
-        accuracy=scores.accuracy,
-        legacy=scores.legacy,
-        nmi=scores.nmi,
-        ari=scores.ari,
-        known_accuracy=scores.known,
-        risk_coverage=RiskCoverage(**{part: risk_coverage(right[m], a.confidence[m]) for part, m in parts.items()}),
+        risk_coverage=facts.RiskCoverage(**{part: risk_coverage(*rows) for part, rows in parts.items()}),
         reliability=reliability(right, a.confidence),
-        calibration_error=CalibrationError(
-            **{part: calibration_error(right[m], a.confidence[m]) for part, m in parts.items()}
-        ),
-        confusion=tuple(Confused(t, j, count) for (t, j), count in sorted(confusion.items())),
+        calibration_error=facts.CalibrationError(**{part: calibration_error(*rows) for part, rows in parts.items()}),
+        confusion=tuple(facts.Confused(t, j, count) for (t, j), count in sorted(confusion.items())),
+    )
+
+
+def score(truth: Sequence[str | None], category: NDArray[np.int64], categories: Sequence[Category]) -> SplitScores:
+    """Score images of known truth in categories (n,), given by their ids."""
+    names = {each.id: each.name for each in categories}
+    s = metrics.evaluate(truth, category, old=known_names(categories), categories=[names[j] for j in category.tolist()])
+    return SplitScores(
+        images=len(truth), accuracy=s.accuracy, legacy=s.legacy, nmi=s.nmi, ari=s.ari, known_accuracy=s.known
     )
 
 

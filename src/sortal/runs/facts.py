@@ -156,16 +156,22 @@ class Confused(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
-    """The contents of metrics.json: figures on the unlabelled images whose true class is known."""
+class SplitScores:
+    """Scores on images whose true classes are known: fractions, None where undefined."""
 
     images: int
-    k_true: int
     accuracy: Accuracy
     legacy: Accuracy
     nmi: float | None
     ari: float | None
     known_accuracy: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics(SplitScores):
+    """The contents of metrics.json: figures on the unlabelled images whose true class is known."""
+
+    k_true: int
     risk_coverage: RiskCoverage
     reliability: tuple[ReliabilityBin, ...]
     calibration_error: CalibrationError

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from html import escape
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,6 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.tables import Column
-
-if TYPE_CHECKING:
-    import pandas
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
@@ -179,8 +176,8 @@ class Run:
             "notes": list(self.facts.notes),
         }
 
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return one row per image, as in assignments.csv."""
+    def to_pandas(self) -> Any:
+        """Return a pandas.DataFrame with one row per image, as in assignments.csv."""
         import pandas
 
         columns = columns_of(self.assignments, self.names)
@@ -215,9 +212,11 @@ class Run:
 
 def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Column]]:
     """Return the columns of assignments.csv; `names` are those of the categories, by id."""
-    columns: list[tuple[str, Column]] = [
+    has_truth = any(truth is not None for truth in a.truth)
+    return [
         ("file_name", a.files),
         ("label", a.labels),
+        *([("truth", a.truth)] if has_truth else []),
         ("category", a.category),
         ("category_name", [names[i] for i in a.category.tolist()]),
         ("status", a.status.tolist()),
@@ -228,6 +227,3 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("folder", a.folders),
         ("content", a.contents),
     ]
-    if any(truth is not None for truth in a.truth):
-        columns.insert(2, ("truth", a.truth))
-    return columns

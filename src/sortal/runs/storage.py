@@ -80,7 +80,7 @@ def _segments(place: Path) -> list[str]:
 
 def _contents(run: Run) -> dict[str, bytes]:
     """Return the contents of a run's files by name, without its facts and features."""
-    names, records = run.names, tables.record_columns
+    names, bad, records = run.names, run.quarantine, tables.record_columns
     categories: list[tuple[str, tables.Column]] = [
         *records(run.categories, ("id", *TEXTS, *NUMBERS)),
         ("typical", [json.dumps(each.typical) for each in run.categories]),
@@ -90,9 +90,7 @@ def _contents(run: Run) -> dict[str, bytes]:
     contents = {
         ASSIGNMENTS: tables.table(columns_of(run.assignments, names)),
         CATEGORIES: tables.table(categories),
-        QUARANTINE: tables.table(
-            [("file_name", [bad.file for bad in run.quarantine]), *records(run.quarantine, ("reason", "detail"))]
-        ),
+        QUARANTINE: tables.table([("file_name", [each.file for each in bad]), *records(bad, ("reason", "detail"))]),
         K: _json(asdict(run.k)),
         CONFIDENCE: _json(asdict(run.confidence)),
         CENTRES: _npy(run.centres),

@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
 from numpy.typing import NDArray
 
 from sortal.images.store.pixel_store import PixelStore
@@ -160,10 +160,8 @@ def _part(name: str) -> str:
     return files("sortal.web").joinpath("static", name).read_text(encoding="utf-8")
 
 
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
+def _template() -> Template:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters.update(date=summary.date, percent=percent, plural=plural, readable=readable)
     environment.globals["charts"] = charts
     return environment.from_string(_part("page.html"))

@@ -98,14 +98,12 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
 
 def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
     """Return tables of the settings, versions and timings of the run."""
-    facts, training, confidence = run.facts, run.facts.training, run.confidence
+    facts, training, c = run.facts, run.facts.training, run.confidence
     tables = {
         "Settings": vars(facts.settings),
         "Backbone": {**vars(facts.backbone), "weights": facts.weights},
         "Training": vars(training) | {"seconds": None, "time": duration(training.seconds)} if training else {},
-        "Confidence": {
-            name: getattr(confidence, name) for name in ("calibrated", "held_out", "unsure_below", "temperature")
-        },
+        "Confidence": {name: getattr(c, name) for name in ("calibrated", "held_out", "unsure_below", "temperature")},
         "Time": {stage: duration(value) for stage, value in facts.timings.items()},
         "Versions": {**facts.versions, "device": facts.device, "machine": facts.machine},
         "Hashes": vars(facts.hashes),

@@ -100,52 +100,38 @@ def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbon
     )
 
 
-def _preset(
-    name: str,
-    dataset: str,
-    method: MethodName,
-    title: str,
-    *,
-    losses: Losses | None = None,
-    clustering: Clustering | None = None,
-    **others: Any,
-) -> Preset:
-    """Return a method with the paper's settings, 200 epochs with new views in each, except for those given."""
+def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset:
+    """Return a method with the paper's recipe, 200 epochs with new views in each, except for `changes`."""
+    dataset = name.split("/")[1]
     usual = ad_hoc(dataset, method, name=name)
-    recipe = replace(
-        usual.recipe,
-        training=replace(usual.recipe.training, epochs=200, batch_size=128, views=None),
-        losses=losses or SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses,
-        clustering=clustering or usual.recipe.clustering,
-    )
+    training = replace(usual.recipe.training, epochs=200, batch_size=128, views=None)
+    losses = SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses
+    settings: dict[str, Any] = {"training": training, "losses": losses, **changes}
     title = f"{DATASETS[dataset]}, {title}"
-    return replace(usual, version=VERSIONS[method], recipe=recipe, title=title, **others)
+    return replace(usual, version=VERSIONS[method], recipe=replace(usual.recipe, **settings), title=title)
 
 
-def _ablation(dataset: str) -> Iterator[Preset]:
-    def row(number: int, method: MethodName, title: str, **others: Any) -> Preset:
-        return _preset(f"table5/{dataset}/{number}", dataset, method, title, **others)
-
+def _ablation(start: str) -> Iterator[Preset]:
     unsupervised, supervised = (Contrast(output="prototypes", supervised_weight=weight) for weight in (0, 1))
-    yield row(1, "kmeans", "ResNet-50, k-means", backbone="resnet50", needs=RESNET_WEIGHTS)
-    yield row(2, "kmeans", "ViT, k-means")
-    yield row(3, "gcd", "unsupervised loss, k-means", losses=unsupervised, clustering="kmeans")
-    yield row(4, "gcd", "supervised loss, k-means", losses=supervised, clustering="kmeans")
-    yield row(5, "gcd", "both losses, k-means", clustering="kmeans")
-    yield row(6, "gcd", "both losses, semi-supervised k-means")
+    resnet = _preset(f"{start}/1", "kmeans", "ResNet-50, k-means")
+    yield replace(resnet, backbone="resnet50", needs=RESNET_WEIGHTS)
+    yield _preset(f"{start}/2", "kmeans", "ViT, k-means")
+    yield _preset(f"{start}/3", "gcd", "unsupervised loss, k-means", losses=unsupervised, clustering="kmeans")
+    yield _preset(f"{start}/4", "gcd", "supervised loss, k-means", losses=supervised, clustering="kmeans")
+    yield _preset(f"{start}/5", "gcd", "both losses, k-means", clustering="kmeans")
+    yield _preset(f"{start}/6", "gcd", "both losses, semi-supervised k-means")
 
 
 def _paper() -> Iterator[Preset]:
     for table, datasets in ACCURACY.items():
         for dataset in datasets:
             for method, title in METHODS.items():
-                yield _preset(f"{table}/{dataset}/{method}", dataset, method, title)
+                yield _preset(f"{table}/{dataset}/{method}", method, title)
     for dataset in COUNTED:
-        yield _preset(f"table4/{dataset}", dataset, "kmeans", "how many classes", k="auto")
+        yield replace(_preset(f"table4/{dataset}", "kmeans", "how many classes"), k="auto")
     for dataset in ABLATED:
-        yield from _ablation(dataset)
+        yield from _ablation(f"table5/{dataset}")
 
 
-PRESETS: Mapping[str, Preset] = {
-    preset.name: preset for preset in sorted(_paper(), key=lambda preset: preset.name.partition("/")[0])
-}
+_BY_TABLE = sorted(_paper(), key=lambda preset: preset.name.partition("/")[0])
+PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _BY_TABLE}

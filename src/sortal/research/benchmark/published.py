@@ -5,7 +5,6 @@ Category Discovery, CVPR 2022. SimGCD: Wen, Zhao, Qi, Parametric Classification 
 Baseline Study, ICCV 2023, means of five runs.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 Shares: TypeAlias = tuple[float, ...]  # all, old, new
@@ -44,18 +43,7 @@ K: dict[str, tuple[int, int]] = {  # estimated, true
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """The published figures of a preset."""
-
-    accuracy: Shares | None = None
-    k: tuple[int, int] | None = None  # estimated, true
-
-
-def of(name: str) -> Published:
-    """Return the published figures of the preset of this name; empty for any other name."""
-    table, _, rest = name.partition("/")
-    dataset, _, row = rest.partition("/")
-    if table == "table4":
-        return Published(k=K.get(rest))
-    return Published(accuracy=TABLES.get(table, {}).get(dataset, {}).get(row))
+def accuracy(preset: str) -> Shares:
+    """Return the published accuracies of the preset of this name."""
+    table, dataset, row = preset.split("/")
+    return TABLES[table][dataset][row]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sortal.errors import InputError, quoted
-from sortal.metrics import Accuracy
+from sortal.runs.facts import SplitScores
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
 
@@ -31,18 +31,6 @@ class KRecord:
     error: float  # |k - true| / true
     interval: tuple[int, int] | None = None  # None where k was given
     curve: tuple[dict[str, Any], ...] = ()  # k, score and each of every k tried
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitScores:
-    """Scores on one split: fractions, None where undefined."""
-
-    images: int
-    accuracy: Accuracy
-    legacy: Accuracy
-    nmi: float | None
-    ari: float | None
-    known_accuracy: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast
 
 from sortal.config import AUTO, BACKBONE, LIVE, Contrast, MethodName, Overrides, from_keywords
 from sortal.errors import InputError, Remedy
@@ -40,8 +40,8 @@ def choose(
         raise InputError("Name a data set or a preset. List the presets with: sortal benchmark presets.")
     else:
         label, backbone = datasets.label(dataset, root), overrides.backbone or BACKBONE
-        each = dict.fromkeys(methods or ("gcd",))
-        chosen = [ad_hoc(dataset, _method(name), name=f"{label}/{name}", backbone=backbone) for name in each]
+        each = cast(dict[MethodName, None], dict.fromkeys(methods or ("gcd",)))  # ad_hoc refuses other names
+        chosen = [ad_hoc(dataset, method, name=f"{label}/{method}", backbone=backbone) for method in each]
     some = overrides.backbone is None and any(preset.needs for preset in chosen)  # only these take the weights
     without = replace(overrides, weights=None) if some else overrides
     return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
@@ -53,13 +53,6 @@ def numbers(text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise InputError(f"seeds must be comma-separated whole numbers, like 0,1,2, got {text!r}.")
     return tuple(int(part) for part in parts)
-
-
-def _method(name: str) -> MethodName:
-    for known in get_args(MethodName):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise InputError(f"method must be one of {', '.join(get_args(MethodName))}, got {name!r}.")
 
 
 def _on_dataset(presets: Sequence[Preset], dataset: str, label: str) -> list[Preset]:

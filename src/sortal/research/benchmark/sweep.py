@@ -26,6 +26,8 @@ from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
 
 SEEDS = (0, 1, 2)
+Todo = Sequence[tuple[int, Task]]  # tasks and their positions in the sweep
+Outcome = tuple[int, Record | SortalError]  # position of the task, and its record or why it failed
 PATIENCE = 60.0  # seconds for an interrupted process to save its checkpoint
 
 logger = logging.getLogger(__name__)
@@ -59,8 +61,7 @@ def sweep(
     """
     _check(presets, seeds, processes, Path(out))
     gpus = _gpus(runtime.device)
-    place: Any = {"root": Path(root), "out": Path(out), "command": command}
-    tasks = [Task(preset=preset, seed=seed, **place) for preset in presets for seed in seeds]
+    tasks = [Task(preset=p, seed=s, root=Path(root), out=Path(out), command=command) for p in presets for s in seeds]
     runtime.progress("Reading data sets", 0, 0)
     data = {name: read(name, Path(root)) for name in dict.fromkeys(preset.dataset for preset in presets)}
     recorded = [_recorded(task, data[task.preset.dataset]) for task in tasks]
@@ -128,8 +129,6 @@ def _gpus(device: str) -> int:
 
 def _recorded(task: Task, data: Data) -> Record | None:
     """Return the record of an earlier run of the same task, if there is a valid one."""
-    if not (task.place / records.NAME).is_file():
-        return None
     try:
         record = records.load(task.place)
     except InputError:
@@ -137,14 +136,7 @@ def _recorded(task: Task, data: Data) -> Record | None:
     return record if record.key == task.key(data) else None
 
 
-# One run after the other, or in several processes
-
-Outcome = tuple[int, Record | SortalError]
-
-
-def _in_sequence(
-    todo: Sequence[tuple[int, Task]], data: Mapping[str, Data], total: int, runtime: Runtime
-) -> Iterator[Outcome]:
+def _in_sequence(todo: Todo, data: Mapping[str, Data], total: int, runtime: Runtime) -> Iterator[Outcome]:
     for number, (at, task) in enumerate(todo, start=total - len(todo) + 1):
         yield at, _attempt(task, data.__getitem__, runtime.prefixed(f"Run {number} of {total}, {task.title}: "))
 
@@ -160,7 +152,7 @@ def _attempt(task: Task, data: Callable[[str], Data], runtime: Runtime) -> Recor
         return SortalError(f"{type(error).__name__}: {error}")
 
 
-def _in_parallel(todo: Sequence[tuple[int, Task]], n: int, gpus: int, runtime: Runtime) -> Iterator[Outcome]:
+def _in_parallel(todo: Todo, n: int, gpus: int, runtime: Runtime) -> Iterator[Outcome]:
     """Run tasks in n processes, each with one of the GPUs; tasks that share their training go to the same process."""
     groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
     for at, task in todo:
@@ -225,7 +217,7 @@ def _end_with_parent() -> None:
     os._exit(1)  # free the GPU and the lock
 
 
-def _run_group(group: Sequence[tuple[int, Task]], runtime: Runtime) -> list[Outcome]:
+def _run_group(group: Todo, runtime: Runtime) -> list[Outcome]:
     @cache
     def data(name: str) -> Data:
         return read(name, group[0][1].root)

@@ -125,19 +125,18 @@ def _headings(datasets: Sequence[str]) -> list[str]:
 
 
 def _accuracy_cells(name: str, group: Group) -> list[Cell]:
-    known = published.of(name).accuracy or (None, None, None)
-    figures = [share(group, f"accuracy.{of}", figure_of) for of, figure_of in zip(SHARES, known, strict=True)]
+    known = zip(SHARES, published.accuracy(name), strict=True)
+    figures = [share(group, f"accuracy.{of}", figure_of) for of, figure_of in known]
     return [*figures, len(group) or None]
 
 
 def _k_cells(name: str, group: Group) -> list[Cell]:
-    estimated, true = published.of(name).k or (None, None)
-    error = None if estimated is None or true is None else 100 * abs(estimated - true) / true
+    estimated, true = published.K[name.removeprefix("table4/")]
     return [
         aggregate.number_of_classes(group, estimated),
         ", ".join(str(record.k.k) for record in group) or None,
         group[0].k.true if group else true,
-        figure([100 * record.k.error for record in group], error),
+        figure([100 * record.k.error for record in group], 100 * abs(estimated - true) / true),
         len(group) or None,
     ]
 
@@ -209,9 +208,6 @@ def _partial(label: str, header: Sequence[str], row: Sequence[Cell]) -> list[str
         if isinstance(cell, Figure) and 0 < cell.n < cell.runs:
             short.setdefault(f"{cell.n} of {cell.runs} seeds", []).append(heading)
     return [f"{label}: only {seeds} have {', '.join(headings)}." for seeds, headings in short.items()]
-
-
-# Text and files
 
 
 def markdown(table: Table) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from sortal import metrics
 from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
@@ -21,10 +20,13 @@ from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
-from sortal.research.benchmark.records import KRecord, Record, SplitScores
+from sortal.research.benchmark.records import KRecord, Record
 from sortal.runs import cache
+from sortal.runs.categories import ids_of
 from sortal.runs.confidence import place
-from sortal.runs.run import KNOWN, Run
+from sortal.runs.evaluation import score
+from sortal.runs.facts import SplitScores
+from sortal.runs.run import Run
 from sortal.system.lock import lock_folder
 from sortal.system.progress import Runtime
 
@@ -152,24 +154,15 @@ def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
 
 
 def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, runtime: Runtime) -> SplitScores | None:
-    """Return figures on the test split: each image in the nearest category, or that of the classifier.
-
-    Where an epoch was selected, its images of old classes decided which.
-    """
+    """Score the test split; where an epoch was selected, its images of old classes decided which."""
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
     images, store, _ = pack_readable(test, job.cache / "pixels", settings=settings, runtime=runtime)
     x = extract(backbone, store, normalise=True, folder=job.cache, precision=run.facts.precision, runtime=runtime)
-    old = [category.name for category in run.categories if category.kind == KNOWN]
     names = (*images.classes, *images.new_classes)
-    category = place(x, run.centres, run.confidence.temperature, head=run.head).row
-    truth = [names[i] for i in images.truth.tolist()]
-    categories = [run.categories[row].name for row in category.tolist()]
-    s = metrics.evaluate(truth, category, old=old, categories=categories)
-    return SplitScores(
-        images=len(images), accuracy=s.accuracy, legacy=s.legacy, nmi=s.nmi, ari=s.ari, known_accuracy=s.known
-    )
+    rows = place(x, run.centres, run.confidence.temperature, head=run.head).row
+    return score([names[i] for i in images.truth.tolist()], ids_of(run.categories, rows), run.categories)
 
 
 def _record(task: Task, run: Run, inductive: SplitScores | None, data: Data) -> Record:

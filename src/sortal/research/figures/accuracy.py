@@ -13,8 +13,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from sortal import metrics
 from sortal.metrics import Accuracy, Classes, Labels
 from sortal.research.figures import style
-from sortal.research.figures.samples import known_names
 from sortal.runs import curves
+from sortal.runs.categories import known_names
 from sortal.runs.run import LABELLED, Run
 from sortal.system.text import percent, plural
 
@@ -68,10 +68,7 @@ def _k_axis(axes: Axes, shown: Sequence[int]) -> None:
 
 @style.style()
 def risk_coverage(run: Run) -> Figure:
-    """Plot accuracy on the most confident images against their share: for all, old and new classes.
-
-    A dot on each curve marks the confidence below which images are called unsure.
-    """
+    """Plot accuracy on the most confident images against their share; beyond the dot on a curve, images are unsure."""
     found = {} if run.metrics is None else curves.coverage_curves(run.metrics.risk_coverage)
     if not found:
         raise style.LeftOutError(NO_TRUTH)
@@ -100,9 +97,6 @@ def risk_coverage(run: Run) -> Figure:
     return style.freeze_layout(figure)
 
 
-# Legacy matching
-
-
 @dataclass(frozen=True, kw_only=True)
 class SharedCluster:
     """A cluster that legacy matching gives to an old and a new class, and its images of both."""
@@ -115,10 +109,7 @@ class SharedCluster:
 
 
 def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[SharedCluster, ...]:
-    """Return the clusters that legacy matching gives to both an old and a new class, largest first.
-
-    A single matching gives each of them to at most one of the two.
-    """
+    """Return the clusters that legacy matching, unlike a single one, gives to an old and a new class, largest first."""
     chosen = set(old)
     pairs = list(zip(truth, clusters, strict=True))
     counts = Counter(pairs)
@@ -134,15 +125,12 @@ def shared_clusters(truth: Labels, clusters: Labels, *, old: Classes) -> tuple[S
 
 @style.style()
 def legacy_inflation(run: Run) -> Figure:
-    """Plot accuracy under one matching and under legacy's two, and the clusters that legacy matching uses twice.
-
-    Covers the unlabelled images whose true class is known.
-    """
+    """Plot accuracy on unlabelled images under one matching and legacy's two, and the clusters that these use twice."""
     a = run.assignments
     rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
     if not rows:
         raise style.LeftOutError(NO_TRUTH)
-    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run)
+    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run.categories)
     one, two = metrics.accuracy(truth, clusters, old=old), metrics.legacy_accuracy(truth, clusters, old=old)
     shared = shared_clusters(truth, clusters, old=old)
     figure = style.figure(style.WIDTH, 3.2, layout="constrained")

@@ -37,8 +37,7 @@ CELL = 0.56  # inches: the side of a map
 PITCH = TITLE + CELL + GAP  # from one map to the one below
 NAME = 14  # characters of a name next to a picture
 INK = to_rgb("#b2182b")
-# Transparent, to show the image below
-HEAT = LinearSegmentedColormap.from_list("attention", [(*INK, 0.0), (*INK, 1.0)])
+HEAT = LinearSegmentedColormap.from_list("attention", [(*INK, 0.0), (*INK, 1.0)])  # shows the image below
 SHARP = 112  # pixels of the side of a map, which keeps files small
 PALE = (-400, 255)  # the grey levels figure as black and white, to pale an image
 
@@ -77,14 +76,10 @@ def attention(run: Run, *, images: Sequence[str] | None = None, seed: int = 0, r
     pixels = store.crops(crops.rows, crops.tops, crops.lefts, after.spec.image_size)  # (n, size, size, 3)
     if missing:
         runtime.note(f"Attention is shown after training only. {missing}")
-    maps = np.stack(
-        [_maps(each, pixels, runtime.device) for each in states], axis=1
-    )  # (n, states, heads, rows, columns)
-    classes = classes_of(run)
-    subjects = [
-        Subject(classes.names[row], bool(classes.old[row]), run.assignments.files[row]) for row in rows.tolist()
-    ]
-    return draw_page(pixels, maps, focus_score(maps), subjects, missing)
+    maps = np.stack([_maps(each, pixels, runtime.device) for each in states], axis=1)
+    classes, files = classes_of(run), run.assignments.files
+    subjects = [Subject(classes.names[row], bool(classes.old[row]), files[row]) for row in rows.tolist()]
+    return draw_page(pixels, maps, subjects, missing)
 
 
 def find_rows(run: Run, names: Sequence[str]) -> list[int]:
@@ -184,17 +179,9 @@ class Page:
 
 
 @style.style()
-def draw_page(
-    pixels: NDArray[np.uint8],
-    maps: NDArray[np.float64],
-    focus: NDArray[np.float64],
-    subjects: Sequence[Subject],
-    note: str,
-) -> Figure:
-    """Draw images (n, size, size, 3), maps (n, states, heads, rows, columns) and focus scores (n, states, heads).
-
-    The note ends the caption.
-    """
+def draw_page(pixels: NDArray[np.uint8], maps: NDArray[np.float64], subjects: Sequence[Subject], note: str) -> Figure:
+    """Draw images (n, size, size, 3) and their maps (n, states, heads, rows, columns); the note ends the caption."""
+    focus = focus_score(maps)  # (n, states, heads)
     page = Page(*focus.shape)
     for image, subject in enumerate(subjects):
         x, y = page.corner(image)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -107,8 +108,6 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return style.MADE_BY.encode() in file.read(4096)  # the start of a file has its metadata
-    except OSError:
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        return style.MADE_BY.encode() in file.read(4096)  # the start of a file has its metadata
+    return False

@@ -21,7 +21,8 @@ from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.views import splitmix64
 from sortal.research.figures.style import LeftOutError
-from sortal.runs.run import INITIAL, KNOWN, LABELLED, MODEL, Run
+from sortal.runs.categories import known_names
+from sortal.runs.run import INITIAL, LABELLED, MODEL, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -41,7 +42,7 @@ class Classes:
 
 def classes_of(run: Run) -> Classes:
     a, categories = run.assignments, run.names
-    old = known_names(run)
+    old = {*known_names(run.categories)}
     names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category.tolist(), strict=True))
     known = np.array([t is not None for t in a.truth], dtype=bool)
     if known.all():
@@ -49,11 +50,6 @@ def classes_of(run: Run) -> Classes:
     else:
         meaning = "true class if known, else category" if known[a.status != LABELLED].any() else "category"
     return Classes(names=names, old=np.array([name in old for name in names], dtype=bool), meaning=meaning)
-
-
-def known_names(run: Run) -> set[str]:
-    """Return the names of the known categories."""
-    return {category.name for category in run.categories if category.kind == KNOWN}
 
 
 def writable_cache(run: Run) -> Path | None:

@@ -1,8 +1,9 @@
 """t-SNE: the images of a run as points, before and after training."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import compress
 from math import ceil
 from string import ascii_uppercase
 from typing import Any
@@ -18,7 +19,7 @@ from sortal.clustering.inputs import check_number
 from sortal.images.image_set import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import samples, style
-from sortal.research.figures.samples import classes_of, load_pixels, sampling_order, writable_cache
+from sortal.research.figures.samples import Classes, classes_of, load_pixels, sampling_order, writable_cache
 from sortal.runs import projection
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
@@ -42,22 +43,7 @@ class Entry:
     old: bool
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Points:
-    """The class of each point."""
-
-    names: tuple[str, ...]  # classes
-    old: NDArray[np.bool_]  # (n,)
-    entries: dict[str, Entry]  # of the coloured classes
-
-
-def tsne(
-    run: Run,
-    *,
-    points: int = projection.POINTS,
-    seed: int = 0,
-    runtime: Runtime = Runtime(),
-) -> Figure:
+def tsne(run: Run, *, points: int = projection.POINTS, seed: int = 0, runtime: Runtime = Runtime()) -> Figure:
     """Plot similar images next to each other, by raw and by fine-tuned features: the same images in both panels.
 
     Shows at most `points` images, sampled by seed and content. Circles are old classes, triangles new ones; the nine
@@ -79,33 +65,28 @@ def tsne(
         runtime.progress(f"Mapping images by their {name.lower()}", 0, 0)
         places[name] = projection.place_cached(x, seed=seed, folder=None if cache is None else cache / "map")
     classes = classes_of(run)
-    names, old = tuple(classes.names[row] for row in rows.tolist()), classes.old[rows]
+    classes = replace(classes, names=tuple(classes.names[row] for row in rows.tolist()), old=classes.old[rows])
     distinct = min(len(np.unique(x, axis=0)) for x in features.values())
     how = "t-SNE" if distinct >= projection.FEWEST else "principal components"
     both = ", the same in both panels" if len(features) == 2 else ""
     text = f"{len(rows):,} of {plural(len(run.assignments), 'image')}{both}, by {classes.meaning}; {how}, seed {seed}."
     if not both:
         text += f" {missing or 'Raw features are no longer available.'}"
-    return _draw(places, Points(names=names, old=old, entries=_entries(names, old)), text)
+    return _draw(places, classes, text)
 
 
 def _raw(run: Run, rows: NDArray[np.int64], runtime: Runtime) -> NDArray[np.float32]:
     """Compute the features of the backbone from before training, (n, d); cached in the run."""
-    return extract(
-        samples.untrained_backbone(run),
-        load_pixels(run, rows, runtime=runtime),
-        normalise=True,
-        folder=writable_cache(run),
-        precision=run.facts.precision,
-        runtime=runtime,
-    )
+    backbone, store = samples.untrained_backbone(run), load_pixels(run, rows, runtime=runtime)
+    folder, precision = writable_cache(run), run.facts.precision
+    return extract(backbone, store, normalise=True, folder=folder, precision=precision, runtime=runtime)
 
 
-def _entries(names: Sequence[str], old: NDArray[np.bool_]) -> dict[str, Entry]:
+def _entries(classes: Classes) -> dict[str, Entry]:
     """Give the largest classes colours, old ones first, and words: their names or, if these are long, letters."""
     chosen: dict[str, tuple[str, bool]] = {}
     for kind in (True, False):
-        counts = Counter(name for name, is_old in zip(names, old.tolist(), strict=True) if is_old == kind)
+        counts = Counter(compress(classes.names, classes.old == kind))
         largest = sorted(counts, key=lambda name: (-counts[name], name))[: len(style.COLOURS)]
         chosen |= {name: (colour, kind) for name, colour in zip(in_order(largest), style.COLOURS, strict=False)}
     words = [style.drawable(name) for name in chosen]
@@ -115,38 +96,38 @@ def _entries(names: Sequence[str], old: NDArray[np.bool_]) -> dict[str, Entry]:
 
 
 @style.style()
-def _draw(places: Mapping[str, NDArray[np.int64]], points: Points, text: str) -> Figure:
-    legends = {kind: _legend(points, kind) for kind in KINDS}
+def _draw(places: Mapping[str, NDArray[np.int64]], classes: Classes, text: str) -> Figure:
+    coloured = _entries(classes)
+    legends = {kind: _legend(classes, coloured, kind) for kind in KINDS}
     height = 0.3 + PANEL + 0.3 + LINE * max(ceil(len(each) / 2) for each in legends.values()) + 0.2
     figure = style.figure(style.WIDTH, height)
     for at, (name, xy) in enumerate(places.items()):
         left, wide = (0.005 + 0.505 * at, 0.485) if len(places) == 2 else (0.2, 0.6)
         axes = figure.add_axes((left, 1 - (0.3 + PANEL) / height, wide, PANEL / height), label=name)
         axes.set_title(name)
-        _scatter(axes, xy, points)
+        _scatter(axes, xy, classes, coloured)
     for kind, entries in legends.items():
-        if not entries:
-            continue
         handles = [Line2D([], [], ls="", marker=SHAPES[kind], ms=5, mew=0, color=colour) for _, colour in entries]
         corner = (0.0 if kind else 0.505, 1 - (0.35 + PANEL) / height)
         labels = [label for label, _ in entries]
-        figure.legend(handles, labels, title=KINDS[kind], bbox_to_anchor=corner, **LEGEND)
+        if entries:
+            figure.legend(handles, labels, title=KINDS[kind], bbox_to_anchor=corner, **LEGEND)
     style.caption(figure, text)
     return figure
 
 
-def _scatter(axes: Axes, xy: NDArray[np.int64], points: Points) -> None:
+def _scatter(axes: Axes, xy: NDArray[np.int64], classes: Classes, coloured: Mapping[str, Entry]) -> None:
     size = float(np.clip(12_000 / max(1, len(xy)), 5, 22))
-    coloured = np.array([name in points.entries for name in points.names])
+    in_colour = np.array([name in coloured for name in classes.names])
     for shown in (False, True):  # the colours above the grey
         for kind, shape in SHAPES.items():
-            rows = np.flatnonzero((points.old == kind) & (coloured == shown))
-            colours = [points.entries[points.names[row]].colour if shown else style.PALE for row in rows]
+            rows = np.flatnonzero((classes.old == kind) & (in_colour == shown))
+            colours = [coloured[classes.names[row]].colour if shown else style.PALE for row in rows]
             if colours:
                 x, y = xy[rows].T
                 axes.scatter(x, y, size, colours, marker=shape, linewidths=0, alpha=0.85)
-    for name, entry in points.entries.items():
-        own = xy[[each == name for each in points.names]]
+    for name, entry in coloured.items():
+        own = xy[[each == name for each in classes.names]]
         x, y = own[np.abs(own - np.median(own, axis=0)).sum(axis=1).argmin()]
         halo = [patheffects.withStroke(linewidth=2, foreground="white")]
         axes.text(x, y, entry.word, fontsize=7, weight="bold", ha="center", va="center", path_effects=halo)
@@ -155,12 +136,12 @@ def _scatter(axes: Axes, xy: NDArray[np.int64], points: Points) -> None:
     axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.6)
 
 
-def _legend(points: Points, kind: bool) -> list[tuple[str, str]]:
+def _legend(classes: Classes, coloured: Mapping[str, Entry], kind: bool) -> list[tuple[str, str]]:
     """Return the text and colour of each line of the legend of old or of new classes."""
     entries = []
-    for name, entry in points.entries.items():
+    for name, entry in coloured.items():
         if entry.old == kind:
             shown = style.drawable(name, NAME)
             entries.append((shown if entry.word == shown else f"{entry.word}  {shown}", entry.colour))
-    others = {name for name, old in zip(points.names, points.old, strict=True) if old == kind} - points.entries.keys()
+    others = {*compress(classes.names, classes.old == kind)} - coloured.keys()
     return [*entries, (f"{len(others):,} more", style.PALE)] if others else entries

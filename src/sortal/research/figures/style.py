@@ -99,10 +99,7 @@ def percents(axis: Axis) -> None:
 
 
 def drawable(text: object, longest: int = 28) -> str:
-    """Return a name that can be drawn: shortened, and with every character escaped that no font has.
-
-    So are bytes that are not UTF-8, control characters, and those that reverse the direction of writing.
-    """
+    """Return a name shortened, and with escapes for control and direction characters and those that no font has."""
     return shorten(plain(str(text)[:1000], _has_glyph), longest)
 
 

@@ -160,7 +160,5 @@ def safe(text: str, longest: int = LONGEST) -> str:
 
 
 def _clean(text: str) -> str:
-    allowed = (
-        "_" if each in UNSAFE or category(each) in ("Cc", "Cs", "Zl", "Zp") else each for each in normalize("NFC", text)
-    )
+    allowed = ("_" if c in UNSAFE or category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in normalize("NFC", text))
     return "".join(allowed).strip().strip(". ")

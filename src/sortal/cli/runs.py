@@ -1,0 +1,147 @@
+"""The commands that use a run: predict, export and figures."""
+
+import json as jsonlib
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from sortal.cli import printing
+from sortal.cli.options import Device, Flag, Json, RunFolder, Workers, say
+from sortal.errors import InputError, Remedy
+from sortal.system.files import write_atomically
+from sortal.system.text import plain
+
+PREDICT_EXAMPLES = """\
+Examples:
+  sortal predict photos-run new_photos > table.csv
+  sortal predict photos-run new_photos --update
+"""
+UPDATE = (
+    "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
+    "grouped into candidates for new categories."
+)
+ANOTHER = Remedy("choose another file", out=...)
+EXPORT_EXAMPLES = """\
+Examples:
+  sortal export photos-run --format folders --out sorted
+  sortal export photos-run --format coco --out photos.json
+"""
+FIGURES_EXAMPLES = """\
+Examples:
+  sortal figures photos-run
+  sortal figures photos-run --which attention --images oak/1.jpg --out pictures
+"""
+Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
+OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
+HOW = "How images are placed into a folder."
+WHICH = "Comma-separated figures to draw; all by default."
+SHOWN = "Files to show attention on; a sample of old and new classes by default."
+
+
+def predict(
+    run: RunFolder,
+    images: Annotated[Path, Parameter(help="A folder of images, searched recursively.")],
+    *,
+    out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
+    update: Annotated[Flag, Parameter(help=UPDATE)] = False,
+    device: Device = "auto",
+    workers: Workers = None,
+    json: Json = False,
+    force: Annotated[Flag, Parameter(help="Overwrite the file of the table.")] = False,
+) -> int:
+    """Sort new images by an existing run, without training.
+
+    Writes a table with the category of each image, known or discovered, or
+    unsure, and its confidence.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    could not be read and were left out; 130 interrupted.
+    """
+    if out is not None:
+        _check_table(out, run, force)
+    with printing.runtime("Starting", device, workers) as runtime:
+        from sortal.discovery.prediction import predict
+
+        found = predict(run, images, update=update, runtime=runtime)
+        content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
+        if out is not None:
+            try:
+                write_atomically(out, content)
+            except OSError as error:
+                raise InputError(f"The table {str(out)!r} cannot be written: {error.strerror}.", ANOTHER) from error
+    if out is None and sys.stdout.isatty():  # file names may hold control characters
+        print("\n".join(map(plain, content.decode("utf-8", "surrogateescape").splitlines())))
+    elif out is None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    say("\n".join(printing.prediction(found)))
+    return 3 if found.quarantine else 0
+
+
+def _check_table(out: Path, run: Path, force: bool) -> None:
+    if out.resolve().parent == run.resolve():
+        raise InputError(f"The table must be outside the run, got {str(out)!r}.", ANOTHER)
+    if out.is_dir():
+        raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.", ANOTHER)
+    if not out.parent.is_dir():
+        raise InputError(f"The table must be in an existing folder, got {str(out)!r}. Create its folder first.")
+    if out.exists() and not force:
+        overwrite = Remedy("overwrite it", force=True)
+        raise InputError(f"The table must be a new file, got {str(out)!r}, which exists.", ANOTHER, overwrite)
+
+
+def export(
+    run: RunFolder,
+    *,
+    format: Annotated[Format, Parameter(help="Format to write.")],
+    out: Annotated[Path | None, Parameter(help=OUT)] = None,
+    how: Annotated[Literal["hardlink", "symlink", "copy"], Parameter(help=HOW)] = "hardlink",
+    force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
+) -> int:
+    """Export a run for other tools.
+
+    Originals are never moved or changed: folders contain hard links to them,
+    symbolic links or copies.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
+    no longer exist and were left out; 130 interrupted.
+    """
+    with printing.runtime("Reading the run") as runtime:
+        from sortal.runs.export import export
+        from sortal.runs.storage import load_run
+
+        written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
+    print(*printing.exported(written), sep="\n")
+    return 3 if written.missing else 0
+
+
+def figures(
+    run: RunFolder,
+    *,
+    out: Annotated[Path | None, Parameter(help="Folder to write into; RUN/figures by default.")] = None,
+    which: Annotated[str | None, Parameter(metavar="NAME,…", help=WHICH)] = None,
+    images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="", help=SHOWN)] = None,
+    seed: Annotated[int, Parameter(help="Seed of the samples and of the map.")] = 0,
+    device: Device = "auto",
+    workers: Workers = None,
+    force: Annotated[Flag, Parameter(help="Overwrite files that are not figures drawn by Sortal.")] = False,
+) -> None:
+    """Draw figures of a run for print, each as PNG and SVG.
+
+    The figures are tsne (features before and after training), attention (the
+    regions each head of the last block attends to, before and after), k-curve
+    (accuracy on labelled images against k), risk-coverage (accuracy on the most
+    confident images) and legacy (how matching old and new classes separately
+    inflates accuracy). A figure that the run lacks the data for is left out,
+    with the reason.
+    """
+    with printing.runtime("Reading the run", device, workers) as runtime:
+        from sortal.research.figures import draw
+        from sortal.runs.storage import load_run
+
+        names = None if which is None else which.split(",")
+        drawn = draw(load_run(run), out, which=names, images=images, seed=seed, force=force, runtime=runtime)
+    print(*printing.drawn(drawn), sep="\n")
