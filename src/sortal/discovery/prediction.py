@@ -27,7 +27,7 @@ from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import load_run
 from sortal.runs.tables import Column
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
 COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")

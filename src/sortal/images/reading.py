@@ -15,6 +15,7 @@ from sortal.errors import InputError, Remedy, listing
 from sortal.images import label_tables
 from sortal.images.folders import EXTENSIONS, find
 from sortal.images.image_set import ImageSet, image_set
+from sortal.system.files import same_file
 
 Column: TypeAlias = Sequence[Any] | NDArray[Any]
 
@@ -118,7 +119,7 @@ def _from_table(folder: Path, table: label_tables.LabelTable, unlisted: str) -> 
         paths=[os.path.join(folder, file) for file in (*files, *more)],
         labels=[*table.label, *none],
         truth=None if table.truth is None else [*table.truth, *none],
-        ignored=[file for file in others if file not in listed and not _same(folder / file, table.path)],
+        ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
 
 
@@ -136,7 +137,7 @@ def _locate(wanted: Iterable[str], folder: Path, there: Collection[str]) -> dict
     def above(parent: str) -> str | None:
         """Return the path from the folder to an absolute path within it, whatever links and dots both contain."""
         rest = ""
-        while not _same(parent, folder):
+        while not same_file(parent, folder):
             parent, name = posixpath.split(parent)
             if not name:
                 return None
@@ -163,13 +164,6 @@ def _guess(name: str, there: Sequence[str]) -> str:
 
     alike = [other for other in there if stem(other) == stem(name.replace("\\", "/"))]
     return f"Did you mean {listing(alike)}?" if alike else "Correct the table or the folder."
-
-
-def _same(one: str | Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return False
 
 
 def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:

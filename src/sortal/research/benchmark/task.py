@@ -25,7 +25,7 @@ from sortal.research.benchmark.records import KRecord, Record, SplitScores
 from sortal.runs import cache
 from sortal.runs.confidence import place
 from sortal.runs.run import KNOWN, Run
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
 
