@@ -124,7 +124,7 @@ class Inline:
         for item in items:
             name = Path(item.source).name if isinstance(item.source, str) else item.row
             try:
-                result = function(item.source, {**options, **item.options})
+                result = function(item.source, options)
                 if isinstance(result, Generator):
                     result = finish(result, partial(answer, item.row))
             except UnreadableError as error:

@@ -67,11 +67,7 @@ class Health:
 
 
 def check(
-    images: ImageSet,
-    *,
-    tiny: int = TINY,
-    max_pixels: int = decoding.MAX_PIXELS,
-    runtime: Runtime = Runtime(),
+    images: ImageSet, *, tiny: int = TINY, max_pixels: int = decoding.MAX_PIXELS, runtime: Runtime = Runtime()
 ) -> Health:
     """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):

@@ -30,7 +30,3 @@ class Runtime:
     def prefixed(self, prefix: str) -> "Runtime":
         """Return a runtime that reports each task with a prefix."""
         return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
-
-    def silent(self) -> "Runtime":
-        """Return a runtime for another process: without progress, and with notes to the log."""
-        return Runtime(device=self.device, workers=self.workers)

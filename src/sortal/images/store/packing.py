@@ -104,18 +104,6 @@ def pack(
     return open_store(index, ["" if found[row] else content for row, content in enumerate(contents)], quarantine)
 
 
-def pack_readable(
-    images: ImageSet,
-    folder: str | os.PathLike[str],
-    *,
-    settings: Settings | None = None,
-    runtime: Runtime = Runtime(),
-) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
-    """Pack images; return the readable ones, their pixels row by row, and the unreadable ones."""
-    store = pack(images, folder, settings=settings, runtime=runtime)
-    return *select_readable(images, store), store.quarantine
-
-
 def select_readable(images: ImageSet, store: PixelStore) -> tuple[ImageSet, PixelStore]:
     """Return the readable images of a packed set and their pixels; there must be at least one."""
     if not store.quarantine:
@@ -188,7 +176,7 @@ def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem],
             contents[row] = decoding.digest(source)
             if not index.knows(contents[row]) and contents[row] not in new:
                 new.add(contents[row])
-                items.append(WorkItem(row, source, {"digest": contents[row]}))
+                items.append(WorkItem(row, source))
     return contents, items, stamps
 
 
@@ -244,7 +232,7 @@ class _Writer:
 def store_image(source: ImageSource, options: JsonObject) -> Conversation:
     """Read an image, ask for a place, and write its pixels there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
-    found: JsonObject = {"digest": options.get("digest") or decoding.digest(data)}
+    found: JsonObject = {"digest": decoding.digest(data)}
     limit, shorter_side = options["max_pixels"], options["shorter_side"]
     try:
         size = decoding.size(data, max_pixels=limit)
