@@ -8,7 +8,6 @@ from typing import TypeAlias
 from sortal.config import AUTO
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
-Note: TypeAlias = Callable[[str], None]
 
 
 def ignore(what: str, done: int, total: int) -> None:
@@ -25,7 +24,7 @@ class Runtime:
     device: str = AUTO
     workers: int | None = None  # one per core by default
     progress: Progress = ignore
-    note: Note = logging.getLogger("sortal").info
+    note: Callable[[str], None] = logging.getLogger("sortal").info
 
     def prefixed(self, prefix: str) -> "Runtime":
         """Return a runtime that reports each task with a prefix."""

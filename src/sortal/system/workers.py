@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from time import monotonic
-from typing import IO, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -263,8 +263,12 @@ def work() -> None:
             sources.put(None)
             replies.put(None)
 
+    def send(result: str) -> None:
+        out.write(f"{os.fstat(2).st_size} {result}\n".encode())  # after the bytes written to stderr so far
+        out.flush()
+
     def ask(question: JsonObject) -> JsonObject:
-        _send(out, json.dumps({"question": question}))
+        send(json.dumps({"question": question}))
         if (reply := replies.get()) is None:
             os._exit(0)  # the parent is gone
         return reply
@@ -272,10 +276,10 @@ def work() -> None:
     try:
         setup = json.loads(stdin.readline())
         function: WorkFunction = getattr(import_module(setup["module"]), setup["name"])
-        _send(out, json.dumps({"ready": True}))
+        send(json.dumps({"ready": True}))
         threading.Thread(target=receive, daemon=True).start()
         while (source := sources.get()) is not None:
-            _send(out, _process(function, source, setup["options"], ask))
+            send(_process(function, source, setup["options"], ask))
     except BrokenPipeError:
         os._exit(0)  # the parent is gone
 
@@ -305,9 +309,3 @@ def finish(conversation: Conversation, ask: Callable[[JsonObject], JsonObject]) 
     except StopIteration as end:
         result: JsonObject = end.value
         return result
-
-
-def _send(out: IO[bytes], result: str) -> None:
-    """Write a line: the bytes written to stderr so far, and the result."""
-    out.write(f"{os.fstat(2).st_size} {result}\n".encode())
-    out.flush()
