@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import compress
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
 
 TINY = 32  # an image with a shorter side below this is tiny
 
-Kind = Literal["two labels", "labelled and unlabelled", "same"]
-KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # the worst first
+Kind = Literal["two labels", "labelled and unlabelled", "same"]  # the worst first
 Key = TypeVar("Key")
 
 
@@ -160,7 +159,7 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
         return Duplicates(kind=kind, files=tuple(images.files[row] for row in rows), labels=labels)
 
     several = sorted(sorted(rows) for rows in groups if len(rows) > 1)
-    return tuple(sorted(map(describe, several), key=lambda group: KINDS.index(group.kind)))
+    return tuple(sorted(map(describe, several), key=lambda group: get_args(Kind).index(group.kind)))
 
 
 def _near(
