@@ -4,6 +4,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import Literal, TypeVar, get_args
 
@@ -167,8 +168,7 @@ def _near(
 ) -> Iterable[list[int]]:
     """Return groups of rows that look alike but differ in content. Images smaller than a thumbnail are left out."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
-    leaders = near.leaders(
-        thumbnails[[rows[0] for rows in large]], lambda done, of: runtime.progress("Comparing images", done, of)
-    )
+    firsts = [rows[0] for rows in large]
+    leaders = near.leaders(thumbnails[firsts], partial(runtime.progress, "Comparing images"))
     groups = _places(leaders.tolist()).values()
     return [[row for place in group for row in large[place]] for group in groups if len(group) > 1]

@@ -24,10 +24,7 @@ class Processes:
         self.device = device or torch.device("cpu")
         self.rank = dist.get_rank(group) if group is not None else 0
         self.size = dist.get_world_size(group) if group is not None else 1
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == 0
+        self.is_first = self.rank == 0
 
     def barrier(self) -> None:
         """Wait until every process has arrived."""
