@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.images.datasets.split import read
+from sortal.images.datasets.official import read_class_split
 
 TRAIN, TEST = 2, 1
 
@@ -150,7 +150,7 @@ def herbarium19(root: Path) -> None:
 
 def imagenet100(root: Path) -> None:
     """With the folder of one class beyond the 100."""
-    for name in ("n01440764", *read("imagenet100").wnids):
+    for name in ("n01440764", *read_class_split("imagenet100").wnids):
         for i in range(TRAIN):
             touch(root / "train" / name / f"{name}_{i}.JPEG")
         touch(root / "val" / name / f"ILSVRC2012_val_{int(name[1:]):08d}.JPEG")

@@ -198,6 +198,7 @@ def test_a_narrow_range_is_tried_whole(method: Method, rows: int, k_max: int, mo
         ([0, 1, 2, -1], {"k_max": 2}, "k_max must be at least 3 .the labelled classes., got 2"),
         ([0, 1, 2, -1], {"k_max": 0}, "k_max must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"n_init": 0}, "n_init must be a whole number of at least 1, got 0"),
+        ([0, 1, 2, -1], {"n_candidates": -1}, "n_candidates must be a whole number of at least 1 or None, got -1"),
         ([0, 1, 2, -1], {"method": "guess"}, "method must be one of 'brent', 'hidden', 'plateau', got 'guess'"),
         ([0, 1, 2, -1], {"max_iter": 0}, "max_iter must be a whole number of at least 1, got 0"),
         ([0, 1, 2, -1], {"tol": -1}, "tol must be a number of at least 0, got -1"),

@@ -28,7 +28,7 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs import cache
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.storage import FORMAT
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
 METHODS: tuple[MethodName, ...] = get_args(MethodName)

@@ -30,7 +30,7 @@ from sortal.runs.editing import merge, rename, reorder, split
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import INITIAL, LOG, UNSURE, Run
 from sortal.runs.storage import HEAD, load_run
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 
 N = 6 * EACH
 ADDED = 6 * 3

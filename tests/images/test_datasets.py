@@ -14,7 +14,8 @@ from PIL import Image
 
 from sortal.errors import InputError
 from sortal.images import label_tables
-from sortal.images.datasets import NAMES, digits, load, split
+from sortal.images.datasets import NAMES, digits, load
+from sortal.images.datasets.official import read_class_split
 from sortal.images.image_set import ImageSet, image_set
 
 CUB, JETS, FISH = "CUB_200_2011/images", "fgvc-aircraft-2013b/data/images", "n01443537"
@@ -339,20 +340,20 @@ def test_pickles_of_python_3_are_read_too(tmp_path: Path, protocol: int) -> None
 def test_splits() -> None:
     """Two are NumPy's draw by the legacy seed 0: half of Herbarium-19, and 100 of ILSVRC's 1,000 classes."""
     for name, (n_classes, old, _, _) in SIZES.items():
-        choice = split.read(name)
+        choice = read_class_split(name)
         assert (choice.n_classes, len(choice.old)) == (n_classes, old)
         assert list(choice.old) == sorted(set(choice.old) & set(range(n_classes)))
     for name, classes in (("cifar10", 5), ("cifar100", 80), ("imagenet100", 50)):
-        assert split.read(name).old == tuple(range(classes))
+        assert read_class_split(name).old == tuple(range(classes))
     for name, digest in (
         ("cub", "ec840016bf227694"),
         ("stanford_cars", "730c88ca07807f9d"),
         ("fgvc_aircraft", "5e1ba509abe5c77a"),
     ):
-        assert hashlib.sha256(str([*split.read(name).old]).encode()).hexdigest().startswith(digest)
+        assert hashlib.sha256(str([*read_class_split(name).old]).encode()).hexdigest().startswith(digest)
     herbarium = np.random.RandomState(0).choice(683, size=341, replace=False)
-    assert split.read("herbarium19").old == tuple(sorted(herbarium.tolist()))
-    imagenet, choice = np.random.RandomState(0).choice(1000, size=100, replace=False), split.read("imagenet100")
+    assert read_class_split("herbarium19").old == tuple(sorted(herbarium.tolist()))
+    imagenet, choice = np.random.RandomState(0).choice(1000, size=100, replace=False), read_class_split("imagenet100")
     assert choice.ilsvrc == tuple(sorted(imagenet.tolist()))
     assert list(choice.wnids) == sorted(set(choice.wnids))
     known = {1: "n01443537", 14: "n01537544", 367: "n02481823", 497: "n03028079", 996: "n13052670"}
@@ -364,7 +365,7 @@ def test_stanford_cars_have_the_sizes_of_the_papers_table() -> None:
     counts: list[int] = json.loads((Path(__file__).parents[1] / "counts.json").read_text())["stanford_cars"]
     truth = [str(number) for number, count in enumerate(counts) for _ in range(count)]
     files = [str(i) for i in range(len(truth))]
-    old = [str(number) for number in split.read("stanford_cars").old]
+    old = [str(number) for number in read_class_split("stanford_cars").old]
     images = image_set(files, paths=files, labels=truth).hide_labels(old=old)
     assert (len(images), images.labelled.sum(), images.unlabelled.sum()) == (8144, 2000, 6144)
 

@@ -124,7 +124,7 @@ class Inline:
         for item in items:
             name = Path(item.source).name if isinstance(item.source, str) else item.row
             try:
-                result = function(item.source, {**options, **item.options})
+                result = function(item.source, options)
                 if isinstance(result, Generator):
                     result = finish(result, partial(answer, item.row))
             except UnreadableError as error:
@@ -413,7 +413,7 @@ def test_a_run_waits_for_another_and_then_finds_its_images(
     home(store).mkdir(parents=True)
     lock = FileLock(home(store) / ".lock")
     lock.acquire()
-    monkeypatch.setattr(packing, "POLL", 0)
+    monkeypatch.setattr("sortal.system.files.POLL", 0)
 
     def other(what: str, done: int, _: int) -> None:
         said.append((what.partition(" ")[0], done))

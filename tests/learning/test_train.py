@@ -55,7 +55,7 @@ from sortal.learning.train import TrainingResult, train
 from sortal.learning.validation import Validation
 from sortal.system.device import Compute
 from sortal.system.distributed import launch
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 
 PLENTY = Budget(memory=10**9)
 

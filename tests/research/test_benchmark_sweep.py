@@ -49,7 +49,7 @@ from sortal.research.benchmark.task import run as run_task
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
 pytestmark = pytest.mark.usefixtures("quickly")

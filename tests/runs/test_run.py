@@ -29,8 +29,7 @@ from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import load_run, peek
 from sortal.system import files as whole
-from sortal.system.files import write_atomically
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder, write_atomically
 
 TROUBLE = (
     """=HYPERLINK("x")|-1|\ttab|''=1|a,b;"c"|lone\rreturn|both\r\n| spaces |\x85\x0b\x0c\x1c|\ufeffmark|NA|nan|0012"""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sortal.errors import InputError
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 
 
 def test_one_at_a_time_and_then_the_next(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_one_at_a_time_and_then_the_next(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_lets_go(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from sortal.system.lock import lock_folder\n"
+    code = "import sys, time; from pathlib import Path; from sortal.system.files import lock_folder\n"
     code += "with lock_folder(Path(sys.argv[1])): print(1, flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None

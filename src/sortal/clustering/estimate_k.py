@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, read_inputs
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, check_restarts, read_inputs
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
 from sortal.errors import InputError
@@ -78,7 +78,10 @@ def estimate_k(
     >>> estimate_k(x, y, k_max=4, random_state=0).k
     3
     """
-    _check_parameters(method, k_max, n_init, max_iter, tol)
+    if method not in get_args(Method):
+        raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
+    check_number("k_max", k_max, Integral, 1)
+    check_restarts(n_init, n_candidates, max_iter, tol)
     processes = Processes(group)
     rows, labels, classes = read_inputs(x, y, device, processes)
     c = len(classes)
@@ -101,14 +104,6 @@ def estimate_k(
     best, alone = search.plateau(n_labelled) if method == "plateau" else search.best()
     curve = tuple(search.tried[k] for k in sorted(search.tried))
     return KEstimate(k=best, interval=(min(best, *alone), max(best, *alone)), curve=curve, method=method)
-
-
-def _check_parameters(method: str, k_max: int, n_init: int, max_iter: int, tol: float) -> None:
-    if method not in get_args(Method):
-        raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
-    for name, value in (("k_max", k_max), ("n_init", n_init), ("max_iter", max_iter)):
-        check_number(name, value, Integral, 1)
-    check_number("tol", tol, Real, 0)
 
 
 def _check_known(known: Iterable[Evaluation], n_init: int, processes: Processes) -> dict[int, Evaluation]:

@@ -24,8 +24,17 @@ def check_number(name: str, value: object, kind: type, least: int, also: str = "
         raise InputError(f"{name} must be {what} of at least {least}{also}, got {value!r}.")
 
 
+def check_restarts(n_init: object, n_candidates: object, max_iter: object, tol: object) -> None:
+    """Check the parameters that `SemiSupervisedKMeans` and `estimate_k` share."""
+    check_number("n_init", n_init, Integral, 1)
+    if n_candidates is not None:
+        check_number("n_candidates", n_candidates, Integral, 1, " or None")
+    check_number("max_iter", max_iter, Integral, 1)
+    check_number("tol", tol, Real, 0)
+
+
 def read_inputs(
-    x: ArrayLike | Tensor, y: ArrayLike | Tensor | None, device: str, processes: Processes
+    x: ArrayOrTensor, y: ArrayOrTensor | None, device: str, processes: Processes
 ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
     """Return rows (n, d), their class numbers (n,), and the classes, numbered alike in all processes.
 
@@ -159,8 +168,9 @@ def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]
         found = {value for value, keep in zip(values, labelled, strict=True) if keep}
     except TypeError as error:
         raise InputError(f"y must contain hashable classes: {error}.") from None
-    try:
-        ordered = sorted(found, key=_sort_key)
+    try:  # numbers first, then other types by name, and strings last
+        numbers = {value for value in found if isinstance(value, Real)}
+        ordered = sorted(numbers) + sorted(found - numbers, key=lambda v: (isinstance(v, str), type(v).__name__, v))
     except TypeError:  # unordered classes
         ordered = sorted(found, key=repr)
     number = {value: j for j, value in enumerate(ordered)}
@@ -178,10 +188,3 @@ def _is_missing(value: object) -> bool:
         return value is None or bool(value != value)
     except TypeError:
         return True
-
-
-def _sort_key(value: Any) -> tuple[int, str, Any]:
-    """Order numbers first, then other types by name, and strings last."""
-    if isinstance(value, Real):
-        return 0, "", value
-    return (2 if isinstance(value, str) else 1), type(value).__name__, value

@@ -2,7 +2,7 @@
 
 import warnings
 from math import log
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.estimate_k import KEstimate, estimate_k
-from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, read_inputs, read_rows
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, check_restarts, read_inputs, read_rows
 from sortal.clustering.lloyd import LloydState, restarts
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
@@ -81,11 +81,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         """
         if self.n_clusters != "auto":
             check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
-        check_number("n_init", self.n_init, Integral, 1)
-        if self.n_candidates is not None:
-            check_number("n_candidates", self.n_candidates, Integral, 1, " or None")
-        check_number("max_iter", self.max_iter, Integral, 1)
-        check_number("tol", self.tol, Real, 0)
+        check_restarts(self.n_init, self.n_candidates, self.max_iter, self.tol)
         processes = Processes(group)
         x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)

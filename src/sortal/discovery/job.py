@@ -18,8 +18,7 @@ from sortal.images.reading import read_images
 from sortal.runs.run import CACHE
 from sortal.runs.storage import peek
 from sortal.system.device import choose_device
-from sortal.system.files import NEXT
-from sortal.system.lock import NAME as LOCK
+from sortal.system.files import LOCK, NEXT
 from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
 

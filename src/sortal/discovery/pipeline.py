@@ -23,7 +23,7 @@ from sortal.learning.backbones.loading import load_backbone
 from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH
 from sortal.runs.run import REPORT, Run
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 

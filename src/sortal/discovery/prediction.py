@@ -16,7 +16,7 @@ from sortal.discovery import results
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
-from sortal.images.store.packing import Settings, pack, pack_readable
+from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
@@ -28,7 +28,7 @@ from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import load_run
 from sortal.runs.tables import Column
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
 COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
@@ -83,9 +83,9 @@ def predict(
         if update:
             found = load_run(folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
-        read, store, quarantine = pack_readable(
-            read, found.cache / "pixels", settings=_settings(found), runtime=runtime
-        )
+        store = pack(read, found.cache / "pixels", settings=_settings(found), runtime=runtime)
+        quarantine = store.quarantine
+        read, store = select_readable(read, store)
         x = _features(found, store, runtime)
         blank = unassigned(read, store.digests, folder=len(found.facts.images))
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)

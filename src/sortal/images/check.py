@@ -4,8 +4,9 @@ import base64
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,7 @@ from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
 
 TINY = 32  # an image with a shorter side below this is tiny
 
-Kind = Literal["two labels", "labelled and unlabelled", "same"]
-KINDS: tuple[Kind, ...] = ("two labels", "labelled and unlabelled", "same")  # the worst first
+Kind = Literal["two labels", "labelled and unlabelled", "same"]  # the worst first
 Key = TypeVar("Key")
 
 
@@ -67,11 +67,7 @@ class Health:
 
 
 def check(
-    images: ImageSet,
-    *,
-    tiny: int = TINY,
-    max_pixels: int = decoding.MAX_PIXELS,
-    runtime: Runtime = Runtime(),
+    images: ImageSet, *, tiny: int = TINY, max_pixels: int = decoding.MAX_PIXELS, runtime: Runtime = Runtime()
 ) -> Health:
     """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
@@ -164,7 +160,7 @@ def _groups(images: ImageSet, groups: Iterable[Sequence[int]]) -> tuple[Duplicat
         return Duplicates(kind=kind, files=tuple(images.files[row] for row in rows), labels=labels)
 
     several = sorted(sorted(rows) for rows in groups if len(rows) > 1)
-    return tuple(sorted(map(describe, several), key=lambda group: KINDS.index(group.kind)))
+    return tuple(sorted(map(describe, several), key=lambda group: get_args(Kind).index(group.kind)))
 
 
 def _near(
@@ -172,8 +168,7 @@ def _near(
 ) -> Iterable[list[int]]:
     """Return groups of rows that look alike but differ in content. Images smaller than a thumbnail are left out."""
     large = [rows for rows in same if shorter[rows[0]] >= near.SIDE]
-    leaders = near.leaders(
-        thumbnails[[rows[0] for rows in large]], lambda done, of: runtime.progress("Comparing images", done, of)
-    )
+    firsts = [rows[0] for rows in large]
+    leaders = near.leaders(thumbnails[firsts], partial(runtime.progress, "Comparing images"))
     groups = _places(leaders.tolist()).values()
     return [[row for place in group for row in large[place]] for group in groups if len(group) > 1]

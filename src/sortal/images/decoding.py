@@ -65,7 +65,6 @@ class Picture:
     """A decoded image and the facts about its file."""
 
     rgb: NDArray[np.uint8]  # (height, width, 3) upright, transparency on white
-    format: str
     width: int  # in the file, upright
     height: int
     bits: int  # per channel in the file
@@ -146,10 +145,9 @@ def decode(
     with _guarded():
         if isinstance(data, bytes):
             image = _open(data, max_pixels)
-            format_, bits = str(image.format), colour_modes.bits_of(image, data)
+            bits = colour_modes.bits_of(image, data)
         else:
-            image = Image.fromarray(data)
-            format_, bits = "pixels", 8
+            image, bits = Image.fromarray(data), 8
         width, height = image.size
         drafted = None
         if shorter_side is not None:
@@ -161,14 +159,14 @@ def decode(
         if drafted and picture.size != (width, height):  # a draft is padded to whole pixels, which its box excludes
             picture = picture.resize(target, Image.Resampling.BICUBIC, box=drafted[1])
         turned = orientation in TURNS
-        if format_ == "TIFF":  # Pillow has turned it already
+        if isinstance(image, TiffImageFile):  # Pillow has turned it already
             width, height = picture.size
         elif turned:
             picture = picture.transpose(TURNS[orientation])
             width, height = (height, width) if orientation in SWAPPED else (width, height)
         if shorter_side is not None and picture.size != resized_size(width, height, shorter_side):
             picture = picture.resize(resized_size(width, height, shorter_side), Image.Resampling.BICUBIC)
-        return Picture(rgb=np.asarray(picture), format=format_, width=width, height=height, bits=bits, rotated=turned)
+        return Picture(rgb=np.asarray(picture), width=width, height=height, bits=bits, rotated=turned)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import compress, pairwise
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -113,9 +113,8 @@ class ImageSet:
         generator = _generator(seed)
         validation = self.validation.copy()
         by_class = np.flatnonzero(self.labelled)[np.argsort(self.labels[self.labelled], kind="stable")]
-        ends = np.searchsorted(self.labels[by_class], np.arange(len(self.classes) + 1))
-        for start, end in pairwise(ends):
-            rows = by_class[start:end]
+        starts = np.searchsorted(self.labels[by_class], np.arange(1, len(self.classes)))
+        for rows in np.split(by_class, starts):
             validation[generator.choice(rows, size=int(fraction * len(rows)), replace=False)] = True
         if validation.sum() == self.validation.sum():
             raise InputError(f"fraction must hold out at least one image, got {fraction}: every class is too small.")
@@ -182,8 +181,7 @@ def image_set(
     The truth of a labelled image defaults to its label.
     """
     known_truth = labels if truth is None else [t if t is not None else y for t, y in zip(truth, labels, strict=True)]
-    wrong = [file for file, t, y in zip(files, known_truth, labels, strict=True) if y is not None and t != y]
-    if wrong:
+    if wrong := [file for file, t, y in zip(files, known_truth, labels, strict=True) if y is not None and t != y]:
         raise InputError(
             f"The truth of a labelled image must be its label, unlike in {plural(len(wrong), 'image')}: "
             f"{listing(wrong)}. Correct it, or leave it empty."

@@ -1,8 +1,8 @@
-"""Reading images and their labels from a folder, from a folder and a table, or from a list."""
+"""Reading images and their labels from a folder, from a folder and a table, or from a list; listing folders."""
 
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from sortal.config import UNLABELLED, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import label_tables
-from sortal.images.folders import EXTENSIONS, find
 from sortal.images.image_set import ImageSet, image_set
+from sortal.system.files import same_file
 
 Column: TypeAlias = Sequence[Any] | NDArray[Any]
+# Of the formats that decoding.py reads. Names only select candidates; the content decides.
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"})
 
 
 def read_images(
@@ -118,7 +120,7 @@ def _from_table(folder: Path, table: label_tables.LabelTable, unlisted: str) -> 
         paths=[os.path.join(folder, file) for file in (*files, *more)],
         labels=[*table.label, *none],
         truth=None if table.truth is None else [*table.truth, *none],
-        ignored=[file for file in others if file not in listed and not _same(folder / file, table.path)],
+        ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
 
 
@@ -136,7 +138,7 @@ def _locate(wanted: Iterable[str], folder: Path, there: Collection[str]) -> dict
     def above(parent: str) -> str | None:
         """Return the path from the folder to an absolute path within it, whatever links and dots both contain."""
         rest = ""
-        while not _same(parent, folder):
+        while not same_file(parent, folder):
             parent, name = posixpath.split(parent)
             if not name:
                 return None
@@ -163,13 +165,6 @@ def _guess(name: str, there: Sequence[str]) -> str:
 
     alike = [other for other in there if stem(other) == stem(name.replace("\\", "/"))]
     return f"Did you mean {listing(alike)}?" if alike else "Correct the table or the folder."
-
-
-def _same(one: str | Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except (OSError, ValueError):
-        return False
 
 
 def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
@@ -219,3 +214,47 @@ def _column(name: str, values: Column, n: int) -> list[str | None]:
         return [label_tables.as_name(value) for value in values]
     except InputError as error:
         raise InputError(f"{name} must be class names. {error}") from None
+
+
+def find(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the images below a folder and the other files, both sorted, as relative paths with "/".
+
+    Hidden files and folders (names starting with a dot) are skipped. Symbolic links are followed, but never into a
+    folder that contains them; broken links are listed, so that they can be reported as unreadable.
+    """
+    if not os.path.isdir(folder):  # Path.is_dir would fail on a name that is too long
+        what = "is a file, not a folder" if os.path.exists(folder) else "does not exist"
+        raise InputError(f"The image folder {str(folder)!r} {what}. Give a folder of images.")
+    images: list[str] = []
+    others: list[str] = []
+    for name in sorted(_walk(folder, "", ()), key=lambda name: (normalize("NFC", name), name)):  # whatever the accents
+        (images if is_image(name) else others).append(name)
+    return images, others
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file has the extension of an image."""
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """Yield the files below `folder`; `inside` lists its parents by device and inode, which links must not enter."""
+    try:
+        at = os.stat(folder)
+        entries = list(os.scandir(folder))
+    except OSError as error:
+        raise InputError(f"The folder {str(folder)!r} cannot be read: {error.strerror}.") from error
+    here = (at.st_dev, at.st_ino)
+    if here in inside:
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        try:
+            is_folder = entry.is_dir()
+        except OSError:  # a circular link, or one into a folder without access
+            is_folder = False
+        if is_folder:
+            yield from _walk(folder / entry.name, f"{prefix}{entry.name}/", (*inside, here))
+        else:
+            yield prefix + entry.name

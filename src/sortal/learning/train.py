@@ -31,7 +31,7 @@ from sortal.learning.validation import Validation
 from sortal.runs.run import MODEL
 from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 

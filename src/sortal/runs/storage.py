@@ -23,7 +23,6 @@ from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.run import Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
 from sortal.system.json_records import read_record
-from sortal.system.lock import lock_folder
 
 FORMAT, FORMAT_1 = "sortal run 2", "sortal run 1"
 RUN, K, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
@@ -174,7 +173,7 @@ def _read_about(folder: Path) -> dict[str, Any] | None:
     """Return what RUN holds, or None where it is not that of a run."""
     try:
         if disk.is_pending(folder):
-            with suppress(InputError), lock_folder(folder):  # a process that is writing completes it itself
+            with suppress(InputError), disk.lock_folder(folder):  # a process that is writing completes it itself
                 disk.finish(folder)
         about = _read_json(folder / RUN)
     except (OSError, ValueError):

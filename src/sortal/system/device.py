@@ -35,8 +35,29 @@ class Compute:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
     def maybe_compile(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Compile a function if chosen; it falls back to the plain one if the compiler fails."""
-        return _Compiled(function) if self.compiled else function
+        """Compile a function if chosen; the plain one takes over if its first call fails to compile."""
+        if not self.compiled:
+            return function
+        run: Callable[..., Any] | None = None
+        proven = False
+
+        def call(*values: Any) -> Tensor:
+            nonlocal run, proven
+            try:
+                run = run or torch.compile(function, dynamic=False)  # raises on some Python versions
+                result: Tensor = run(*values)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # compilers fail in many ways, none of them fatal
+                if proven:
+                    raise
+                logger.warning("Compilation failed: %s", [*str(error).strip().splitlines(), repr(error)][0])
+                run = function
+                result = function(*values)
+            proven = True
+            return result
+
+        return call
 
 
 def choose_device(device: str, x: object) -> torch.device:
@@ -68,30 +89,6 @@ def choose_compute(
     elif precision == AUTO and device.type == "cpu":
         bf16 = bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
     return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
-
-
-class _Compiled:
-    """A compiled function, or the plain one if compilation fails at the first call."""
-
-    def __init__(self, function: Callable[..., Tensor]) -> None:
-        self.plain = function
-        self.run: Callable[..., Any] | None = None
-        self.proven = False
-
-    def __call__(self, *values: Any) -> Tensor:
-        try:
-            self.run = self.run or torch.compile(self.plain, dynamic=False)  # raises on some Python versions
-            result: Tensor = self.run(*values)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # compilers fail in many ways, none of them fatal
-            if self.proven:
-                raise
-            logger.warning("Compilation failed: %s", [*str(error).strip().splitlines(), repr(error)][0])
-            self.run = self.plain
-            result = self.plain(*values)
-        self.proven = True
-        return result
 
 
 def is_out_of_memory(error: BaseException) -> bool:

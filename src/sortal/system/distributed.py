@@ -24,10 +24,7 @@ class Processes:
         self.device = device or torch.device("cpu")
         self.rank = dist.get_rank(group) if group is not None else 0
         self.size = dist.get_world_size(group) if group is not None else 1
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == 0
+        self.is_first = self.rank == 0
 
     def barrier(self) -> None:
         """Wait until every process has arrived."""
@@ -37,7 +34,7 @@ class Processes:
         """Return the first process's `value`, which must be picklable."""
         values = [value]
         if self.size > 1:
-            dist.broadcast_object_list(values, src=self._global_rank(0), group=self.group)
+            dist.broadcast_object_list(values, group_src=0, group=self.group)
         return values[0]
 
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
@@ -45,7 +42,7 @@ class Processes:
         if self.size > 1:
             for tensor in tensors:
                 values = tensor.detach().contiguous()
-                dist.broadcast(values, src=self._global_rank(0), group=self.group)
+                dist.broadcast(values, group_src=0, group=self.group)
                 tensor.data.copy_(values)
 
     def sum(self, values: Tensor) -> Tensor:
@@ -104,12 +101,8 @@ class Processes:
             for at in range(start, end, piece):
                 some = slice(at, min(at + piece, end))
                 values = rows[some].contiguous().view(torch.uint8).to(device)  # no backend supports every type
-                dist.broadcast(values, src=self._global_rank(rank), group=self.group)
+                dist.broadcast(values, group_src=rank, group=self.group)
                 rows[some] = values.view(rows.dtype)
-
-    def _global_rank(self, rank: int) -> int:
-        assert self.group is not None
-        return dist.get_global_rank(self.group, rank)
 
 
 def launch(device: str = "auto") -> Processes:

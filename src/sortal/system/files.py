@@ -1,15 +1,17 @@
-"""Atomic writes: of one file, and of several files that are replaced together by way of a staging folder."""
+"""Atomic writes: of one file, and of several files replaced together by way of a staging folder; locks on folders."""
 
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sortal.errors import InputError
 
 NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
+LOCK = ".lock"
+POLL = 1.0  # seconds between attempts to get a lock
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -79,3 +81,40 @@ def finish(folder: Path) -> None:
 def is_pending(folder: Path) -> bool:
     """Tell whether committed files are still in the staging folder."""
     return (folder / NEXT / COMMIT).is_file()
+
+
+@contextmanager
+def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+    """Create and lock a folder; if another process holds its lock, call `waiting` every second, or raise InputError.
+
+    The operating system releases the lock of a process that is killed. Without a folder, do nothing.
+    """
+    if folder is None:
+        yield
+        return
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK)
+    while not lock.is_locked:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=POLL if waiting else 0)
+        except Timeout:
+            if waiting is None:
+                message = f"Another process is at work in {str(folder)!r}. Wait for it, or choose another folder."
+                raise InputError(message) from None
+            waiting()
+        except OSError as error:
+            problem = f"The folder {str(folder)!r} cannot be written: {error.strerror}."
+            raise InputError(f"{problem} Choose another.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def same_file(one: str | Path, other: str | Path) -> bool:
+    """Tell whether two paths lead to one file or folder; a path to nothing is like no other."""
+    with suppress(OSError, ValueError):
+        return os.path.samefile(one, other)
+    return False

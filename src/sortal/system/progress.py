@@ -8,7 +8,6 @@ from typing import TypeAlias
 from sortal.config import AUTO
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
-Note: TypeAlias = Callable[[str], None]
 
 
 def ignore(what: str, done: int, total: int) -> None:
@@ -25,12 +24,8 @@ class Runtime:
     device: str = AUTO
     workers: int | None = None  # one per core by default
     progress: Progress = ignore
-    note: Note = logging.getLogger("sortal").info
+    note: Callable[[str], None] = logging.getLogger("sortal").info
 
     def prefixed(self, prefix: str) -> "Runtime":
         """Return a runtime that reports each task with a prefix."""
         return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
-
-    def silent(self) -> "Runtime":
-        """Return a runtime for another process: without progress, and with notes to the log."""
-        return Runtime(device=self.device, workers=self.workers)

@@ -16,10 +16,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from importlib import import_module
 from time import monotonic
-from typing import IO, Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +35,11 @@ PATIENCE = 300.0  # seconds for one image, after which its worker is killed
 AHEAD = 4  # items queued at a worker, so that it never waits for the next one
 
 
-@dataclass(frozen=True)
-class WorkItem:
-    """One image to process: its row, its source, and options that override those of the whole run."""
+class WorkItem(NamedTuple):
+    """One image to process."""
 
     row: int
     source: ImageSource
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def worker_count(workers: int | None) -> int:
@@ -183,10 +180,10 @@ class _Worker:
 
     def send(self, item: WorkItem) -> None:
         if isinstance(item.source, str):
-            self.write({"path": item.source, "options": dict(item.options)})
+            self.write({"path": item.source})
         else:
             pixels = np.ascontiguousarray(item.source)
-            self.write({"shape": pixels.shape, "options": dict(item.options)}, pixels.data)
+            self.write({"shape": pixels.shape}, pixels.data)
 
     def receive(self, item: WorkItem | None = None) -> JsonObject | None:
         """Return the next message, which is about `item`, or None if the process has died."""
@@ -247,7 +244,7 @@ def work() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # decoders may print, and must not print among the results
     stdin = sys.stdin.buffer
-    items: queue.SimpleQueue[tuple[JsonObject, ImageSource] | None] = queue.SimpleQueue()
+    sources: queue.SimpleQueue[ImageSource | None] = queue.SimpleQueue()
     replies: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -257,18 +254,21 @@ def work() -> None:
                 message = json.loads(line)
                 if "reply" in message:
                     replies.put(message["reply"])
-                    continue
-                source: ImageSource = message.get("path", "")
-                if "shape" in message:
+                elif "path" in message:
+                    sources.put(message["path"])
+                else:
                     pixels = np.frombuffer(stdin.read(int(np.prod(message["shape"]))), dtype=np.uint8)
-                    source = pixels.reshape(message["shape"])
-                items.put((message, source))
+                    sources.put(pixels.reshape(message["shape"]))
         finally:
-            items.put(None)
+            sources.put(None)
             replies.put(None)
 
+    def send(result: str) -> None:
+        out.write(f"{os.fstat(2).st_size} {result}\n".encode())  # after the bytes written to stderr so far
+        out.flush()
+
     def ask(question: JsonObject) -> JsonObject:
-        _send(out, json.dumps({"question": question}))
+        send(json.dumps({"question": question}))
         if (reply := replies.get()) is None:
             os._exit(0)  # the parent is gone
         return reply
@@ -276,11 +276,10 @@ def work() -> None:
     try:
         setup = json.loads(stdin.readline())
         function: WorkFunction = getattr(import_module(setup["module"]), setup["name"])
-        _send(out, json.dumps({"ready": True}))
+        send(json.dumps({"ready": True}))
         threading.Thread(target=receive, daemon=True).start()
-        while (got := items.get()) is not None:
-            message, source = got
-            _send(out, _process(function, source, {**setup["options"], **message["options"]}, ask))
+        while (source := sources.get()) is not None:
+            send(_process(function, source, setup["options"], ask))
     except BrokenPipeError:
         os._exit(0)  # the parent is gone
 
@@ -310,9 +309,3 @@ def finish(conversation: Conversation, ask: Callable[[JsonObject], JsonObject]) 
     except StopIteration as end:
         result: JsonObject = end.value
         return result
-
-
-def _send(out: IO[bytes], result: str) -> None:
-    """Write a line: the bytes written to stderr so far, and the result."""
-    out.write(f"{os.fstat(2).st_size} {result}\n".encode())
-    out.flush()

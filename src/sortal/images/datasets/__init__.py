@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from sortal.errors import InputError, listing
-from sortal.images.datasets import cifar, image_trees, split
-from sortal.images.datasets.official import PublishedDataset
+from sortal.images.datasets import cifar, image_trees
+from sortal.images.datasets.official import PublishedDataset, read_class_split
 from sortal.images.image_set import ImageSet, image_set
 
 READERS: dict[str, Callable[[Path], PublishedDataset]] = {
@@ -59,7 +59,7 @@ def load(
         published = image_trees.read_folder(folder)
         old = list(published.classes[: len(published.classes) // 2])
     else:
-        published, choice = READERS[name](folder), split.read(name)
+        published, choice = READERS[name](folder), read_class_split(name)
         _check(name, published, choice.n_classes)
         old = [published.classes[i] for i in choice.old]
     images = _labelled(published, folder, [*old, *(each for each in published.classes if each not in set(old))])

@@ -33,19 +33,18 @@ def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) 
     unfinished = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            unfinished.mkdir()
-            for name, image in zip(table["file_name"], pixels, strict=True):
-                Image.fromarray(image).save(unfinished / name)
-            label_tables.write(unfinished / TABLE, table)
-            if target.exists():
-                target.rmdir()
-            unfinished.rename(target)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        for name, image in zip(table["file_name"], pixels, strict=True):
+            Image.fromarray(image).save(unfinished / name)
+        label_tables.write(unfinished / TABLE, table)
+        if target.exists():
+            target.rmdir()
+        unfinished.rename(target)
     except OSError as error:
         at = f": {error.filename!r}" if error.filename else ""
         raise InputError(f"The folder {str(out)!r} cannot be written: {error.strerror}{at}. Choose another.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
     return read_images(out, labels=out / TABLE)
 
 

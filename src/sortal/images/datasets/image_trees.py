@@ -5,8 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from sortal.errors import InputError, listing
-from sortal.images.datasets import split
-from sortal.images.datasets.official import PublishedDataset, SplitImages, Tree, find_dataset
+from sortal.images.datasets.official import PublishedDataset, SplitImages, Tree, find_dataset, read_class_split
 from sortal.images.image_set import in_order
 
 BIRDS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
@@ -93,7 +92,7 @@ def read_imagenet(root: Path) -> PublishedDataset:
     """Read ImageNet-100: 100 of ILSVRC-2012's classes, named by their WordNet ids; its validation split is the test."""
     page, tops = "https://image-net.org/download.php", ["ILSVRC/Data/CLS-LOC", "Data/CLS-LOC"]
     tree = find_dataset(root, "ImageNet (ILSVRC 2012)", page, tops, ["train", "val"])
-    classes = split.read("imagenet100").wnids
+    classes = read_class_split("imagenet100").wnids
     sorted_into_classes = any((tree.base / "val" / name).is_dir() for name in classes)
     test = tree.class_folders("val", classes) if sorted_into_classes else _flat_imagenet(tree, set(classes))
     return PublishedDataset(classes=classes, train=tree.class_folders("train", classes), test=test)

@@ -1,8 +1,10 @@
-"""Published data sets: finding their files, reading their lists, and reporting missing ones."""
+"""Published data sets: finding their files, reading their lists, reporting missing ones; and their old classes."""
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.images.folders import is_image
+from sortal.images.reading import is_image
+from sortal.system.json_records import read_record
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
 
@@ -31,6 +34,22 @@ class PublishedDataset:
     classes: Sequence[str]  # in the order of the data set, by which splits number them
     train: SplitImages
     test: SplitImages
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSplit:
+    """The old classes of a benchmark, numbered from 0 in the data set's own order."""
+
+    n_classes: int
+    old: tuple[int, ...]
+    ilsvrc: tuple[int, ...] = ()  # ImageNet-100: the number of each class among the 1,000 sorted WordNet ids
+    wnids: tuple[str, ...] = ()  # ImageNet-100: the WordNet id of each class
+
+
+def read_class_split(name: str) -> ClassSplit:
+    """Read the old classes of a benchmark from the folder splits."""
+    path = files("sortal.images.datasets") / "splits" / f"{name}.json"
+    return read_record(ClassSplit, json.loads(path.read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True, kw_only=True)

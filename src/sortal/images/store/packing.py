@@ -17,7 +17,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -31,13 +31,12 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import Index, Stamp, StoredImage, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
-from sortal.system.files import write_atomically
+from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
 FORMAT = 1  # of the pixels
-POLL = 1.0  # seconds between attempts to get the lock
 COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
 MARGIN = 2**26  # bytes that stay free on the disk
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
@@ -81,7 +80,8 @@ def pack(
     if items:
         sizes = {stamp[0] for stamp in stamps.values() if stamp} - {0}  # files of equal size may be copies
         _prepare(index.home, settings, len(sizes) if stamps else len(items), budget)
-        with _locked(index.home, runtime):
+        waiting = "Waiting for another process that reads images"
+        with lock_folder(index.home, lambda: runtime.progress(waiting, 0, 0)):
             index.refresh()  # another process may have stored images before this one had the lock
             writer = _Writer(index, budget)
             options = {**asdict(settings), "file": str(index.pixels)}
@@ -104,18 +104,6 @@ def pack(
     return open_store(index, ["" if found[row] else content for row, content in enumerate(contents)], quarantine)
 
 
-def pack_readable(
-    images: ImageSet,
-    folder: str | os.PathLike[str],
-    *,
-    settings: Settings | None = None,
-    runtime: Runtime = Runtime(),
-) -> tuple[ImageSet, PixelStore, tuple[Quarantined, ...]]:
-    """Pack images; return the readable ones, their pixels row by row, and the unreadable ones."""
-    store = pack(images, folder, settings=settings, runtime=runtime)
-    return *select_readable(images, store), store.quarantine
-
-
 def select_readable(images: ImageSet, store: PixelStore) -> tuple[ImageSet, PixelStore]:
     """Return the readable images of a packed set and their pixels; there must be at least one."""
     if not store.quarantine:
@@ -135,23 +123,6 @@ def _errors_named(home: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"The pixel store in {str(home)!r} cannot be written: {error.strerror or error}.") from error
-
-
-@contextmanager
-def _locked(home: Path, runtime: Runtime) -> Iterator[None]:
-    """Wait until no other process writes to the store, and keep others waiting."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(home / ".lock")
-    while not lock.is_locked:
-        with _errors_named(home), suppress(Timeout):
-            lock.acquire(timeout=POLL)
-        if not lock.is_locked:
-            runtime.progress("Waiting for another process that reads images", 0, 0)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _prepare(home: Path, settings: Settings, n_images: int, budget: int | None) -> None:
@@ -205,7 +176,7 @@ def _look_up(images: ImageSet, index: Index) -> tuple[list[str], list[WorkItem],
             contents[row] = decoding.digest(source)
             if not index.knows(contents[row]) and contents[row] not in new:
                 new.add(contents[row])
-                items.append(WorkItem(row, source, {"digest": contents[row]}))
+                items.append(WorkItem(row, source))
     return contents, items, stamps
 
 
@@ -261,7 +232,7 @@ class _Writer:
 def store_image(source: ImageSource, options: JsonObject) -> Conversation:
     """Read an image, ask for a place, and write its pixels there: what a worker does."""
     data = decoding.read(source) if isinstance(source, str) else source
-    found: JsonObject = {"digest": options.get("digest") or decoding.digest(data)}
+    found: JsonObject = {"digest": decoding.digest(data)}
     limit, shorter_side = options["max_pixels"], options["shorter_side"]
     try:
         size = decoding.size(data, max_pixels=limit)

@@ -166,7 +166,8 @@ def _in_parallel(todo: Todo, n: int, gpus: int, runtime: Runtime) -> Iterator[Ou
     runtime.progress(what, done, len(todo))
     others = set(active_children())
     with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
-        waiting = {pool.submit(_run_group, group, runtime.silent()): group for group in groups.values()}
+        silent = Runtime(device=runtime.device, workers=runtime.workers)
+        waiting = {pool.submit(_run_group, group, silent): group for group in groups.values()}
         pool.submit(int)  # a process that submit has started is watched only from the next submit on
         try:
             for future in as_completed(waiting):

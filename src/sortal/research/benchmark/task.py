@@ -14,7 +14,7 @@ from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import stamp_of
-from sortal.images.store.packing import Settings, pack_readable
+from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
@@ -27,7 +27,7 @@ from sortal.runs.confidence import place
 from sortal.runs.evaluation import score
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
-from sortal.system.lock import lock_folder
+from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
 
@@ -158,7 +158,8 @@ def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, runtime: 
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
-    images, store, _ = pack_readable(test, job.cache / "pixels", settings=settings, runtime=runtime)
+    store = pack(test, job.cache / "pixels", settings=settings, runtime=runtime)
+    images, store = select_readable(test, store)
     x = extract(backbone, store, normalise=True, folder=job.cache, precision=run.facts.precision, runtime=runtime)
     names = (*images.classes, *images.new_classes)
     rows = place(x, run.centres, run.confidence.temperature, head=run.head).row

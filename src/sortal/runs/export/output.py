@@ -10,6 +10,7 @@ from uuid import uuid4
 from sortal.errors import InputError, Remedy
 from sortal.runs.export.format import Format, Row, paths_of, write_json
 from sortal.runs.run import Run
+from sortal.system.files import same_file
 
 MARKER = ".sortal-export.json"  # marks a folder as an export, which a later one may replace; hidden from other tools
 OTHER = Remedy("choose another", out=...)
@@ -113,9 +114,3 @@ def is_within(inner: Path, outer: Path) -> bool:
     """Tell whether a path is or lies in a folder, also where links or letter case make their names differ."""
     inner, outer = Path(os.path.realpath(inner)), Path(os.path.realpath(outer))
     return inner.is_relative_to(outer) or any(same_file(outer, each) for each in (inner, *inner.parents))
-
-
-def same_file(one: Path, other: Path) -> bool:
-    with suppress(OSError, ValueError):
-        return os.path.samefile(one, other)
-    return False
