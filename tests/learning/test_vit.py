@@ -216,22 +216,23 @@ def key_gradient(block: nn.Module, tokens: Tensor, *, bf16: bool) -> float:
 
 
 @pytest.mark.parametrize("kind", ["DINO", "norms of queries and keys"])  # scores without keys, and with them
-@pytest.mark.parametrize("factor", [1e5, 1e8])
+@pytest.mark.parametrize(("factor", "n"), [(1e5, 16), (1e8, 256)])
 def test_large_queries_saturate_attention_in_bfloat16_too(
-    kind: str, factor: float, monkeypatch: pytest.MonkeyPatch
+    kind: str, factor: float, n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Saturated, it has no gradient, which keeps queries from growing; scores in bfloat16 tie, and it has."""
     block = tiny(kind).blocks[-1]
     attn: Any = cast(Any, block).attn
-    tokens = torch.randn(256, 257, 48, generator=torch.Generator().manual_seed(0))
+    tokens = torch.randn(n, 257, 48, generator=torch.Generator().manual_seed(0))
     usual = key_gradient(block, tokens, bf16=False)
     with torch.no_grad():
         queries = attn.qkv.weight.chunk(3)[0] if kind == "DINO" else attn.q_norm.weight
         queries.mul_(factor)
     assert key_gradient(block, tokens, bf16=False) < usual
     assert key_gradient(block, tokens, bf16=True) < usual
-    monkeypatch.setattr(vit, "_product", lambda left, right: left.bfloat16() @ right.bfloat16())
-    assert key_gradient(block, tokens, bf16=True) > 100 * usual, "as it would be with rounded scores"
+    if n == 256:  # enough for some scores to tie
+        monkeypatch.setattr(vit, "_product", lambda left, right: left.bfloat16() @ right.bfloat16())
+        assert key_gradient(block, tokens, bf16=True) > 100 * usual, "as with rounded scores"
 
 
 def test_blocks_of_an_older_timm_have_no_gates() -> None:
