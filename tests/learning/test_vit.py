@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import timm
@@ -14,6 +14,7 @@ from timm.layers.norm import RmsNorm
 from torch import Tensor, nn
 
 from sortal.errors import InputError
+from sortal.learning.backbones import vit
 from sortal.learning.backbones.backbone import Spec
 from sortal.learning.backbones.vit import VisionTransformer, _is_supported
 
@@ -204,6 +205,34 @@ def test_a_large_query_does_not_overflow() -> None:
         images = images_for(backbone)
         assert float(backbone.attention(images).max()) > 0.999
         assert off(backbone(images), whole(backbone, images)) < 1e-3  # scores of 10⁴ in float32
+
+
+def key_gradient(block: nn.Module, tokens: Tensor, *, bf16: bool) -> float:
+    """Return the norm of the gradient of a block's keys."""
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        row = nnf.normalize(vit._class_row(block, tokens, None).float(), dim=1)
+    (gradient,) = torch.autograd.grad((row @ row.T).sum(), cast(Any, block).attn.qkv.weight)
+    return float(gradient.chunk(3)[1].norm())
+
+
+@pytest.mark.parametrize("kind", ["DINO", "norms of queries and keys"])  # scores without keys, and with them
+@pytest.mark.parametrize(("factor", "n"), [(1e5, 16), (1e8, 256)])
+def test_large_queries_saturate_attention_in_bfloat16_too(
+    kind: str, factor: float, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saturated, it has no gradient, which keeps queries from growing; scores in bfloat16 tie, and it has."""
+    block = tiny(kind).blocks[-1]
+    attn: Any = cast(Any, block).attn
+    tokens = torch.randn(n, 257, 48, generator=torch.Generator().manual_seed(0))
+    usual = key_gradient(block, tokens, bf16=False)
+    with torch.no_grad():
+        queries = attn.qkv.weight.chunk(3)[0] if kind == "DINO" else attn.q_norm.weight
+        queries.mul_(factor)
+    assert key_gradient(block, tokens, bf16=False) < usual
+    assert key_gradient(block, tokens, bf16=True) < usual
+    if n == 256:  # enough for some scores to tie
+        monkeypatch.setattr(vit, "_product", lambda left, right: left.bfloat16() @ right.bfloat16())
+        assert key_gradient(block, tokens, bf16=True) > 100 * usual, "as with rounded scores"
 
 
 def test_blocks_of_an_older_timm_have_no_gates() -> None:

@@ -108,14 +108,25 @@ def _attention_weights(block: nn.Module, inputs: Tensor, rope: Tensor | None) ->
     if rope is None and isinstance(attn.k_norm, nn.Identity):
         # No keys needed: q · (W x + b) = (Wᵀ q) · x + a constant over tokens.
         pulled = torch.matmul(query.transpose(0, 1), weight.unflatten(0, heads).to(query.dtype))  # (heads, n, d)
-        scores = (inputs @ _align(pulled.permute(1, 2, 0)))[:, :, : attn.num_heads]
+        scores = _product(inputs, _align(pulled.permute(1, 2, 0)))[:, :, : attn.num_heads]
     else:
         keys = nnf.linear(inputs, *_like(inputs, weight, bias)).unflatten(2, heads).transpose(1, 2)
         keys = attn.k_norm(keys)
         if rope is not None:
             keys = _rotate(attn, keys, rope)
-        scores = (keys.to(query.dtype) @ query[:, :, :, None])[:, :, :, 0].transpose(1, 2)
+        scores = _product(keys, query[:, :, :, None])[:, :, :, 0].transpose(1, 2)
     return torch.softmax(scores.float() * attn.scale, dim=1)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """Multiply at least in float32.
+
+    Rounded to bfloat16, large scores of different tokens would tie and the softmax would never saturate, so that its
+    gradient grows with the queries instead of vanishing.
+    """
+    with torch.autocast(left.device.type, enabled=False):
+        exact = torch.promote_types(left.dtype, torch.float32)
+        return left.to(exact) @ right.to(exact)
 
 
 def _align(values: Tensor) -> Tensor:
