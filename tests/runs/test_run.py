@@ -429,7 +429,7 @@ def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
         load_run(folder)
     text = str(caught.value)
     assert text.startswith(f"The run in {str(folder)!r} is damaged: ")
-    assert text.endswith(". Run the command that made it again, with --force.")
+    assert text.endswith(". Repeat the command that made it (force=True).")
     (folder / name).write_bytes(before)
     return text
 

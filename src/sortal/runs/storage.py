@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.errors import InputError
+from sortal.errors import InputError, Remedy
 from sortal.images.decoding import Quarantined
 from sortal.runs import cache, tables
 from sortal.runs.confidence import Confidence
@@ -213,8 +213,8 @@ def _load(place: Path) -> Run:
         )
     except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, csv.Error) as error:
         raise InputError(
-            f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}. "
-            "Run the command that made it again, with --force."
+            f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}.",
+            Remedy("repeat the command that made it", force=True),
         ) from error
 
 
