@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -18,12 +18,11 @@ from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.train import TrainingResult
 from sortal.runs import cache
 from sortal.runs.building import Features, build_run, hash_images, unassigned
 from sortal.runs.categories import ids_of, known_mask, outline
 from sortal.runs.confidence import calibrate
-from sortal.runs.facts import BackboneFacts, Hashes, ImageSource, KChoice, RunFacts, TrainingFacts
+from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Category, Run
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
@@ -73,10 +72,10 @@ def gather(
         settings=job.settings,
         recipe=job.recipe,
         command=job.command,
-        backbone=BackboneFacts(**asdict(backbone.spec)),
+        backbone=backbone.spec,
         weights=backbone.source,
         precision=job.recipe.training.precision,
-        training=None if trained is None else TrainingFacts(**asdict(trained)),
+        training=trained,
         device=job.device.type,
         machine=_machine(job),
         versions=_versions(),

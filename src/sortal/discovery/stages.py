@@ -31,10 +31,11 @@ from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget
-from sortal.learning.train import VIEWS, TrainingResult, train
+from sortal.learning.train import VIEWS, train
 from sortal.runs import cache
+from sortal.runs.building import Features
 from sortal.runs.confidence import ENOUGH, place
-from sortal.runs.facts import KChoice, TriedK
+from sortal.runs.facts import KChoice, TrainingResult, TriedK
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
@@ -43,8 +44,6 @@ from sortal.system.text import plural
 
 HELD_OUT = 1000  # labelled images at most to calibrate on
 DISK = 0.5  # share of the free disk space that tokens may take
-
-Features = NDArray[np.float32]
 
 
 @dataclass(eq=False)

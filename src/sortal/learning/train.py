@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -28,6 +27,7 @@ from sortal.learning.methods.method import Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
 from sortal.learning.validation import Validation
+from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
 from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
@@ -39,19 +39,6 @@ VIEWS = 8  # cached views of an image for views="auto", where they fit
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingResult:
-    """Summary of a training run; the backbone is trained in place."""
-
-    epochs: int
-    selected: int | None  # the epoch whose weights were selected; None without training
-    validation: float | None  # accuracy of that epoch on the validation images
-    losses: dict[str, float]  # means over the last epoch
-    views: int | None  # cached views per image; None if every epoch has new views
-    seconds: float
-    images_per_second: float
 
 
 def train(
@@ -66,7 +53,7 @@ def train(
     checkpoint_every: float = CHECKPOINT_EVERY,
     runtime: Runtime = Runtime(),
 ) -> TrainingResult:
-    """Train a method's backbone on images; row i of `store` holds the pixels of image i.
+    """Train a method's backbone in place on images; row i of `store` holds the pixels of image i.
 
     With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
     the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of
