@@ -256,5 +256,5 @@ def test_only_files_that_open_elsewhere_are_said_to(monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     paths = [os.path.join("photos", "a.png"), "/other/b.png", "photos/../photos/c d.png"]
     images = image_set(["a.png", "b.png", "c d.png"], paths=paths, labels=[None] * 3)
-    assert results.elsewhere(images, str(tmp_path / "photos")) == {"b.png": "/other/b.png"}
-    assert results.elsewhere(images, None) == {}
+    assert results.source_of(images, str(tmp_path / "photos")).paths == {"b.png": "/other/b.png"}
+    assert results.source_of(images, None).paths == {}

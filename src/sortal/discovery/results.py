@@ -68,7 +68,7 @@ def gather(
     assignments = replace(unassigned(images, contents), category=ids_of(categories, own))
     facts = RunFacts(
         cache=None if job.shared is None else os.path.abspath(job.shared),
-        images=(ImageSource(folder=job.source, images=len(images), paths=elsewhere(images, job.source)),),
+        images=(source_of(images, job.source),),
         settings=job.settings,
         recipe=job.recipe,
         command=job.command,
@@ -108,12 +108,26 @@ def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, .
     return categories, np.where(labelled, np.searchsorted(classes, images.labels), clusters.of)
 
 
-def elsewhere(images: ImageSet, folder: str | None) -> dict[str, str]:
-    """Return the path of each file that does not open under its name in the folder."""
-    if folder is None:
-        return {}
-    rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
-    return {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}
+def add_to_means(
+    means: Features, counts: NDArray[np.int64], rows: NDArray[np.int64], x: Features
+) -> tuple[Features, NDArray[np.int64]]:
+    """Add each x (n, d) to the mean of its row (n,) of (k, d) means over `counts` (k,) values; return both anew.
+
+    A mean of no values stays what it is.
+    """
+    sums, total = counts[:, None] * means.astype(np.float64), counts + np.bincount(rows, minlength=len(counts))
+    np.add.at(sums, rows, x.astype(np.float64))
+    moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
+    return moved, total
+
+
+def source_of(images: ImageSet, folder: str | None) -> ImageSource:
+    """Return where images came from, with the path of each file that does not open under its name in the folder."""
+    paths: dict[str, str] = {}
+    if folder is not None:
+        rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
+        paths = {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}
+    return ImageSource(folder=folder, images=len(images), paths=paths)
 
 
 def now() -> str:

@@ -101,6 +101,11 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     images, store = everything.select(to_sort), pixels.select(to_sort)
     held = held_out(images, content_order(images, store), job.settings)
     shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
+    to_learn, of_learning = shown, store
+    if recipe.select:
+        labels = everything.labels.copy()
+        labels[to_sort] = shown.labels
+        to_learn, of_learning = replace(everything, labels=labels), pixels
 
     def features(runtime: Runtime) -> Features:
         precision = recipe.training.precision
@@ -114,11 +119,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = _choose_k(job, features(runtime), shown, runtime)
     with stages.stage("learn", "Training") as runtime:
-        to_learn = everything if recipe.select else images
-        hidden = np.zeros(len(to_learn), dtype=bool)
-        hidden[to_sort if recipe.select else slice(None)] = held
-        to_learn = replace(to_learn, labels=np.where(hidden, -1, to_learn.labels))
-        learned = _learn(job, backbone, to_learn, pixels if recipe.select else store, k, runtime)
+        learned = _learn(job, backbone, to_learn, of_learning, k, runtime)
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
     if k is None:
@@ -308,10 +309,7 @@ def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDA
     chosen = place(x, weights, 1.0, head=head).row
     known = np.unique(images.labels[images.labelled])
     clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
-    sums, sizes = np.zeros(weights.shape), np.bincount(clusters, minlength=len(head))
-    np.add.at(sums, clusters, x.astype(np.float64))
-    means = np.where(sizes[:, None] > 0, sums / np.maximum(sizes[:, None], 1), weights)
-    return clusters, means.astype(np.float32)
+    return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Path | None) -> dict[str, bytes | Path | None]:

@@ -6,6 +6,8 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -14,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import sortal
 from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
@@ -22,7 +25,7 @@ from sortal.learning import checkpoint, token_cache, views
 from sortal.learning.batches import Draws, draw
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
-from sortal.learning.log import Log, describe_run
+from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
@@ -62,52 +65,44 @@ def train(
     config = config or Training()
     processes = processes or launch(runtime.device)
     _check(method, images, store, config, processes)
-    place = None if folder is None else Path(folder)
-    with lock_folder(place if processes.is_first else None):
-        trainer = Trainer(method, images, store, config, processes, place, runtime)
+    place = None if folder is None or not processes.is_first else Path(folder)  # only the first process writes
+    with lock_folder(place):
+        trainer = Trainer(method.to(processes.device), images, store, config, processes, place, runtime)
         return trainer.train(budget or Budget(), checkpoint_every)
 
 
+@dataclass(eq=False)
 class Trainer:
     """A method, its training data, and the state of its training."""
 
-    def __init__(
-        self,
-        method: Method,
-        images: ImageSet,
-        store: PixelStore,
-        config: Training,
-        processes: Processes,
-        folder: Path | None,
-        runtime: Runtime,
-    ) -> None:
-        self.method = method.to(processes.device)
-        self.images = images
-        self.store = store
-        self.config = config
-        self.processes = processes
-        self.runtime = runtime
-        self.is_first = processes.is_first
-        self.folder = folder if self.is_first else None  # only the first process writes
+    method: Method
+    images: ImageSet
+    store: PixelStore
+    config: Training
+    processes: Processes
+    folder: Path | None  # None in all processes but the first
+    runtime: Runtime
+
+    def __post_init__(self) -> None:
         if self.folder is not None:
             for leftover in self.folder.glob("*.tmp"):  # of a killed run
                 leftover.unlink()
-        rows = content_order(images, store)  # independent of the order of files
-        self.rows = rows[~images.validation[rows]]
-        _, contents = np.unique(store.digests, return_inverse=True)
-        self.contents = torch.from_numpy(contents).to(processes.device)  # copies of an image share a number
-        self.labels = torch.from_numpy(np.array(images.labels)).to(processes.device)
-        self.steps = max(len(self.rows) // config.batch_size, 1)  # per epoch
+        rows = content_order(self.images, self.store)  # independent of the order of files
+        self.rows = rows[~self.images.validation[rows]]
+        _, contents = np.unique(self.store.digests, return_inverse=True)
+        self.contents = torch.from_numpy(contents).to(self.processes.device)  # copies of an image share a number
+        self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
+        self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
         self.n_views: int | None = None
-        self.key = run_key(method, images, store, config)
-        self.progress = TrainingProgress(chunks=config.chunks)
+        self.key = run_key(self.method, self.images, self.store, self.config)
+        self.progress = TrainingProgress(chunks=self.config.chunks)
         self.best: dict[str, Tensor] = {}
 
     def train(self, budget: Budget, every: float) -> TrainingResult:
         """Train from the start or from a checkpoint, and select the weights; write checkpoints `every` few seconds."""
         found = self._find_checkpoint()
         done = found is not None and found.progress.epoch >= self.config.epochs
-        if found is not None and self.is_first:
+        if found is not None and self.processes.is_first:
             self.runtime.note("Training is already complete." if done else f"Resuming in epoch {found.progress.epoch}.")
         if found is not None and done:
             self._restore(found, None)
@@ -125,14 +120,12 @@ class Trainer:
         plan = self._plan(budget, found)
         total = self.config.epochs * self.steps
         through_trunk = len(self.rows) * self.n_views if self.n_views else total * 2 * self.config.batch_size
-        options: Any = {"precision": self.config.precision, "compiled": self.config.compile}
-        device = self.processes.device
-        of_trunk = choose_compute(device, **options, worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE)
-        of_steps = choose_compute(device, **options, worthwhile=total >= MIN_STEPS_TO_COMPILE)
-        trunk = FrozenEncoder(self.method.backbone, of_trunk)
+        c = self.config
+        choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
+        trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
+        of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
         validation = self._validation(trunk, plan, budget)
         source = self._source(trunk, plan)
-        c = self.config
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
@@ -140,10 +133,27 @@ class Trainer:
             step.chunks = max(step.chunks, self.progress.chunks)
         with closing(Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)) as log:
             if not self.progress.log_size:
-                about = describe_run(self.method, self.images, self.config, self.processes)
-                log.write("start", bf16=of_steps.bf16, views=self.n_views, **about)
+                log.write("start", bf16=of_steps.bf16, views=self.n_views, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
                 self._loop(source, validation, step, log, every, stopped)
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the settings, data and versions that the first record of the log states."""
+        backbone, images = self.method.backbone, self.images
+        return {
+            "method": type(self.method).__name__,
+            "backbone": asdict(backbone.spec),
+            "weights": backbone.source,
+            "trained_blocks": backbone.trained,
+            "settings": asdict(self.config),
+            "images": len(images),
+            "labelled": int(images.labelled.sum()),
+            "unlabelled": int(images.unlabelled.sum()),
+            "validation": int(images.validation.sum()),
+            "device": str(self.processes.device),
+            "processes": self.processes.size,
+            "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
+        }
 
     # The data
 
@@ -163,7 +173,7 @@ class Trainer:
                 f"The run in this folder started with {n_views} cached views per image ({plan.bytes:,} bytes of "
                 "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
             )
-        if self.is_first:
+        if self.processes.is_first:
             self.runtime.note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
         if plan.where is None:
             logger.warning("Training is slower than it could be: %s.", plan)
@@ -191,7 +201,7 @@ class Trainer:
 
     def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None, budget: Budget) -> Validation | None:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
-        if not (known & self.images.validation).any() or not self.is_first:
+        if not (known & self.images.validation).any() or not self.processes.is_first:
             return None
         width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
         size = int((self.images.labels >= 0).sum()) * width * math.prod(token_cache.token_shape(trunk.backbone))
@@ -225,7 +235,7 @@ class Trainer:
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
-                if self.is_first:
+                if self.processes.is_first:
                     self.runtime.progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
                 if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
                     self._update_progress(sums, step, monotonic() - began)
