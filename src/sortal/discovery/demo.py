@@ -40,10 +40,10 @@ class DemoResult:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        kinds = {"plain": self.plain, "semi_supervised": self.semi_supervised, "discovered": self.discovered}
+        kinds = ("plain", "semi_supervised", "discovered")
         return {
             **self.run.to_json(),
-            "accuracy": {name: vars(found) for name, found in kinds.items()},
+            "accuracy": {kind: vars(getattr(self, kind)) for kind in kinds},
             "k_true": self.k_true,
             "seconds": self.seconds,
         }

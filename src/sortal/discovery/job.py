@@ -151,7 +151,7 @@ def check_output_folder(place: Path, folder: str | None, is_folder: bool, force:
     facts = peek(place)
     if facts is None:
         others = {
-            path.name for path in here.iterdir() if not (images and images.is_relative_to(os.path.realpath(path)))
+            path.name for path in here.iterdir() if not images or not images.is_relative_to(os.path.realpath(path))
         }
         others -= {LOCK, CACHE, NEXT}  # left by an interrupted run
         if others:

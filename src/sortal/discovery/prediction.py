@@ -1,7 +1,5 @@
 """Prediction: categories of new images from a saved run, which can be updated with them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Sequence
@@ -101,12 +99,7 @@ def predict(
 
 
 def add_images(
-    found: Run,
-    new: Assignments,
-    x: Features,
-    source: ImageSource,
-    quarantine: tuple[Quarantined, ...],
-    runtime: Runtime,
+    found: Run, new: Assignments, x: Features, source: ImageSource, bad: Sequence[Quarantined], runtime: Runtime
 ) -> Run:
     """Add images to a run and save it."""
     centres, weights = move_centres(found, new, x)
@@ -131,7 +124,7 @@ def add_images(
         features=features,
         centres=centres,
         head=found.head,
-        quarantine=(*found.quarantine, *(bad for bad in quarantine if bad not in found.quarantine)),
+        quarantine=(*found.quarantine, *(each for each in bad if each not in found.quarantine)),
     )
     updated.save({REPORT: draw_report(updated, runtime=runtime)})
     return updated

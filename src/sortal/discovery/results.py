@@ -1,10 +1,7 @@
 """The result of sorting: categories, confidence and the facts of how they were made."""
 
-from __future__ import annotations
-
 import os
 import platform
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -48,11 +45,11 @@ def gather(
     x: Features,
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
-    *,
-    notes: Sequence[str],
-    timings: Mapping[str, float],
 ) -> Run:
-    """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster."""
+    """Build the run, without notes and timings.
+
+    A labelled image is in its class, also one that was `held` out (n,); any other in its cluster.
+    """
     categories, own = _categories(images, clusters)
     confidence = calibrate(
         x,
@@ -66,6 +63,8 @@ def gather(
         head=clusters.head,
     )
     assignments = replace(unassigned(images, contents), category=ids_of(categories, own))
+    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
+    versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
         cache=None if job.shared is None else os.path.abspath(job.shared),
         images=(source_of(images, job.source),),
@@ -77,13 +76,12 @@ def gather(
         precision=job.recipe.training.precision,
         training=trained,
         device=job.device.type,
-        machine=_machine(job),
-        versions=_versions(),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}",
+        versions=versions | {name: version(name) for name in PACKAGES},
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),
         next_id=len(categories),
-        notes=tuple(notes),
-        timings=dict(timings),
+        timings={},
     )
     return build_run(
         folder=job.place,
@@ -133,13 +131,3 @@ def source_of(images: ImageSet, folder: str | None) -> ImageSource:
 def now() -> str:
     """Return the time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _machine(job: Job) -> str:
-    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}"
-
-
-def _versions() -> dict[str, str]:
-    own = {"sortal": sortal.__version__, "python": platform.python_version()}
-    return own | {name: version(name) for name in PACKAGES}

@@ -1,7 +1,5 @@
 """Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -67,6 +65,10 @@ class Stages:
         self.notes.append(text)
         self.runtime.note(text)
 
+    def recorded_in(self, run: Run) -> Run:
+        """Return the run with all notes and times so far."""
+        return replace(run, facts=replace(run.facts, notes=tuple(self.notes), timings=dict(self.timings)))
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SortingResult:
@@ -127,20 +129,9 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             k = _choose_k(job, x, shown, runtime)
     with stages.stage("clusters", "Clustering"):
         of, centres = _clusters(job, x, shown, k.k, learned.head)
-    run = results.gather(
-        job,
-        backbone,
-        learned.trained,
-        images,
-        store.digests,
-        held,
-        x,
-        Clusters(of=of, centres=centres, k=k, head=learned.head),
-        quarantine,
-        notes=stages.notes,
-        timings=stages.timings,
-    )
-    return SortingResult(run=run, store=store, files=_files(job, backbone, learned.folder))
+    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head)
+    run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
+    return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folder))
 
 
 # The stages
@@ -189,15 +180,8 @@ def _learn(
     method = make(recipe, backbone, k=n_categories, known=known)
     folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, recipe.training))
     _save_initial(backbone, folder)
-    trained = train(
-        method,
-        images,
-        store,
-        recipe.training,
-        folder=folder,
-        budget=token_plan(job, backbone, recipe.training, len(images))[0],
-        runtime=runtime,
-    )
+    budget, _ = token_plan(job, backbone, recipe.training, len(images))
+    trained = train(method, images, store, recipe.training, folder=folder, budget=budget, runtime=runtime)
     head = method.classifier()
     return LearningResult(trained=trained, folder=folder, head=None if head is None else head.float().cpu().numpy())
 

@@ -100,15 +100,12 @@ class TrainingStep:
 
     def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
         """Update the weights with this process's rows of a `Batch`, first views first; return the losses, (terms,)."""
-        if self._graph is not None:
-            return self._graph(inputs, images, labels, progress)
         self._steps += 1
         if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.processes.size == 1:
             self._graph = _record(self._fitting, inputs, images, labels, progress)
-            if self._graph is not None:
-                return self._graph(inputs, images, labels, progress)
-            self.optimiser.zero_grad()  # recorded, but never computed
-        return self._fitting(inputs, images, labels, progress)
+            if self._graph is None:
+                self.optimiser.zero_grad()  # recorded, but never computed
+        return (self._graph or self._fitting)(inputs, images, labels, progress)
 
     def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
         """Do one step, doubling the chunks until it fits in memory."""

@@ -67,8 +67,9 @@ def train(
     _check(method, images, store, config, processes)
     place = None if folder is None or not processes.is_first else Path(folder)  # only the first process writes
     with lock_folder(place):
-        trainer = Trainer(method.to(processes.device), images, store, config, processes, place, runtime)
-        return trainer.train(budget or Budget(), checkpoint_every)
+        method.to(processes.device)
+        room = budget or Budget()
+        return Trainer(method, images, store, config, processes, place, room, checkpoint_every, runtime).train()
 
 
 @dataclass(eq=False)
@@ -81,6 +82,8 @@ class Trainer:
     config: Training
     processes: Processes
     folder: Path | None  # None in all processes but the first
+    budget: Budget
+    checkpoint_every: float  # seconds
     runtime: Runtime
 
     def __post_init__(self) -> None:
@@ -93,13 +96,12 @@ class Trainer:
         self.contents = torch.from_numpy(contents).to(self.processes.device)  # copies of an image share a number
         self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
         self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
-        self.n_views: int | None = None
         self.key = run_key(self.method, self.images, self.store, self.config)
         self.progress = TrainingProgress(chunks=self.config.chunks)
         self.best: dict[str, Tensor] = {}
 
-    def train(self, budget: Budget, every: float) -> TrainingResult:
-        """Train from the start or from a checkpoint, and select the weights; write checkpoints `every` few seconds."""
+    def train(self) -> TrainingResult:
+        """Train from the start or from a checkpoint, and select the weights."""
         found = self._find_checkpoint()
         done = found is not None and found.progress.epoch >= self.config.epochs
         if found is not None and self.processes.is_first:
@@ -109,22 +111,22 @@ class Trainer:
         elif self.config.epochs:
             initial = {name: value.detach().clone() for name, value in self._state().items()}
             try:
-                self._train(found, budget, every)
+                self._train(found)
             except BaseException:  # put the method back, so that the same call can resume
                 for name, value in self._state().items():
                     value.data.copy_(initial[name])
                 raise
         return self._finish()
 
-    def _train(self, found: Checkpoint | None, budget: Budget, every: float) -> None:
-        plan = self._plan(budget, found)
-        total = self.config.epochs * self.steps
-        through_trunk = len(self.rows) * self.n_views if self.n_views else total * 2 * self.config.batch_size
+    def _train(self, found: Checkpoint | None) -> None:
+        plan = self._plan(found)
+        total, n_views = self.config.epochs * self.steps, self.progress.views
+        through_trunk = len(self.rows) * n_views if n_views else total * 2 * self.config.batch_size
         c = self.config
         choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
-        validation = self._validation(trunk, plan, budget)
+        validation = self._validation(trunk, plan)
         source = self._source(trunk, plan)
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
@@ -133,9 +135,9 @@ class Trainer:
             step.chunks = max(step.chunks, self.progress.chunks)
         with closing(Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)) as log:
             if not self.progress.log_size:
-                log.write("start", bf16=of_steps.bf16, views=self.n_views, **self._describe())
+                log.write("start", bf16=of_steps.bf16, views=n_views, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
-                self._loop(source, validation, step, log, every, stopped)
+                self._loop(source, validation, step, log, stopped)
 
     def _describe(self) -> dict[str, Any]:
         """Return the settings, data and versions that the first record of the log states."""
@@ -157,7 +159,7 @@ class Trainer:
 
     # The data
 
-    def _plan(self, budget: Budget, found: Checkpoint | None) -> TokenPlan | None:
+    def _plan(self, found: Checkpoint | None) -> TokenPlan | None:
         """Plan where to cache tokens, if wanted and if they fit, and note the cost; a resumed run keeps its views."""
         wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
         if wanted is None or (wanted == AUTO and not backbone.has_trunk):
@@ -165,7 +167,7 @@ class Trainer:
         n_views = VIEWS if isinstance(wanted, str) else wanted
         needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(backbone))
         folder = self.folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
-        plan = token_cache.plan_tokens(needed, budget, self.processes.device, folder)
+        plan = token_cache.plan_tokens(needed, self.budget, self.processes.device, folder)
         if any(other.where is None for other in self.processes.gather_objects(plan)):
             plan = TokenPlan(needed, None)
         if plan.where is None and found is not None:
@@ -178,18 +180,18 @@ class Trainer:
         if plan.where is None:
             logger.warning("Training is slower than it could be: %s.", plan)
             return None
-        self.n_views = n_views
+        self.progress.views = n_views
         return plan
 
     def _source(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> InputSource:
         flip, seed = self.config.flip, self.config.seed
-        if plan is None or plan.where is None or self.n_views is None:
+        if plan is None or plan.where is None or self.progress.views is None:
             return LiveViews(trunk, self.store, flip=flip, seed=seed)
         return token_cache.cache_tokens(
             trunk,
             self.store,
             self.rows,
-            n_views=self.n_views,
+            n_views=self.progress.views,
             flip=flip,
             seed=seed,
             where=plan.where,
@@ -199,15 +201,15 @@ class Trainer:
             runtime=self.runtime,
         )
 
-    def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None, budget: Budget) -> Validation | None:
+    def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Validation | None:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any() or not self.processes.is_first:
             return None
         width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
         size = int((self.images.labels >= 0).sum()) * width * math.prod(token_cache.token_shape(trunk.backbone))
         taken = plan.bytes if plan is not None and plan.where != "file" else 0
-        keep = trunk.backbone.has_trunk and size + taken <= token_cache.available_bytes(budget, self.processes.device)
-        return Validation(trunk, self.images, self.store, keep=keep)
+        fits = size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
+        return Validation(trunk, self.images, self.store, keep=trunk.backbone.has_trunk and fits)
 
     # The loop
 
@@ -217,11 +219,10 @@ class Trainer:
         validation: Validation | None,
         step: TrainingStep,
         log: Log,
-        every: float,
         stopped: Callable[[], bool],
     ) -> None:
-        """Train all epochs that are left; save `every` few seconds, and once a signal has `stopped` it."""
-        p, config = self.progress, self.config
+        """Train all epochs that are left; save every few seconds, and once a signal has `stopped` it."""
+        p, config, every = self.progress, self.config, self.checkpoint_every
         saved = monotonic()
         began = saved - p.seconds
         while p.epoch < config.epochs:
@@ -294,7 +295,7 @@ class Trainer:
             selected=selected if p.epoch else None,
             validation=p.best,
             losses=p.last,
-            views=self.n_views,
+            views=p.views,
             seconds=p.seconds,
             images_per_second=p.epoch * self.steps * self.config.batch_size / max(p.seconds, 1e-9),
         )
@@ -328,7 +329,7 @@ class Trainer:
         )
 
     def _restore(self, found: Checkpoint, optimiser: Optimiser | None) -> None:
-        self.progress, self.n_views = found.progress, found.progress.views
+        self.progress = found.progress
         for name, value in self._state().items():
             value.data.copy_(found.tensors[f"weight.{name}"])
             if optimiser is not None and f"momentum.{name}" in found.tensors:
@@ -340,7 +341,7 @@ class Trainer:
         """Write a checkpoint, and raise KeyboardInterrupt if a signal has stopped the run."""
         assert self.folder is not None
         log.sync()
-        self.progress.log_size, self.progress.views = log.size, self.n_views
+        self.progress.log_size = log.size
         named = {"best": self.best, "weight": self._state(), "momentum": optimiser.buffers}
         tensors = {f"{kind}.{name}": value for kind, values in named.items() for name, value in values.items()}
         checkpoint.save(Checkpoint(self.key, self.progress, tensors), self.folder)
