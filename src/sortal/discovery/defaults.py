@@ -14,10 +14,13 @@ TINY_LOSSES: dict[str, Losses] = {"gcd": config.TINY_CONTRAST, "simgcd": config.
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     """Resolve settings to a recipe, with every "auto" decided except that of views."""
     method = settings.method
+    losses: dict[str, Losses] = {name: default() for name, default in config.LOSSES.items()}
+    if settings.backbone == CONVNET:
+        losses |= TINY_LOSSES
     return Recipe(
         method=method,
         training=_training(settings, n_images, on_gpu),
-        losses=_losses(settings),
+        losses=losses.get(method),
         clustering="head" if method in config.CLASSIFIERS else "semi-supervised",
         estimate_on="learned" if method == "gcd" else "raw",
     )
@@ -36,12 +39,6 @@ def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
         views=None if settings.views == config.LIVE else settings.views,
         seed=settings.seed,
     )
-
-
-def _losses(settings: Discovery) -> Losses | None:
-    if settings.backbone == CONVNET and settings.method in TINY_LOSSES:
-        return TINY_LOSSES[settings.method]
-    return config.LOSSES[settings.method]() if settings.method in config.LOSSES else None
 
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:

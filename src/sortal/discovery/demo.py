@@ -64,16 +64,9 @@ def run(
     check_output_folder(Path(out), os.path.abspath(folder), is_folder=True, force=False)  # before writing into it
     runtime.progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
+    table = folder / digits.TABLE
     found = discover(
-        folder,
-        labels=folder / digits.TABLE,
-        out=out,
-        backbone=CONVNET,
-        k=k,
-        k_max=K_MAX,
-        epochs=epochs,
-        seed=seed,
-        runtime=runtime,
+        folder, labels=table, out=out, backbone=CONVNET, k=k, k_max=K_MAX, epochs=epochs, seed=seed, runtime=runtime
     )
     runtime.progress("Clustering pixels", 0, 0)
     pixels = grey_pixels(images, found.cache / "pixels")

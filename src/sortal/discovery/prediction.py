@@ -101,8 +101,11 @@ def predict(
 def add_images(
     found: Run, new: Assignments, x: Features, source: ImageSource, bad: Sequence[Quarantined], runtime: Runtime
 ) -> Run:
-    """Add images to a run and save it."""
-    centres, weights = move_centres(found, new, x)
+    """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones."""
+    before = np.array([category.weight for category in found.categories], dtype=np.int64)
+    sure = new.status != UNSURE
+    rows = rows_of(found.categories, new.category[sure])
+    centres, weights = results.add_to_means(found.centres, before, rows, x[sure])
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts
     folder = source.folder or ""
@@ -135,13 +138,6 @@ def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
     settings, seed = Settings(shorter_side=found.facts.backbone.shorter_side), found.facts.settings.seed
     store = pack(found.images(), found.cache / "pixels", settings=settings, runtime=runtime)
     return web.make_report(found, store, seed=seed, folder=found.cache / "map", runtime=runtime)
-
-
-def move_centres(found: Run, new: Assignments, x: Features) -> tuple[Features, NDArray[np.int64]]:
-    """Return the centres (k, d) as means over the images that made them and the sure new ones, and how many (k,)."""
-    before = np.array([category.weight for category in found.categories], dtype=np.int64)
-    sure = new.status != UNSURE
-    return results.add_to_means(found.centres, before, rows_of(found.categories, new.category[sure]), x[sure])
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:

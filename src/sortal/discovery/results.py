@@ -46,10 +46,7 @@ def gather(
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
 ) -> Run:
-    """Build the run, without notes and timings.
-
-    A labelled image is in its class, also one that was `held` out (n,); any other in its cluster.
-    """
+    """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster."""
     categories, own = _categories(images, clusters)
     confidence = calibrate(
         x,
@@ -81,7 +78,7 @@ def gather(
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),
         next_id=len(categories),
-        timings={},
+        timings={},  # the stages record theirs, and their notes
     )
     return build_run(
         folder=job.place,

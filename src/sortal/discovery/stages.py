@@ -197,16 +197,14 @@ def _save_initial(backbone: Backbone, folder: Path) -> None:
 
 
 def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, token_cache.TokenPlan | None]:
-    """Return where tokens of n images may be cached and where they will be; None without tokens.
-
-    Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill.
-    """
+    """Return where tokens of n images may be cached and where they will be; None without tokens."""
     if not training.epochs or training.views is None or not backbone.has_trunk:
         return Budget(), None
     views = VIEWS if isinstance(training.views, str) else training.views
     needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
     there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
     room = int(DISK * shutil.disk_usage(there).free)
+    # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill.
     budget = Budget(disk=room, memory=0 if needed <= room and not job.on_gpu else None)
     return budget, token_cache.plan_tokens(needed, budget, job.device, there)
 
