@@ -19,7 +19,6 @@ from sortal.runs import cache
 from sortal.runs.categories import describe
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import (
-    BackboneFacts,
     CalibrationError,
     Confused,
     CoveragePoint,
@@ -30,7 +29,8 @@ from sortal.runs.facts import (
     ReliabilityBin,
     RiskCoverage,
     RunFacts,
-    TrainingFacts,
+    Spec,
+    TrainingResult,
     TriedK,
 )
 from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Candidate, Category, Run
@@ -217,12 +217,12 @@ def sample_facts(images: int, x: NDArray[np.float32], categories: int) -> RunFac
             estimate_on="learned",
         ),
         command="sortal discover /photos/meadow --seed 0",
-        backbone=BackboneFacts(
+        backbone=Spec(
             name="vit_small", image_size=224, shorter_side=256, width=x.shape[1], mean=(0.5, 0.5, 0.5), std=(1, 1, 1)
         ),
         weights="a file, sha256 " + 8 * "0123abcd",
         precision="float32",
-        training=TrainingFacts(
+        training=TrainingResult(
             epochs=30,
             selected=None,
             validation=None,

@@ -82,8 +82,7 @@ def gathered(
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
     contents, clusters = small_store(6, 8).digests, Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head)
     job = a_job(images, **settings)
-    more: dict[str, Any] = {"notes": ["Odd."], "timings": {"k": 1.5}}
-    return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad, **more)
+    return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)
 
 
 def test_images_in_categories_by_hand() -> None:
@@ -242,7 +241,6 @@ def test_facts_by_hand_and_hashes_do_not_depend_on_the_order() -> None:
     assert asdict(facts.training) == asdict(trained)
     assert (facts.precision, facts.weights) == ("float32", a_backbone().source)
     assert (facts.updates, facts.edits, facts.next_id) == ((), (), 3)
-    assert (facts.notes, facts.timings) == (("Odd.",), {"k": 1.5})
     assert facts.hashes.model == a_backbone().fingerprint()
     assert gathered().facts.training is None
     order = [5, 3, 1, 0, 2, 4]
@@ -256,5 +254,5 @@ def test_only_files_that_open_elsewhere_are_said_to(monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     paths = [os.path.join("photos", "a.png"), "/other/b.png", "photos/../photos/c d.png"]
     images = image_set(["a.png", "b.png", "c d.png"], paths=paths, labels=[None] * 3)
-    assert results.elsewhere(images, str(tmp_path / "photos")) == {"b.png": "/other/b.png"}
-    assert results.elsewhere(images, None) == {}
+    assert results.source_of(images, str(tmp_path / "photos")).paths == {"b.png": "/other/b.png"}
+    assert results.source_of(images, None).paths == {}

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from sortal.errors import InputError
-from sortal.learning.backbones.backbone import MEAN, STD, Backbone, Spec
+from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.backbones.vit import VisionTransformer
@@ -189,7 +189,7 @@ def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) ->
     """Some weights of a ViT-S/16 want ImageNet's mean, others a half; the architecture alone does not tell."""
     name, path = "vit_small_patch16_224", tmp_path / "x.safetensors"
     made = random(f"{name}.dino")
-    assert (made.spec.mean, made.spec.std) == (MEAN, STD)
+    assert (made.spec.mean, made.spec.std) == (Spec.mean, Spec.std)
     save_file(made.net.state_dict(), path)
     expected = rf"^The name must include a tag, .*, got '{name}'\. Use one of .*'{name}\.dino'"
     with pytest.raises(InputError, match=expected):
@@ -205,7 +205,7 @@ def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) ->
     save_file(made.net.state_dict(), path)  # but that is of other weights
     with pytest.raises(InputError, match=expected):
         load_backbone(name, weights=path, image_size=32)
-    assert load_backbone(f"{name}.dino", weights=path, image_size=32).spec.mean == MEAN
+    assert load_backbone(f"{name}.dino", weights=path, image_size=32).spec.mean == Spec.mean
     alike = "vit_small_patch14_dinov2"  # all of whose weights want the same
     save_file(random(alike, 28).net.state_dict(), path)
     assert load_backbone(alike, weights=path, image_size=28).spec == random(alike, 28).spec

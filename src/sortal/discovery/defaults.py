@@ -2,59 +2,43 @@
 
 from dataclasses import replace
 
-from sortal.config import (
-    AUTO,
-    BACKBONE,
-    CLASSIFIERS,
-    CONVNET,
-    LIVE,
-    LOSSES,
-    TINY,
-    TINY_CONTRAST,
-    TINY_DISTILLATION,
-    TRAININGS,
-    Discovery,
-    Losses,
-    Recipe,
-    Training,
-)
+from sortal import config
+from sortal.config import AUTO, BACKBONE, CONVNET, Discovery, Losses, Recipe, Training
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 FEW = 2000  # images
 SMALLER = "vit_small_patch16_224.dino"
-TINY_LOSSES: dict[str, Losses] = {"gcd": TINY_CONTRAST, "simgcd": TINY_DISTILLATION}
+TINY_LOSSES: dict[str, Losses] = {"gcd": config.TINY_CONTRAST, "simgcd": config.TINY_DISTILLATION}
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
     """Resolve settings to a recipe, with every "auto" decided except that of views."""
     method = settings.method
+    losses: dict[str, Losses] = {name: default() for name, default in config.LOSSES.items()}
+    if settings.backbone == CONVNET:
+        losses |= TINY_LOSSES
     return Recipe(
         method=method,
         training=_training(settings, n_images, on_gpu),
-        losses=_losses(settings) if method in LOSSES else None,
-        clustering="head" if method in CLASSIFIERS else "semi-supervised",
+        losses=losses.get(method),
+        clustering="head" if method in config.CLASSIFIERS else "semi-supervised",
         estimate_on="learned" if method == "gcd" else "raw",
     )
 
 
 def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
-    usual = TRAININGS[settings.method]
+    usual = config.TRAININGS[settings.method]
     if settings.backbone == CONVNET:
-        usual = replace(usual, **TINY)
+        usual = replace(usual, **config.TINY)
     else:
         usual = replace(usual, epochs=EPOCHS if on_gpu and n_images >= FEW else FEWER_EPOCHS)
     return replace(
         usual,
         epochs=usual.epochs if settings.epochs == AUTO else settings.epochs,
         lr=usual.lr if settings.lr == AUTO else settings.lr,
-        views=None if settings.views == LIVE else settings.views,
+        views=None if settings.views == config.LIVE else settings.views,
         seed=settings.seed,
     )
-
-
-def _losses(settings: Discovery) -> Losses:
-    default = LOSSES[settings.method]()
-    return TINY_LOSSES.get(settings.method, default) if settings.backbone == CONVNET else default
 
 
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:

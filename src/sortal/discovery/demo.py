@@ -40,10 +40,10 @@ class DemoResult:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        kinds = {"plain": self.plain, "semi_supervised": self.semi_supervised, "discovered": self.discovered}
+        kinds = ("plain", "semi_supervised", "discovered")
         return {
             **self.run.to_json(),
-            "accuracy": {name: vars(found) for name, found in kinds.items()},
+            "accuracy": {kind: vars(getattr(self, kind)) for kind in kinds},
             "k_true": self.k_true,
             "seconds": self.seconds,
         }
@@ -64,16 +64,9 @@ def run(
     check_output_folder(Path(out), os.path.abspath(folder), is_folder=True, force=False)  # before writing into it
     runtime.progress("Writing images", 0, 0)
     images = _images(folder, labelled, seed)
+    table = folder / digits.TABLE
     found = discover(
-        folder,
-        labels=folder / digits.TABLE,
-        out=out,
-        backbone=CONVNET,
-        k=k,
-        k_max=K_MAX,
-        epochs=epochs,
-        seed=seed,
-        runtime=runtime,
+        folder, labels=table, out=out, backbone=CONVNET, k=k, k_max=K_MAX, epochs=epochs, seed=seed, runtime=runtime
     )
     runtime.progress("Clustering pixels", 0, 0)
     pixels = grey_pixels(images, found.cache / "pixels")

@@ -23,7 +23,7 @@ from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
-ANOTHER_FOLDER, OVERWRITE = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
+ANOTHER_FOLDER = Remedy("choose another folder", out=...)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,9 +74,9 @@ def prepare(
         raise InputError(
             "discover must be started as one process, not by torchrun. sortal.learning.train.train takes several."
         )
-    is_folder = isinstance(images, str | os.PathLike)
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
-    if folder is None and out is None:
+    is_folder = folder is not None
+    if not is_folder and out is None:
         raise InputError("out must be given for images that are not a folder, which would name the run.")
     if isinstance(images, ImageSet):
         if labels is not None or reading != Reading():
@@ -84,7 +84,7 @@ def prepare(
         found = images
     else:
         found = read_images(images, labels=labels, need_labels=False, **asdict(reading))
-    if folder is None and found.pixels is None:
+    if not is_folder and found.pixels is None:
         folder = os.getcwd()
     check_sortable(found, settings)
     worker_count(runtime.workers)
@@ -161,23 +161,14 @@ def check_output_folder(place: Path, folder: str | None, is_folder: bool, force:
                 Remedy("write into it nevertheless", force=True),
             )
         return
-    if facts.images[0].folder != folder:
-        raise InputError(
-            f"{str(place)!r} holds a run of other images, {facts.images[0].folder!r}.", ANOTHER_FOLDER, OVERWRITE
-        )
-    if facts.edits:
-        raise InputError(
-            f"Categories of the run in {str(place)!r} were edited by hand; a new run would drop the edits.",
-            ANOTHER_FOLDER,
-            OVERWRITE,
-        )
-    if facts.updates:
-        added = sum(update.images for update in facts.updates)
-        raise InputError(
-            f"{added:,} images were added to the run in {str(place)!r}; a new run would drop them.",
-            ANOTHER_FOLDER,
-            OVERWRITE,
-        )
+    run, before, added = repr(str(place)), facts.images[0].folder, sum(update.images for update in facts.updates)
+    for lost, problem in (
+        (before != folder, f"{run} holds a run of other images, {before!r}."),
+        (facts.edits, f"Categories of the run in {run} were edited by hand; a new run would drop the edits."),
+        (facts.updates, f"{added:,} images were added to the run in {run}; a new run would drop them."),
+    ):
+        if lost:
+            raise InputError(problem, ANOTHER_FOLDER, Remedy("overwrite it", force=True))
 
 
 def _command(images: Source, labels: Any, place: Path, settings: Discovery, reading: Reading) -> str:

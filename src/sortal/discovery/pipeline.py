@@ -4,10 +4,7 @@ Each stage caches its result in the run folder under a key made of everything it
 the settings it uses and the version of the code. Another k repeats only the stages after it; a killed run resumes.
 """
 
-from __future__ import annotations
-
 import os
-from dataclasses import replace
 from textwrap import indent
 from typing import Any
 
@@ -74,9 +71,9 @@ def carry_out(job: Job) -> Run:
                     "Confidence is not calibrated, which requires holding out "
                     f"at least {ENOUGH} labelled images (held_out is {settings.held_out:g})."
                 )
-            run = replace(found.run, facts=replace(found.run.facts, notes=tuple(stages.notes)))
+            run = stages.recorded_in(found.run)
             page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", runtime=runtime)
-        run = replace(run, facts=replace(run.facts, timings=stages.timings))
+        run = stages.recorded_in(run)
         run.save({REPORT: page, **found.files})
     return run
 

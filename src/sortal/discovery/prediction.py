@@ -1,7 +1,5 @@
 """Prediction: categories of new images from a saved run, which can be updated with them."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Sequence
@@ -14,10 +12,8 @@ from numpy.typing import NDArray
 from sortal import web
 from sortal.discovery import results
 from sortal.images.decoding import Quarantined
-from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
-from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
 from sortal.runs import cache, tables
@@ -83,10 +79,12 @@ def predict(
         if update:
             found = load_run(folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
-        store = pack(read, found.cache / "pixels", settings=_settings(found), runtime=runtime)
+        settings = Settings(shorter_side=found.facts.backbone.shorter_side)
+        store = pack(read, found.cache / "pixels", settings=settings, runtime=runtime)
         quarantine = store.quarantine
         read, store = select_readable(read, store)
-        x = _features(found, store, runtime)
+        backbone, precision = load_backbone(str(found.folder / f"{MODEL}.json")), found.facts.precision
+        x = extract(backbone, store, normalise=True, folder=found.cache, precision=precision, runtime=runtime)
         blank = unassigned(read, store.digests, folder=len(found.facts.images))
         new = assess(blank, x, found.categories, found.centres, found.confidence, found.head, reassign=True)
         if not update:
@@ -97,21 +95,20 @@ def predict(
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         if not fresh.all():
             runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
-        source = _source(images, read.select(fresh))
+        where = os.path.abspath(images) if isinstance(images, str | os.PathLike) else os.getcwd()
+        source = results.source_of(read.select(fresh), where)
         updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
 def add_images(
-    found: Run,
-    new: Assignments,
-    x: Features,
-    source: ImageSource,
-    quarantine: tuple[Quarantined, ...],
-    runtime: Runtime,
+    found: Run, new: Assignments, x: Features, source: ImageSource, bad: Sequence[Quarantined], runtime: Runtime
 ) -> Run:
-    """Add images to a run and save it."""
-    centres, weights = move_centres(found, new, x)
+    """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones."""
+    before = np.array([category.weight for category in found.categories], dtype=np.int64)
+    sure = new.status != UNSURE
+    rows = rows_of(found.categories, new.category[sure])
+    centres, weights = results.add_to_means(found.centres, before, rows, x[sure])
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts
     folder = source.folder or ""
@@ -133,7 +130,7 @@ def add_images(
         features=features,
         centres=centres,
         head=found.head,
-        quarantine=(*found.quarantine, *(bad for bad in quarantine if bad not in found.quarantine)),
+        quarantine=(*found.quarantine, *(each for each in bad if each not in found.quarantine)),
     )
     updated.save({REPORT: draw_report(updated, runtime=runtime)})
     return updated
@@ -141,37 +138,9 @@ def add_images(
 
 def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
     """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
-    store = pack(found.images(), found.cache / "pixels", settings=_settings(found), runtime=runtime)
-    seed = found.facts.settings.seed
+    settings, seed = Settings(shorter_side=found.facts.backbone.shorter_side), found.facts.settings.seed
+    store = pack(found.images(), found.cache / "pixels", settings=settings, runtime=runtime)
     return web.make_report(found, store, seed=seed, folder=found.cache / "map", runtime=runtime)
-
-
-def move_centres(found: Run, new: Assignments, x: Features) -> tuple[Features, NDArray[np.int64]]:
-    """Return the centres (k, d) as means over the images that made them and the sure new ones, and how many (k,)."""
-    before = np.array([category.weight for category in found.categories], dtype=np.int64)
-    sums = before[:, None] * found.centres.astype(np.float64)
-    sure = new.status != UNSURE
-    rows = rows_of(found.categories, new.category[sure])
-    np.add.at(sums, rows, x[sure].astype(np.float64))
-    weights = before + np.bincount(rows, minlength=len(before))
-    means = sums / np.maximum(weights[:, None], 1)
-    centres: Features = np.where(weights[:, None] > 0, means, found.centres).astype(np.float32)
-    return centres, weights
-
-
-def _settings(found: Run) -> Settings:
-    return Settings(shorter_side=found.facts.backbone.shorter_side)
-
-
-def _features(found: Run, store: PixelStore, runtime: Runtime) -> Features:
-    return extract(
-        load_backbone(str(found.folder / f"{MODEL}.json")),
-        store,
-        normalise=True,
-        folder=found.cache,
-        precision=found.facts.precision,
-        runtime=runtime,
-    )
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
@@ -182,8 +151,3 @@ def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:
         fresh[row] = content not in have
         have.add(content)
     return fresh
-
-
-def _source(images: Any, read: ImageSet) -> ImageSource:
-    folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else os.getcwd()
-    return ImageSource(folder=folder, images=len(read), paths=results.elsewhere(read, folder))

@@ -1,11 +1,8 @@
 """The result of sorting: categories, confidence and the facts of how they were made."""
 
-from __future__ import annotations
-
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -18,12 +15,11 @@ from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.train import TrainingResult
 from sortal.runs import cache
 from sortal.runs.building import build_run, hash_images, unassigned
 from sortal.runs.categories import ids_of, known_mask, outline
 from sortal.runs.confidence import Features, calibrate
-from sortal.runs.facts import BackboneFacts, Hashes, ImageSource, KChoice, RunFacts, TrainingFacts
+from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Category, Run
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
@@ -49,9 +45,6 @@ def gather(
     x: Features,
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
-    *,
-    notes: Sequence[str],
-    timings: Mapping[str, float],
 ) -> Run:
     """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster."""
     categories, own = _categories(images, clusters)
@@ -67,24 +60,25 @@ def gather(
         head=clusters.head,
     )
     assignments = replace(unassigned(images, contents), category=ids_of(categories, own))
+    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
+    versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
         cache=None if job.shared is None else os.path.abspath(job.shared),
-        images=(ImageSource(folder=job.source, images=len(images), paths=elsewhere(images, job.source)),),
+        images=(source_of(images, job.source),),
         settings=job.settings,
         recipe=job.recipe,
         command=job.command,
-        backbone=BackboneFacts(**asdict(backbone.spec)),
+        backbone=backbone.spec,
         weights=backbone.source,
         precision=job.recipe.training.precision,
-        training=None if trained is None else TrainingFacts(**asdict(trained)),
+        training=trained,
         device=job.device.type,
-        machine=_machine(job),
-        versions=_versions(),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}",
+        versions=versions | {name: version(name) for name in PACKAGES},
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),
         next_id=len(categories),
-        notes=tuple(notes),
-        timings=dict(timings),
+        timings={},  # the stages record theirs, and their notes
     )
     return build_run(
         folder=job.place,
@@ -109,24 +103,28 @@ def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, .
     return categories, np.where(labelled, np.searchsorted(classes, images.labels), clusters.of)
 
 
-def elsewhere(images: ImageSet, folder: str | None) -> dict[str, str]:
-    """Return the path of each file that does not open under its name in the folder."""
-    if folder is None:
-        return {}
-    rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
-    return {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}
+def add_to_means(
+    means: Features, counts: NDArray[np.int64], rows: NDArray[np.int64], x: Features
+) -> tuple[Features, NDArray[np.int64]]:
+    """Add each x (n, d) to the mean of its row (n,) of (k, d) means over `counts` (k,) values; return both anew.
+
+    A mean of no values stays what it is.
+    """
+    sums, total = counts[:, None] * means.astype(np.float64), counts + np.bincount(rows, minlength=len(counts))
+    np.add.at(sums, rows, x.astype(np.float64))
+    moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
+    return moved, total
+
+
+def source_of(images: ImageSet, folder: str | None) -> ImageSource:
+    """Return where images came from, with the path of each file that does not open under its name in the folder."""
+    paths: dict[str, str] = {}
+    if folder is not None:
+        rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
+        paths = {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}
+    return ImageSource(folder=folder, images=len(images), paths=paths)
 
 
 def now() -> str:
     """Return the time in UTC as ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _machine(job: Job) -> str:
-    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
-    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}"
-
-
-def _versions() -> dict[str, str]:
-    own = {"sortal": sortal.__version__, "python": platform.python_version()}
-    return own | {name: version(name) for name in PACKAGES}

@@ -1,7 +1,5 @@
 """Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
-from __future__ import annotations
-
 import math
 import os
 import shutil
@@ -31,10 +29,10 @@ from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget
-from sortal.learning.train import VIEWS, TrainingResult, train
+from sortal.learning.train import VIEWS, train
 from sortal.runs import cache
-from sortal.runs.confidence import ENOUGH, place
-from sortal.runs.facts import KChoice, TriedK
+from sortal.runs.confidence import ENOUGH, Features, place
+from sortal.runs.facts import KChoice, TrainingResult, TriedK
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
@@ -43,8 +41,6 @@ from sortal.system.text import plural
 
 HELD_OUT = 1000  # labelled images at most to calibrate on
 DISK = 0.5  # share of the free disk space that tokens may take
-
-Features = NDArray[np.float32]
 
 
 @dataclass(eq=False)
@@ -67,6 +63,10 @@ class Stages:
     def note(self, text: str) -> None:
         self.notes.append(text)
         self.runtime.note(text)
+
+    def recorded_in(self, run: Run) -> Run:
+        """Return the run with all notes and times so far."""
+        return replace(run, facts=replace(run.facts, notes=tuple(self.notes), timings=dict(self.timings)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,6 +102,11 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     images, store = everything.select(to_sort), pixels.select(to_sort)
     held = held_out(images, content_order(images, store), job.settings)
     shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
+    to_learn, of_learning = shown, store
+    if recipe.select:
+        labels = everything.labels.copy()
+        labels[to_sort] = shown.labels
+        to_learn, of_learning = replace(everything, labels=labels), pixels
 
     def features(runtime: Runtime) -> Features:
         precision = recipe.training.precision
@@ -115,11 +120,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         with stages.stage("k", "Estimating the number of classes") as runtime:
             k = _choose_k(job, features(runtime), shown, runtime)
     with stages.stage("learn", "Training") as runtime:
-        to_learn = everything if recipe.select else images
-        hidden = np.zeros(len(to_learn), dtype=bool)
-        hidden[to_sort if recipe.select else slice(None)] = held
-        to_learn = replace(to_learn, labels=np.where(hidden, -1, to_learn.labels))
-        learned = _learn(job, backbone, to_learn, pixels if recipe.select else store, k, runtime)
+        learned = _learn(job, backbone, to_learn, of_learning, k, runtime)
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
     if k is None:
@@ -127,20 +128,9 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             k = _choose_k(job, x, shown, runtime)
     with stages.stage("clusters", "Clustering"):
         of, centres = _clusters(job, x, shown, k.k, learned.head)
-    run = results.gather(
-        job,
-        backbone,
-        learned.trained,
-        images,
-        store.digests,
-        held,
-        x,
-        Clusters(of=of, centres=centres, k=k, head=learned.head),
-        quarantine,
-        notes=stages.notes,
-        timings=stages.timings,
-    )
-    return SortingResult(run=run, store=store, files=_files(job, backbone, learned.folder))
+    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head)
+    run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
+    return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folder))
 
 
 # The stages
@@ -189,15 +179,8 @@ def _learn(
     method = make(recipe, backbone, k=n_categories, known=known)
     folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, recipe.training))
     _save_initial(backbone, folder)
-    trained = train(
-        method,
-        images,
-        store,
-        recipe.training,
-        folder=folder,
-        budget=token_plan(job, backbone, recipe.training, len(images))[0],
-        runtime=runtime,
-    )
+    budget, _ = token_plan(job, backbone, recipe.training, len(images))
+    trained = train(method, images, store, recipe.training, folder=folder, budget=budget, runtime=runtime)
     head = method.classifier()
     return LearningResult(trained=trained, folder=folder, head=None if head is None else head.float().cpu().numpy())
 
@@ -213,16 +196,14 @@ def _save_initial(backbone: Backbone, folder: Path) -> None:
 
 
 def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, token_cache.TokenPlan | None]:
-    """Return where tokens of n images may be cached and where they will be; None without tokens.
-
-    Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill.
-    """
+    """Return where tokens of n images may be cached and where they will be; None without tokens."""
     if not training.epochs or training.views is None or not backbone.has_trunk:
         return Budget(), None
     views = VIEWS if isinstance(training.views, str) else training.views
     needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
     there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
     room = int(DISK * shutil.disk_usage(there).free)
+    # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill.
     budget = Budget(disk=room, memory=0 if needed <= room and not job.on_gpu else None)
     return budget, token_cache.plan_tokens(needed, budget, job.device, there)
 
@@ -309,10 +290,7 @@ def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDA
     chosen = place(x, weights, 1.0, head=head).row
     known = np.unique(images.labels[images.labelled])
     clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
-    sums, sizes = np.zeros(weights.shape), np.bincount(clusters, minlength=len(head))
-    np.add.at(sums, clusters, x.astype(np.float64))
-    means = np.where(sizes[:, None] > 0, sums / np.maximum(sizes[:, None], 1), weights)
-    return clusters, means.astype(np.float32)
+    return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Path | None) -> dict[str, bytes | Path | None]:

@@ -3,18 +3,10 @@
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import sortal
-from sortal.config import Training
-from sortal.images.image_set import ImageSet
-from sortal.learning.methods.method import Method
 from sortal.runs.run import LOG
-from sortal.system.distributed import Processes
 
 
 class Log:
@@ -55,22 +47,3 @@ class Log:
             self._file.close()
         if self._board is not None:
             self._board.close()
-
-
-def describe_run(method: Method, images: ImageSet, config: Training, processes: Processes) -> dict[str, Any]:
-    """Return the settings, data and versions that the first record of a log states."""
-    backbone = method.backbone
-    return {
-        "method": type(method).__name__,
-        "backbone": asdict(backbone.spec),
-        "weights": backbone.source,
-        "trained_blocks": backbone.trained,
-        "settings": asdict(config),
-        "images": len(images),
-        "labelled": int(images.labelled.sum()),
-        "unlabelled": int(images.unlabelled.sum()),
-        "validation": int(images.validation.sum()),
-        "device": str(processes.device),
-        "processes": processes.size,
-        "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
-    }

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -76,6 +77,7 @@ def schedule(config: Training, epoch: int) -> float:
     return end + (config.lr - end) * (1 + math.cos(math.pi * (epoch - before) / (epochs - before))) / 2
 
 
+@dataclass(eq=False)
 class TrainingStep:
     """Updates a method's weights with one batch; `names` lists its losses in order.
 
@@ -83,31 +85,27 @@ class TrainingStep:
     its own part, in chunks. So the gradients do not depend on the number of processes or chunks.
     """
 
-    def __init__(
-        self, processes: Processes, method: Method, compute: Compute, optimiser: Optimiser, chunks: int
-    ) -> None:
-        self.processes = processes
-        self.method = method
-        self.compute = compute
-        self.chunks = chunks
+    processes: Processes
+    method: Method
+    compute: Compute
+    optimiser: Optimiser
+    chunks: int
+
+    def __post_init__(self) -> None:
         self.names: list[str] = []
-        self.optimiser = optimiser
-        self._forward = compute.maybe_compile(method)
-        processes.broadcast_tensors([*method.parameters(), *method.buffers()])
+        self._forward = self.compute.maybe_compile(self.method)
+        self.processes.broadcast_tensors([*self.method.parameters(), *self.method.buffers()])
         self._graph: Callable[..., Tensor] | None = None
         self._steps = 0
 
     def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
         """Update the weights with this process's rows of a `Batch`, first views first; return the losses, (terms,)."""
-        if self._graph is not None:
-            return self._graph(inputs, images, labels, progress)
         self._steps += 1
         if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.processes.size == 1:
             self._graph = _record(self._fitting, inputs, images, labels, progress)
-            if self._graph is not None:
-                return self._graph(inputs, images, labels, progress)
-            self.optimiser.zero_grad()  # recorded, but never computed
-        return self._fitting(inputs, images, labels, progress)
+            if self._graph is None:
+                self.optimiser.zero_grad()  # recorded, but never computed
+        return (self._graph or self._fitting)(inputs, images, labels, progress)
 
     def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
         """Do one step, doubling the chunks until it fits in memory."""

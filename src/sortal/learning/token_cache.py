@@ -136,16 +136,15 @@ class LiveViews:
         return self.trunk.stream(self.store, (draw(*step) for step in steps))
 
 
+@dataclass(frozen=True, eq=False)
 class CachedTokens:
     """Tokens of a few views per image, computed once and cached in bfloat16."""
 
-    def __init__(self, tokens: Tensor, rows: Rows, keys: Keys, *, seed: int, device: torch.device) -> None:
-        self.tokens = tokens  # (images, views, ...)
-        self.seed = seed
-        self.device = device
-        self.keys = keys
-        self.slot = np.full(len(keys), -1)
-        self.slot[rows] = np.arange(len(rows))
+    tokens: Tensor  # (images, views, ...)
+    slot: Rows  # (n,), the place of each row of the store in `tokens`; −1 without tokens
+    keys: Keys  # (n,)
+    seed: int
+    device: torch.device  # to stream to
 
     def stream(self, draws: Draws, epoch: int) -> Iterator[Tensor]:
         """Yield what `LiveViews.stream` yields, of cached views."""
@@ -225,16 +224,14 @@ def cache_tokens(
     A file in `folder` is marked with `key` and the views done every few seconds and at Ctrl-C, so that an interrupted
     run resumes; tokens with another key are overwritten.
     """
-    keys, device = views.content_keys(store), trunk.compute.device
-    total, size = len(rows) * n_views, trunk.backbone.spec.image_size
-    shape = (total, *token_shape(trunk.backbone))
-    done = 0
+    keys, total, size = views.content_keys(store), len(rows) * n_views, trunk.backbone.spec.image_size
+    shape, done = (total, *token_shape(trunk.backbone)), 0
     commit: Callable[[int], None] | None = None
     if where == "file":
         assert folder is not None
         tokens, done, commit = _open_file(folder, shape, key)
     else:
-        tokens = torch.empty(shape, dtype=torch.bfloat16, device=device if where == "device" else "cpu")
+        tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
     processes = processes or Processes()
     first, end = processes.share_of(total)
     done = max(done, first)
@@ -259,7 +256,9 @@ def cache_tokens(
                 commit(done)
                 raise KeyboardInterrupt
     processes.exchange_rows(tokens)
-    return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), rows, keys, seed=seed, device=device)
+    slot = np.full(len(keys), -1)
+    slot[rows] = np.arange(len(rows))
+    return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), slot, keys, seed, trunk.compute.device)
 
 
 def delete_tokens(folder: Path) -> None:

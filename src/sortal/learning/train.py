@@ -6,7 +6,8 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import sortal
 from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
@@ -23,11 +25,12 @@ from sortal.learning import checkpoint, token_cache, views
 from sortal.learning.batches import Draws, draw
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
-from sortal.learning.log import Log, describe_run
+from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
 from sortal.learning.validation import Validation
+from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
 from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
@@ -39,19 +42,6 @@ VIEWS = 8  # cached views of an image for views="auto", where they fit
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingResult:
-    """Summary of a training run; the backbone is trained in place."""
-
-    epochs: int
-    selected: int | None  # the epoch whose weights were selected; None without training
-    validation: float | None  # accuracy of that epoch on the validation images
-    losses: dict[str, float]  # means over the last epoch
-    views: int | None  # cached views per image; None if every epoch has new views
-    seconds: float
-    images_per_second: float
 
 
 def train(
@@ -66,7 +56,7 @@ def train(
     checkpoint_every: float = CHECKPOINT_EVERY,
     runtime: Runtime = Runtime(),
 ) -> TrainingResult:
-    """Train a method's backbone on images; row i of `store` holds the pixels of image i.
+    """Train a method's backbone in place on images; row i of `store` holds the pixels of image i.
 
     With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
     the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of
@@ -75,77 +65,69 @@ def train(
     config = config or Training()
     processes = processes or launch(runtime.device)
     _check(method, images, store, config, processes)
-    place = None if folder is None else Path(folder)
-    with lock_folder(place if processes.is_first else None):
-        trainer = Trainer(method, images, store, config, processes, place, runtime)
-        return trainer.train(budget or Budget(), checkpoint_every)
+    place = None if folder is None or not processes.is_first else Path(folder)  # only the first process writes
+    with lock_folder(place):
+        method.to(processes.device)
+        room = budget or Budget()
+        return Trainer(method, images, store, config, processes, place, room, checkpoint_every, runtime).train()
 
 
+@dataclass(eq=False)
 class Trainer:
     """A method, its training data, and the state of its training."""
 
-    def __init__(
-        self,
-        method: Method,
-        images: ImageSet,
-        store: PixelStore,
-        config: Training,
-        processes: Processes,
-        folder: Path | None,
-        runtime: Runtime,
-    ) -> None:
-        self.method = method.to(processes.device)
-        self.images = images
-        self.store = store
-        self.config = config
-        self.processes = processes
-        self.runtime = runtime
-        self.is_first = processes.is_first
-        self.folder = folder if self.is_first else None  # only the first process writes
+    method: Method
+    images: ImageSet
+    store: PixelStore
+    config: Training
+    processes: Processes
+    folder: Path | None  # None in all processes but the first
+    budget: Budget
+    checkpoint_every: float  # seconds
+    runtime: Runtime
+
+    def __post_init__(self) -> None:
         if self.folder is not None:
             for leftover in self.folder.glob("*.tmp"):  # of a killed run
                 leftover.unlink()
-        rows = content_order(images, store)  # independent of the order of files
-        self.rows = rows[~images.validation[rows]]
-        _, contents = np.unique(store.digests, return_inverse=True)
-        self.contents = torch.from_numpy(contents).to(processes.device)  # copies of an image share a number
-        self.labels = torch.from_numpy(np.array(images.labels)).to(processes.device)
-        self.steps = max(len(self.rows) // config.batch_size, 1)  # per epoch
-        self.n_views: int | None = None
-        self.key = run_key(method, images, store, config)
-        self.progress = TrainingProgress(chunks=config.chunks)
+        rows = content_order(self.images, self.store)  # independent of the order of files
+        self.rows = rows[~self.images.validation[rows]]
+        _, contents = np.unique(self.store.digests, return_inverse=True)
+        self.contents = torch.from_numpy(contents).to(self.processes.device)  # copies of an image share a number
+        self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
+        self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
+        self.key = run_key(self.method, self.images, self.store, self.config)
+        self.progress = TrainingProgress(chunks=self.config.chunks)
         self.best: dict[str, Tensor] = {}
 
-    def train(self, budget: Budget, every: float) -> TrainingResult:
-        """Train from the start or from a checkpoint, and select the weights; write checkpoints `every` few seconds."""
+    def train(self) -> TrainingResult:
+        """Train from the start or from a checkpoint, and select the weights."""
         found = self._find_checkpoint()
         done = found is not None and found.progress.epoch >= self.config.epochs
-        if found is not None and self.is_first:
+        if found is not None and self.processes.is_first:
             self.runtime.note("Training is already complete." if done else f"Resuming in epoch {found.progress.epoch}.")
         if found is not None and done:
             self._restore(found, None)
         elif self.config.epochs:
             initial = {name: value.detach().clone() for name, value in self._state().items()}
             try:
-                self._train(found, budget, every)
+                self._train(found)
             except BaseException:  # put the method back, so that the same call can resume
                 for name, value in self._state().items():
                     value.data.copy_(initial[name])
                 raise
         return self._finish()
 
-    def _train(self, found: Checkpoint | None, budget: Budget, every: float) -> None:
-        plan = self._plan(budget, found)
-        total = self.config.epochs * self.steps
-        through_trunk = len(self.rows) * self.n_views if self.n_views else total * 2 * self.config.batch_size
-        options: Any = {"precision": self.config.precision, "compiled": self.config.compile}
-        device = self.processes.device
-        of_trunk = choose_compute(device, **options, worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE)
-        of_steps = choose_compute(device, **options, worthwhile=total >= MIN_STEPS_TO_COMPILE)
-        trunk = FrozenEncoder(self.method.backbone, of_trunk)
-        validation = self._validation(trunk, plan, budget)
-        source = self._source(trunk, plan)
+    def _train(self, found: Checkpoint | None) -> None:
+        plan = self._plan(found)
+        total, n_views = self.config.epochs * self.steps, self.progress.views
+        through_trunk = len(self.rows) * n_views if n_views else total * 2 * self.config.batch_size
         c = self.config
+        choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
+        trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
+        of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
+        validation = self._validation(trunk, plan)
+        source = self._source(trunk, plan)
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
@@ -153,14 +135,31 @@ class Trainer:
             step.chunks = max(step.chunks, self.progress.chunks)
         with closing(Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)) as log:
             if not self.progress.log_size:
-                about = describe_run(self.method, self.images, self.config, self.processes)
-                log.write("start", bf16=of_steps.bf16, views=self.n_views, **about)
+                log.write("start", bf16=of_steps.bf16, views=n_views, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
-                self._loop(source, validation, step, log, every, stopped)
+                self._loop(source, validation, step, log, stopped)
+
+    def _describe(self) -> dict[str, Any]:
+        """Return the settings, data and versions that the first record of the log states."""
+        backbone, images = self.method.backbone, self.images
+        return {
+            "method": type(self.method).__name__,
+            "backbone": asdict(backbone.spec),
+            "weights": backbone.source,
+            "trained_blocks": backbone.trained,
+            "settings": asdict(self.config),
+            "images": len(images),
+            "labelled": int(images.labelled.sum()),
+            "unlabelled": int(images.unlabelled.sum()),
+            "validation": int(images.validation.sum()),
+            "device": str(self.processes.device),
+            "processes": self.processes.size,
+            "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
+        }
 
     # The data
 
-    def _plan(self, budget: Budget, found: Checkpoint | None) -> TokenPlan | None:
+    def _plan(self, found: Checkpoint | None) -> TokenPlan | None:
         """Plan where to cache tokens, if wanted and if they fit, and note the cost; a resumed run keeps its views."""
         wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
         if wanted is None or (wanted == AUTO and not backbone.has_trunk):
@@ -168,7 +167,7 @@ class Trainer:
         n_views = VIEWS if isinstance(wanted, str) else wanted
         needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(backbone))
         folder = self.folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
-        plan = token_cache.plan_tokens(needed, budget, self.processes.device, folder)
+        plan = token_cache.plan_tokens(needed, self.budget, self.processes.device, folder)
         if any(other.where is None for other in self.processes.gather_objects(plan)):
             plan = TokenPlan(needed, None)
         if plan.where is None and found is not None:
@@ -176,23 +175,23 @@ class Trainer:
                 f"The run in this folder started with {n_views} cached views per image ({plan.bytes:,} bytes of "
                 "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
             )
-        if self.is_first:
+        if self.processes.is_first:
             self.runtime.note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
         if plan.where is None:
             logger.warning("Training is slower than it could be: %s.", plan)
             return None
-        self.n_views = n_views
+        self.progress.views = n_views
         return plan
 
     def _source(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> InputSource:
         flip, seed = self.config.flip, self.config.seed
-        if plan is None or plan.where is None or self.n_views is None:
+        if plan is None or plan.where is None or self.progress.views is None:
             return LiveViews(trunk, self.store, flip=flip, seed=seed)
         return token_cache.cache_tokens(
             trunk,
             self.store,
             self.rows,
-            n_views=self.n_views,
+            n_views=self.progress.views,
             flip=flip,
             seed=seed,
             where=plan.where,
@@ -202,15 +201,15 @@ class Trainer:
             runtime=self.runtime,
         )
 
-    def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None, budget: Budget) -> Validation | None:
+    def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Validation | None:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
-        if not (known & self.images.validation).any() or not self.is_first:
+        if not (known & self.images.validation).any() or not self.processes.is_first:
             return None
         width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
         size = int((self.images.labels >= 0).sum()) * width * math.prod(token_cache.token_shape(trunk.backbone))
         taken = plan.bytes if plan is not None and plan.where != "file" else 0
-        keep = trunk.backbone.has_trunk and size + taken <= token_cache.available_bytes(budget, self.processes.device)
-        return Validation(trunk, self.images, self.store, keep=keep)
+        fits = size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
+        return Validation(trunk, self.images, self.store, keep=trunk.backbone.has_trunk and fits)
 
     # The loop
 
@@ -220,11 +219,10 @@ class Trainer:
         validation: Validation | None,
         step: TrainingStep,
         log: Log,
-        every: float,
         stopped: Callable[[], bool],
     ) -> None:
-        """Train all epochs that are left; save `every` few seconds, and once a signal has `stopped` it."""
-        p, config = self.progress, self.config
+        """Train all epochs that are left; save every few seconds, and once a signal has `stopped` it."""
+        p, config, every = self.progress, self.config, self.checkpoint_every
         saved = monotonic()
         began = saved - p.seconds
         while p.epoch < config.epochs:
@@ -238,7 +236,7 @@ class Trainer:
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
-                if self.is_first:
+                if self.processes.is_first:
                     self.runtime.progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
                 if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
                     self._update_progress(sums, step, monotonic() - began)
@@ -297,7 +295,7 @@ class Trainer:
             selected=selected if p.epoch else None,
             validation=p.best,
             losses=p.last,
-            views=self.n_views,
+            views=p.views,
             seconds=p.seconds,
             images_per_second=p.epoch * self.steps * self.config.batch_size / max(p.seconds, 1e-9),
         )
@@ -331,7 +329,7 @@ class Trainer:
         )
 
     def _restore(self, found: Checkpoint, optimiser: Optimiser | None) -> None:
-        self.progress, self.n_views = found.progress, found.progress.views
+        self.progress = found.progress
         for name, value in self._state().items():
             value.data.copy_(found.tensors[f"weight.{name}"])
             if optimiser is not None and f"momentum.{name}" in found.tensors:
@@ -343,7 +341,7 @@ class Trainer:
         """Write a checkpoint, and raise KeyboardInterrupt if a signal has stopped the run."""
         assert self.folder is not None
         log.sync()
-        self.progress.log_size, self.progress.views = log.size, self.n_views
+        self.progress.log_size = log.size
         named = {"best": self.best, "weight": self._state(), "momentum": optimiser.buffers}
         tensors = {f"{kind}.{name}": value for kind, values in named.items() for name, value in values.items()}
         checkpoint.save(Checkpoint(self.key, self.progress, tensors), self.folder)

@@ -40,12 +40,11 @@ class Validation:
         return float((nearest == numbers[self.held_out]).float().mean())
 
     def _inputs(self) -> Iterable[Tensor]:
-        if self._cached:
-            return self._cached
-        size = self.trunk.backbone.spec.image_size
-        crops = views.centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH)
-        inputs = self.trunk.stream(self.store, crops)
-        if not self.keep:
-            return inputs
-        self._cached = list(inputs)
+        if not self._cached:
+            size = self.trunk.backbone.spec.image_size
+            crops = views.centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH)
+            inputs = self.trunk.stream(self.store, crops)
+            if not self.keep:
+                return inputs
+            self._cached = list(inputs)
         return self._cached

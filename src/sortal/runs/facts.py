@@ -31,26 +31,26 @@ class Update:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackboneFacts:
-    """The input and output of the backbone."""
+class Spec:
+    """Input and output of a backbone; saved along with its weights."""
 
     name: str
-    image_size: int
-    shorter_side: int
-    width: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    image_size: int  # height and width of its input
+    shorter_side: int  # images are resized to this before they are cropped
+    width: int  # d, the length of a feature
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)  # ImageNet's, like std
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingFacts:
-    """The outcome of training."""
+class TrainingResult:
+    """Summary of a training run."""
 
     epochs: int
-    selected: int | None  # the epoch whose weights were kept
-    validation: float | None  # its accuracy on the validation images
+    selected: int | None  # the epoch whose weights were selected; None without training
+    validation: float | None  # accuracy of that epoch on the validation images
     losses: dict[str, float]  # means over the last epoch
-    views: int | None  # cached views of an image; None for new views in every epoch
+    views: int | None  # cached views per image; None if every epoch has new views
     seconds: float
     images_per_second: float
 
@@ -73,10 +73,10 @@ class RunFacts:
     settings: Discovery
     recipe: Recipe
     command: str
-    backbone: BackboneFacts
+    backbone: Spec
     weights: str
     precision: Precision
-    training: TrainingFacts | None
+    training: TrainingResult | None
     device: str
     machine: str
     versions: dict[str, str]

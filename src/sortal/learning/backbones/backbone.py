@@ -6,7 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
@@ -14,22 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from sortal.errors import InputError
+from sortal.runs.facts import Spec as Spec
 from sortal.system.files import write_atomically
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 FORMAT = "sortal backbone 1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spec:
-    """Input and output of a backbone; saved along with its weights."""
-
-    name: str
-    image_size: int  # height and width of its input
-    shorter_side: int  # images are resized to this before they are cropped
-    width: int  # d, the length of a feature
-    mean: tuple[float, float, float] = MEAN
-    std: tuple[float, float, float] = STD
 
 
 class Backbone(nn.Module, ABC):

@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -49,38 +47,29 @@ def load_backbone(
         if weights is not None or image_size is not None:
             raise InputError(f"The saved backbone {name!r} has its own weights and image_size. Omit both options.")
         return _load_saved(Path(name), trained)
-    if name == CONVNET:
-        backbone: Backbone = _create_convnet(image_size or TINY_SIZE, seed)
-        if weights is not None and weights != RANDOM:
-            _load_weights(backbone, Path(weights))
-    else:
-        backbone = _create_timm(name, image_size or IMAGE_SIZE, seed)
-        if weights is None:
-            _load_weights(backbone, _download(name))
-        elif weights != RANDOM and not _load_weights(backbone, Path(weights)) and "." not in name:
+    small = name == CONVNET
+    with torch.random.fork_rng(devices=[]):  # restores the global generator for CPUs
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
+        backbone = _create_convnet(image_size or TINY_SIZE) if small else _create_timm(name, image_size or IMAGE_SIZE)
+    if weights is None and not small:
+        _load_weights(backbone, _download(name))
+    elif weights is not None and weights != RANDOM:
+        normalised = _load_weights(backbone, Path(weights))
+        if not (normalised or small or "." in name):
             _check_normalisation(name)
     if trained is None:
-        trained = len(backbone.blocks) if name == CONVNET else 1
+        trained = len(backbone.blocks) if small else 1
     return backbone.train_last(trained)
 
 
-def _create_convnet(image_size: int, seed: int) -> Backbone:
+def _create_convnet(image_size: int) -> Backbone:
     if image_size < MIN_TINY_SIZE:
         raise InputError(f"image_size must be at least {MIN_TINY_SIZE} for {CONVNET!r}, got {image_size}.")
     spec = Spec(name=CONVNET, image_size=image_size, shorter_side=round(image_size * 1.25), width=ConvNet.WIDTH)
-    with _seeded(seed):
-        return ConvNet(spec)
+    return ConvNet(spec)
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generator for CPUs, and restore its state afterwards."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
-        yield
-
-
-def _create_timm(name: str, image_size: int, seed: int) -> Backbone:
+def _create_timm(name: str, image_size: int) -> Backbone:
     import timm
     from timm.models import eva, is_model_in_modules, resnet, vision_transformer
 
@@ -93,8 +82,7 @@ def _create_timm(name: str, image_size: int, seed: int) -> Backbone:
         raise InputError(f"The backbone must be {CONVNET!r} or a timm model, got {name!r}.{hint}")
     options: Any = {"img_size": image_size, "global_pool": "token"} if is_model_in_modules(bare, TRANSFORMERS) else {}
     try:
-        with _seeded(seed):
-            net = timm.create_model(name, num_classes=0, **options)
+        net = timm.create_model(name, num_classes=0, **options)
     except (AssertionError, ValueError, RuntimeError, TypeError) as error:
         if isinstance(error, AssertionError) and not _has_class_token(name):  # timm's assertion has no message
             raise InputError(

@@ -147,7 +147,7 @@ def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
         with stages.stage("test", "Sorting the test split") as at_work:
             inductive = _inductive(job, backbone, found.run, data.test, at_work)
         (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
-        done = replace(found.run, facts=replace(found.run.facts, timings=stages.timings))
+        done = stages.recorded_in(found.run)
         done.save(found.files)
         records.save(_record(task, done, inductive, data), task.place)
     return records.load(task.place)  # exactly as later sweeps will read it
