@@ -150,7 +150,9 @@ class Discovery(SettingsGroup):
 class Reading(SettingsGroup):
     """How the labels of a folder of images are read."""
 
-    folders: Literal["classes", "ignore"] = _setting("classes", "Whether folders are classes or ignored.")
+    folders: Literal["classes", "ignore"] = _setting(
+        "classes", "Whether each folder is a class, or folders are ignored."
+    )
     unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
     unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
     extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")

@@ -589,7 +589,7 @@ def test_a_benchmark_is_recorded_and_not_repeated(benchmarked: Benchmarked) -> N
     assert [line.partition(": All ")[0] for line in done.err.splitlines()] == [
         f"sortal: trees/{method}, k true, seed 0" for method in ("kmeans", "uno")
     ], "each as soon as it is done"
-    assert done.out.splitlines()[-1] == f"Runs are in {out / 'trees'}; sortal benchmark table tabulates them."
+    assert done.out.splitlines()[-1] == f"The runs are in {out / 'trees'}; sortal benchmark table makes tables of them."
     assert max(map(len, done.out.splitlines()[:-1])) <= 80
     assert invoke(*benchmarked.words) == replace(done, err="sortal: 2 of 2 runs are already recorded.\n")
     again = invoke(*benchmarked.words, "--json")

@@ -251,7 +251,7 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
         "class 0    1,103            3",
         "Classes whose names differ only in case and spaces: 1",
         "  Oak = oak",
-        "Images with two labels (exit code 1); keep one of each: 1",
+        "Images with two labels (exit code 1); remove one of the two: 1",
         "  cat/1 (cat) = dog/x (dog) = y\\n (unlabelled) = cat/10 (cat) and 9 more",
         "Unreadable, left out of every run (exit code 3): 3",
         "  empty: 0 bytes",
@@ -263,7 +263,7 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
         "Tiny, shorter side below 32 pixels: 1",
         "  t.png",
         "Rotated by EXIF, shown upright: all 1,103",
-        "More than 8 bits a channel, scaled to 8: 11",
+        "More than 8 bits per channel, scaled to 8: 11",
         *(f"  {number}.png" for number in range(10)),
         "  … and 1 more; --json lists all",
         "Ignored, not in a supported format: 1",
@@ -315,7 +315,7 @@ def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
         "flowers55/gcd",
         "  0               200   50.0    n/a    40.0     50.0     n/a   3.4 h",
         "",
-        f"Runs are in {Path('out/flowers55')}; sortal benchmark table tabulates them.",
+        f"The runs are in {Path('out/flowers55')}; sortal benchmark table makes tables of them.",
         "",
     ]
 

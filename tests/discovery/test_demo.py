@@ -128,7 +128,7 @@ def test_a_second_call_takes_the_images_that_are_there(tmp_path: Path) -> None:
     assert max(tried.k for tried in other.run.k.curve) <= demo.K_MAX
     before = tiny_folder.contents(tmp_path)
     for changes in ({"labelled": 0.25}, {"seed": 1}):
-        with pytest.raises(InputError, match=r"have other labels than .* another folder \(out="):
+        with pytest.raises(InputError, match=r"were labelled otherwise than .* another folder \(out="):
             run(tmp_path / "run", **changes)
     assert tiny_folder.contents(tmp_path) == before
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == kept

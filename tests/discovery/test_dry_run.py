@@ -159,7 +159,7 @@ def test_notes_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: pytest.
     disk, memory = found.disk, found.memory - 10_000
     assert not planned(deep, disk, memory).notes
     (note,) = planned(deep, disk, memory - 1).notes
-    assert note.startswith("Perhaps not enough memory: ")
+    assert note.startswith("There may not be enough memory: ")
     found = planned(deep, disk - 1, memory)
     assert found.free_disk == disk - 1
     assert found.notes[0].startswith("Not enough disk space: ")

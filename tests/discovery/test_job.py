@@ -136,7 +136,7 @@ def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: 
     assert refusal(photos, runtime=Runtime(device="gpu")).startswith("device must be ")
     assert refusal(photos, runtime=Runtime(workers=0)).startswith("workers must be ")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    said = "discover must be started as one process, not by torchrun. sortal.learning.train.train takes several."
+    said = "discover runs in one process; do not start it with torchrun. For several, use sortal.learning.train.train."
     assert refusal(photos) == said
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert asked(photos, runtime=Runtime(workers=1)).runtime.workers == 1

@@ -146,7 +146,7 @@ def test_a_question_gets_its_reply_also_after_another_process_died_of_one(n: int
 
     todo = items("a", "b", "deadly", "d", *["x"] * 6)
     found = dict(run_workers(ask_and_answer, [*todo, WorkItem(10, "pixels")], workers=n, answer=answer))
-    assert found.pop(2) == {"reason": "crashed", "detail": "the decoder died by exit code 3"}
+    assert found.pop(2) == {"reason": "crashed", "detail": "the decoder exited with code 3"}
     assert found == {row: {"replies": [{"row": row, "of": 1}] * 2} for row in range(11) if row != 2}
     assert len(asked) == 2 * 10 + 1
     assert (0, {"about": "a"}) in asked
@@ -166,21 +166,21 @@ def test_what_kills_is_named_and_nothing_else_is_lost(n: int) -> None:
     """The first, the last, two in a row; what was said of others is not repeated."""
     white = np.full((300, 300, 3), 255, np.uint8)
     sources_and_deaths: list[tuple[ImageSource, str | None]] = [
-        ("exit", "exit code 3: the last words"),
+        ("exit", "exited with code 3: the last words"),
         ("a", None),
         ("noisy", None),
-        (f"signal {int(signal.SIGSEGV)}", "signal SIGSEGV"),
-        (f"signal {int(signal.SIGKILL)}", "signal SIGKILL"),  # as when memory runs out
+        (f"signal {int(signal.SIGSEGV)}", "was killed by signal SIGSEGV"),
+        (f"signal {int(signal.SIGKILL)}", "was killed by signal SIGKILL"),  # as when memory runs out
         ("b", None),
-        (0 * white, "exit code 3"),
+        (0 * white, "exited with code 3"),
         (white, None),
         (white, None),
-        ("signal 40", "signal 40"),  # one without a name
+        ("signal 40", "was killed by signal 40"),  # one without a name
     ]
     found = all_of(act, items(*(source for source, _ in sources_and_deaths)), n)
     for row, (source, death) in enumerate(sources_and_deaths):
         if death:
-            assert found[row] == {"reason": "crashed", "detail": f"the decoder died by {death}"}
+            assert found[row] == {"reason": "crashed", "detail": f"the decoder {death}"}
         else:
             assert source == found[row]["path"] if isinstance(source, str) else digest(source) == found[row]["digest"]
 

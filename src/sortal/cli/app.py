@@ -22,12 +22,12 @@ from sortal.errors import InputError, SortalError
 EXAMPLES = """\
 Examples:
   sortal discover photos       sort a folder of images, and write a report
-  sortal predict RUN new       sort further images by a run
+  sortal predict RUN new       sort more images with an existing run
   sortal export RUN --format folders --out sorted
-  sortal figures RUN           figures of a run, for print
+  sortal figures RUN           draw figures of a run for print
   sortal benchmark presets     the rows of the paper's tables, one command each
   sortal check photos          count the images in a folder, and find problems
-  sortal demo                  find ten digits, five of them never named
+  sortal demo                  discover digits: five classes are known, five are new
 """
 
 app = App(

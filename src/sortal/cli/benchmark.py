@@ -39,7 +39,7 @@ def run_benchmark(
     overrides: Annotated[Overrides, Flat] = Overrides(),
     fast: Annotated[Flag, Parameter(help=FAST)] = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
-    processes: Annotated[int | None, Parameter(help="Runs at the same time; one per GPU by default.")] = None,
+    processes: Annotated[int | None, Parameter(help="Number of runs in parallel; one per GPU by default.")] = None,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,

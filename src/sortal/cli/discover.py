@@ -16,7 +16,7 @@ Examples:
   sortal discover photos
   sortal discover photos --labels labels.csv --out run
   sortal discover photos --dry-run      what it would do, and how long it takes
-  sortal discover photos --k 40         another k: redo only what follows
+  sortal discover photos --k 40         another k: only later stages are redone
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
 """
 DEMO_EXAMPLES = """\

@@ -62,7 +62,7 @@ def sample(
     out: Annotated[Path, Parameter(help="Folder to write; it must be new or empty.")],
     *,
     labelled: Labelled = 0.5,
-    seed: Annotated[int, Parameter(help="Seed of the choice of labelled images.")] = 0,
+    seed: Annotated[int, Parameter(help="Seed for choosing the labelled images.")] = 0,
 ) -> None:
     """Write a built-in sample as image files and a table of labels.
 

@@ -176,7 +176,8 @@ def sweep(result: "SweepResult") -> None:
     for title, why in result.failed:
         print(f"\nFailed: {plain(title)}: {plain(why)}")
     if result.folders:
-        print(f"\nRuns are in {plain(os.path.commonpath(result.folders))}; sortal benchmark table tabulates them.")
+        place = plain(os.path.commonpath(result.folders))
+        print(f"\nThe runs are in {place}; sortal benchmark table makes tables of them.")
 
 
 def presets(by_name: "Mapping[str, Preset]") -> None:
@@ -209,7 +210,7 @@ def health(found: "Health", tiny: int) -> None:
     print(f"{found.images:,} images: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _classes(found)
     _list("Classes whose names differ only in case and spaces", [" = ".join(map(plain, g)) for g in found.alike_names])
-    _duplicates("Images with two labels (exit code 1); keep one of each", found.duplicates, "two labels")
+    _duplicates("Images with two labels (exit code 1); remove one of the two", found.duplicates, "two labels")
     _duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _unreadable(found.unreadable)
     _duplicates("Duplicates", found.duplicates, "same")
@@ -220,7 +221,7 @@ def health(found: "Health", tiny: int) -> None:
         _duplicates(title, found.near_duplicates or (), kind, " ≈ ")
     _files(f"Tiny, shorter side below {tiny} pixels", found.tiny, found.images)
     _files("Rotated by EXIF, shown upright", found.rotated, found.images)
-    _files("More than 8 bits a channel, scaled to 8", found.deep, found.images)
+    _files("More than 8 bits per channel, scaled to 8", found.deep, found.images)
     _files("Ignored, not in a supported format", found.ignored)
     odd = (found.tiny, found.rotated, found.deep)
     if found.labelled and not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd)):

@@ -49,9 +49,9 @@ def predict(
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
-    force: Annotated[Flag, Parameter(help="Overwrite the file of the table.")] = False,
+    force: Annotated[Flag, Parameter(help="Overwrite the table.")] = False,
 ) -> int:
-    """Sort new images by an existing run, without training.
+    """Sort new images with an existing run, without training.
 
     Writes a table with the category of each image, known or discovered, or
     unsure, and its confidence.

@@ -104,7 +104,7 @@ def _images(folder: Path, labelled: float, seed: int) -> ImageSet:
     images, names = read_images(folder, labels=table), digits.labels(labelled, seed)
     if [images.classes[i] if i >= 0 else "" for i in images.labels] != names:
         raise InputError(
-            f"The digits in {str(folder)!r} have other labels than those of labelled {labelled} and seed {seed}.",
+            f"The digits in {str(folder)!r} were labelled otherwise than with labelled={labelled} and seed={seed}.",
             ANOTHER_FOLDER,
         )
     return images

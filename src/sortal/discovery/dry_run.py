@@ -175,9 +175,9 @@ def _notes(job: Job, found: DryRun, measured: Measurements) -> list[str]:
         notes.append(f"Not enough disk space: {needed} needed, {free} free. Choose a folder on another disk.")
     if found.memory - measured.base > token_cache.free_memory():
         needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
-        notes.append(f"Perhaps not enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
+        notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
     if job.cache.is_dir() and any(job.cache.iterdir()):
-        notes.append("These costs are from scratch; the run will reuse the cache of an earlier one and take less.")
+        notes.append("These are the costs from scratch; this run will reuse the cache of an earlier one and cost less.")
     return notes
 
 

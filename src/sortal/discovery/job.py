@@ -72,12 +72,12 @@ def prepare(
     """Read the images, and refuse a job that must fail before any work is done."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(
-            "discover must be started as one process, not by torchrun. sortal.learning.train.train takes several."
+            "discover runs in one process; do not start it with torchrun. For several, use sortal.learning.train.train."
         )
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
     is_folder = folder is not None
     if not is_folder and out is None:
-        raise InputError("out must be given for images that are not a folder, which would name the run.")
+        raise InputError("out is required for images that are not a folder, after which the run would be named.")
     if isinstance(images, ImageSet):
         if labels is not None or reading != Reading():
             raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")

@@ -146,7 +146,7 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
         lost = set(range(len(images.classes))) - set(to_sort.labels.tolist())
         if lost:
             names = listing([images.classes[i] for i in sorted(lost)])
-            stages.note(f"No labelled image is left of the known classes {names}.")
+            stages.note(f"These known classes have no labelled image left: {names}.")
     return images, store
 
 
@@ -227,7 +227,7 @@ def _choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KCho
     def on_k(at: Evaluation) -> None:
         tried.append(at)
         cache.save(path, [asdict(each) for each in tried])
-        runtime.progress(f"Estimating the number of classes: {at.k} scores {at.score:.3f}", 0, 0)
+        runtime.progress(f"Estimating the number of classes: k = {at.k} scores {at.score:.3f}", 0, 0)
 
     most = min(settings.k_max, known + int(images.unlabelled.sum()))
     found = estimate_k(

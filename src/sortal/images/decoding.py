@@ -193,7 +193,7 @@ def _guarded() -> Iterator[None]:
 def _open(data: bytes, max_pixels: int) -> Image.Image:
     """Open an image: its header is read, its pixels are not decoded yet."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP" and len(data) < int.from_bytes(data[4:8], "little") + 8:
-        raise UnreadableError("truncated", "the file is shorter than its header says")
+        raise UnreadableError("truncated", "the file is shorter than its header states")
     if data.startswith(b"\xff\xd8") and not _has_end(data):
         raise UnreadableError("truncated", "the JPEG has no end marker")
     try:

@@ -184,7 +184,7 @@ def image_set(
     if wrong := [file for file, t, y in zip(files, known_truth, labels, strict=True) if y is not None and t != y]:
         raise InputError(
             f"The truth of a labelled image must be its label, unlike in {plural(len(wrong), 'image')}: "
-            f"{listing(wrong)}. Correct it, or leave it empty."
+            f"{listing(wrong)}. Correct the truth, or leave it empty."
         )
     known = {name for name in labels if name is not None}
     others = {name for name in known_truth if name is not None} - known

@@ -101,7 +101,7 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
             lock.acquire(timeout=POLL if waiting else 0)
         except Timeout:
             if waiting is None:
-                message = f"Another process is at work in {str(folder)!r}. Wait for it, or choose another folder."
+                message = f"Another process is using {str(folder)!r}. Wait until it is done, or choose another folder."
                 raise InputError(message) from None
             waiting()
         except OSError as error:

@@ -218,8 +218,8 @@ class _Worker:
         if self.overdue:
             return {"reason": "timed out", "detail": f"not decoded within {PATIENCE:.0f} seconds"}
         names = {int(each): each.name for each in signal.Signals}
-        how = f"signal {names.get(-code, -code)}" if code < 0 else f"exit code {code}"
-        return {"reason": "crashed", "detail": f"the decoder died by {how}{': ' + last_line if last_line else ''}"}
+        how = f"was killed by signal {names.get(-code, -code)}" if code < 0 else f"exited with code {code}"
+        return {"reason": "crashed", "detail": f"the decoder {how}{': ' + last_line if last_line else ''}"}
 
     def close(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):

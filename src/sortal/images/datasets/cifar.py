@@ -83,7 +83,7 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in STAND_INS:
             raise InputError(
-                f"asks to run {module}.{name}, which no CIFAR file does; reading was stopped. "
+                f"would run {module}.{name}, which no CIFAR file does; reading was stopped. "
                 f"Do not trust it; download it again from {PAGE}."
             )
         return STAND_INS[module, name]

@@ -35,7 +35,7 @@ def choose(
         found = dict.fromkeys(preset for name in names for preset in select(name))  # each once
         chosen = [*found] if dataset is None else _on_dataset(list(found), dataset, datasets.label(dataset, root))
         if methods:
-            raise InputError(f"A preset has its own method; give no other with it, got {', '.join(methods)}.")
+            raise InputError(f"A preset includes its method, so no other can be given, got {', '.join(methods)}.")
     elif dataset is None:
         raise InputError("Name a data set or a preset. List the presets with: sortal benchmark presets.")
     else:

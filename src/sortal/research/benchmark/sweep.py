@@ -117,7 +117,7 @@ def _check_tasks(tasks: Sequence[Task], data: Mapping[str, Data], runtime: Runti
         runtime.progress(f"Loading {name}", 0, 0)
         load_backbone(name, weights=weights)
     if replaced := sum((task.place / records.NAME).is_file() for task in tasks):
-        runtime.note(f"Recorded runs with other settings or images that will be replaced: {replaced:,}.")
+        runtime.note(f"{replaced:,} recorded runs have other settings or images and will be replaced.")
 
 
 def _gpus(device: str) -> int:
