@@ -76,7 +76,7 @@ def test_invariants(seed: int, old: int, extra: int, noise: float) -> None:
     k = max(1, old + extra)
     before = (x.copy(), labels.copy())
     model = SemiSupervisedKMeans(k, n_init=2, random_state=seed).fit(x, labels)
-    assert (x == before[0]).all(), "the input is left alone"
+    assert (x == before[0]).all(), "the input is not changed"
     assert (labels == before[1]).all()
     known = labels >= 0
     assert (model.labels_[known] == labels[known]).all(), "labelled rows never move"

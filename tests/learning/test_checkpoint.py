@@ -79,7 +79,7 @@ def test_two_checkpoints_are_kept_and_the_newest_is_loaded(tmp_path: Path, caplo
 
 
 def test_every_changed_or_missing_byte_is_detected(tmp_path: Path) -> None:
-    """Neither in the tensors nor in the metadata, such as the epoch."""
+    """Both in the tensors and in the metadata, such as the epoch."""
     save(example(), tmp_path)
     content = (tmp_path / NAME).read_bytes()
     unnoticed = []

@@ -353,9 +353,7 @@ SHARED: dict[str, tuple[list[int], dict[str, Any], tuple[int, int]]] = {  # imag
 
 def both(rank: int, folder: Path) -> None:
     """Extract as one of two processes of torchrun, and save the results."""
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
-    )
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     os.chdir(folder)
     results = {}
     for name, (images, options, _) in SHARED.items():

@@ -76,7 +76,7 @@ def test_the_head_matches_the_reference(prototypes: int | None) -> None:
     assert (output * expected).sum(1).min() > 0.99  # bfloat16 has 8 bits
 
 
-def test_weights_are_initialised_normally_biases_with_0_and_prototypes_uniformly() -> None:
+def test_initial_weights_are_normal_biases_0_and_prototypes_uniform() -> None:
     head = ProjectionHead(384, hidden=512, bottleneck=64, prototypes=2000)
     for layer in head.mlp:
         if isinstance(layer, nn.Linear):

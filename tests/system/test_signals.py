@@ -279,9 +279,7 @@ def test_a_run_stops_at_once_after_a_second_signal_or_without_a_folder(tmp_path:
 
 def together(rank: int, folder: Path) -> None:
     """Train as one of two processes, and write down whether signals are deferred."""
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
-    )
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     with patch("sortal.learning.train.defer_signals", wraps=defer_signals) as asked:
         train(a_convnet(), *a_set(), settings(epochs=1), folder=folder / "run", runtime=CPU)
     (folder / f"{rank}.txt").write_text(str(asked.call_args_list))
