@@ -1,4 +1,4 @@
-"""ClusterSums: sums and counts by hand and against an oracle, moves there and back, and who refills an empty centre."""
+"""ClusterSums: sums and counts by hand and against an oracle, moving rows, and refilling empty centres."""
 
 from itertools import pairwise
 
@@ -22,8 +22,8 @@ def whole(*shape: int, high: int = 9, seed: int = 0) -> Tensor:
     return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(seed))
 
 
-def nobody(points: Points) -> LabelledSums:
-    """No labelled rows."""
+def no_labels(points: Points) -> LabelledSums:
+    """Return the sums of no labelled rows."""
     return LabelledSums.of(points.x, torch.full((len(points.x),), -1), 0, points)
 
 
@@ -34,14 +34,14 @@ def test_labelled_rows_by_hand() -> None:
     assert fixed.sums.tolist() == [[4, 2], [5, 5]]
     assert fixed.counts.tolist() == [2, 1]
     assert fixed.means.tolist() == [[2, 1], [5, 5]]
-    nothing = nobody(Points(x))
+    nothing = no_labels(Points(x))
     assert nothing.sums.shape == nothing.means.shape == (0, 2)
     assert nothing.counts.shape == (0,)
 
 
 @untimed
 @given(n=st.integers(1, 30), d=st.integers(1, 4), c=st.integers(0, 3), g=st.integers(1, 4), budget=st.integers(1, 99))
-def test_sums_and_counts_are_those_of_an_oracle(n: int, d: int, c: int, g: int, budget: int) -> None:
+def test_sums_and_counts_match_an_oracle(n: int, d: int, c: int, g: int, budget: int) -> None:
     k = c + 3
     x, labels, assigned = whole(n, d).float(), whole(n, high=c + 1, seed=1) - 1, whole(g, n, high=k, seed=2)
     free = (labels < 0).nonzero()[:, 0]
@@ -57,30 +57,25 @@ def test_sums_and_counts_are_those_of_an_oracle(n: int, d: int, c: int, g: int, 
     run, centre = (members.counts > 0).nonzero(as_tuple=True)
     means = members.sums[run, centre] / members.counts[run, centre][:, None]
     torch.testing.assert_close(members.means((run, centre)), means)
+    some = members[torch.tensor([g - 1, 0])]
+    assert torch.equal(some.sums, members.sums[[g - 1, 0]])
+    assert torch.equal(some.counts, members.counts[[g - 1, 0]])
     assert torch.equal(fixed.counts, torch.bincount(labels[labels >= 0], minlength=c)[:c].double())  # unchanged
 
 
-def test_sums_are_kept_in_double_precision_and_means_leave_them_alone() -> None:
+def test_sums_are_in_double_precision_and_means_do_not_change_them() -> None:
     points = Points(torch.tensor([[2.0**24], [1.0], [1.0], [9.0]]))
-    members = ClusterSums.of(points, nobody(points), torch.tensor([[0, 0, 0, 1]]), 2)
+    members = ClusterSums.of(points, no_labels(points), torch.tensor([[0, 0, 0, 1]]), 2)
     means = members.means((torch.tensor([0, 0]), torch.tensor([0, 1])))
     assert means.tolist() == [[(2**24 + 2) / 3], [9]]
     assert members.sums.tolist() == [[[2**24 + 2], [9]]]
-
-
-def test_some_restarts_are_selected() -> None:
-    points = Points(whole(6, 2).float())
-    members = ClusterSums.of(points, nobody(points), whole(3, 6, high=2, seed=1), 2)
-    two = members[torch.tensor([2, 0])]
-    assert torch.equal(two.sums, members.sums[[2, 0]])
-    assert torch.equal(two.counts, members.counts[[2, 0]])
 
 
 @untimed
 @given(
     n=st.integers(1, 25), g=st.integers(1, 3), budget=st.integers(1, 60), free=st.booleans(), seed=st.integers(0, 99)
 )
-def test_moving_is_counting_again_and_moving_back_restores(n: int, g: int, budget: int, free: bool, seed: int) -> None:
+def test_moving_equals_recounting_and_moving_back_restores(n: int, g: int, budget: int, free: bool, seed: int) -> None:
     k, x = 4, whole(n, 3, seed=seed).float()
     points = Points(x, torch.arange(0, n, 2) if free else None, budget=budget)
     fixed = LabelledSums.of(x, torch.arange(n) % 2 if free else torch.full((n,), -1), 2, points)
@@ -100,19 +95,19 @@ def test_moving_is_counting_again_and_moving_back_restores(n: int, g: int, budge
     assert torch.equal(members.counts, old.counts)
 
 
-def test_moving_many_rows_many_times_leaves_no_trace() -> None:
+def test_many_moves_accumulate_no_error() -> None:
     points = Points(normal(300, 8) + 100)
     assigned = whole(50, 1, 300, high=5)
-    members = ClusterSums.of(points, nobody(points), assigned[0], 5)
+    members = ClusterSums.of(points, no_labels(points), assigned[0], 5)
     for before, after in pairwise(assigned):
         members.move(points, (before != after).nonzero(), before, after)
-    again = ClusterSums.of(points, nobody(points), assigned[-1], 5)
+    again = ClusterSums.of(points, no_labels(points), assigned[-1], 5)
     assert torch.equal(members.counts, again.counts)
     torch.testing.assert_close(members.sums, again.sums, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("offset", [0, 1000])
-def test_spread_is_inertia_less_the_scatter_about_the_mean(offset: float) -> None:
+def test_spread_is_inertia_minus_the_scatter_about_the_mean(offset: float) -> None:
     x, labels, k = normal(60, 5) + offset, whole(60, high=3, seed=1) - 1, 6
     points = Points(x, (labels < 0).nonzero()[:, 0])
     fixed = LabelledSums.of(x, labels, 2, points)
@@ -133,7 +128,7 @@ def test_spread_is_inertia_less_the_scatter_about_the_mean(offset: float) -> Non
 def refill(
     x: Tensor, places: Tensor, assigned: list[int], labels: list[int] | None = None, c: int = 0
 ) -> tuple[list[int], list[int]]:
-    """What rows are assigned to after the empty centres are filled, and the rows that moved."""
+    """Refill the empty centres; return the assignment afterwards and the rows that moved."""
     known = torch.tensor(labels if labels is not None else [-1] * len(x))
     points = Points(x, (known < 0).nonzero()[:, 0])
     where = torch.tensor([assigned])
@@ -151,16 +146,16 @@ def test_the_farthest_rows_move_to_the_empty_centres() -> None:
     # Distances 0, 2, 3, 6, 1: first 6, then 3 from the same cluster, which would leave it with two, then 2.
     x, places = line(0, 2, 3, 6, 21), line(99, 0, 98, 20, 97)
     assert refill(x, places, [1, 1, 1, 1, 3]) == ([1, 4, 2, 0, 3], [3, 2, 1])
-    # More centres are empty than rows can go.
+    # More centres are empty than rows can move.
     assert refill(line(0, 1, 3), line(0, 9, 9, 9), [0, 0, 0]) == ([0, 2, 1], [2, 1])
     assert refill(line(0, 1), line(0, 1, 9), [], labels=[0, 1], c=2) == ([], [])
 
 
 def test_the_last_member_stays() -> None:
-    # 50 is farthest of all, but alone; of the others 4 is.
+    # 50 is the farthest, but alone in its cluster; 4 is the next.
     assert refill(line(0, 1, 4, 50), line(0, 99, 10), [0, 0, 0, 2]) == ([0, 0, 1, 2], [2])
     assert refill(line(0, 50), line(3, 60, 99), [0, 1]) == ([0, 1], [])
-    # Rows 0 and 7 are of class 0, row 7 unlabelled: it may go, for the labelled one is left.
+    # Both rows are in class 0; the unlabelled one may move because the labelled one stays.
     assert refill(line(0, 7), line(0, 99), [0], labels=[0, -1], c=1) == ([1], [0])
 
 
@@ -170,13 +165,13 @@ def test_nothing_moves_when_every_row_lies_on_its_centre(offset: float) -> None:
     assert refill(x, torch.stack([x[0], x[3], x[3] + 1]), [0, 0, 0, 1, 1]) == ([0, 0, 0, 1, 1], [])
 
 
-def test_only_the_restart_that_was_named_is_filled() -> None:
+def test_only_the_given_restart_is_refilled() -> None:
     points, assigned = Points(line(0, 1, 5)), torch.tensor([[0, 0, 0], [1, 1, 1]])
-    members = ClusterSums.of(points, nobody(points), assigned, 2)
+    members = ClusterSums.of(points, no_labels(points), assigned, 2)
     centres = (line(0, 1) - points.mean).float()
     assert members.refill(points, 1, centres, assigned[1]).tolist() == [2]
     assert assigned.tolist() == [[0, 0, 0], [1, 1, 0]]
-    assert members.counts.tolist() == [[3, 0], [0, 3]]  # `move` is what changes them
+    assert members.counts.tolist() == [[3, 0], [0, 3]]  # only `move` changes them
 
 
 @untimed
@@ -187,7 +182,7 @@ def test_only_the_restart_that_was_named_is_filled() -> None:
     offset=st.sampled_from([0, 40]),
     seed=st.integers(0, 999),
 )
-def test_refilling_is_that_of_an_oracle(n: int, k: int, used: int, offset: int, seed: int) -> None:
+def test_refilling_matches_an_oracle(n: int, k: int, used: int, offset: int, seed: int) -> None:
     x = normal(n, 2, seed=seed) + offset
     places = normal(k, 2, seed=seed + 1) + offset
     start: list[int] = whole(n, high=min(used, k), seed=seed + 2).tolist()

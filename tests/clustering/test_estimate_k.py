@@ -1,4 +1,4 @@
-"""estimate_k: planted mixtures with a known k, the search itself, errors."""
+"""estimate_k: planted mixtures with a known k, the search and its errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS = get_args(Method)
 
 
 def mixture(n: int, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Unit rows from k Gaussians, and labels for half of the rows of half of the classes."""
+    """Sample unit rows from k Gaussians, and labels for half of the rows of half of the classes."""
     rng = np.random.default_rng(0)
     truth = rng.integers(k, size=n)
     x = 1.2 * rng.normal(size=(k, 32))[truth] + rng.normal(size=(n, 32))
@@ -37,7 +37,7 @@ def mixture(n: int, k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def chosen(found: KEstimate, labelled: int) -> tuple[int, tuple[int, int]]:
-    """k and the interval as the docs have them, from the curve alone."""
+    """Compute k and the interval from the curve alone, as the docs define them."""
 
     def best(scores: dict[int, float]) -> int:
         top = max(scores.values())
@@ -46,35 +46,35 @@ def chosen(found: KEstimate, labelled: int) -> tuple[int, tuple[int, int]]:
         share = (labelled * top + 1) / (labelled + 2)
         return max(k for k, score in scores.items() if score >= top - np.sqrt(share * (1 - share) / labelled))
 
-    def of_a_k(at: Evaluation) -> float:
+    def score_of(at: Evaluation) -> float:
         few = max(len(at.each) // 3, 1) if found.method == "plateau" else len(at.each)
         return sum(sorted(at.each, reverse=True)[:few][::-1]) / few if few < len(at.each) else at.score
 
-    k = best({at.k: of_a_k(at) for at in found.curve})
+    k = best({at.k: score_of(at) for at in found.curve})
     alone = [best({at.k: at.each[i] for at in found.curve}) for i in range(len(found.curve[0].each))]
     return k, (min(k, *alone), max(k, *alone))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_planted_k_is_found_and_everything_tried_comes_back(method: Method) -> None:
-    """The bounds are wide enough for noise, too narrow for the labelled classes, for k_max or for chance."""
+def test_planted_k_is_found_and_every_evaluation_is_returned(method: Method) -> None:
+    """The bounds allow for noise, but exclude the number of labelled classes, k_max and chance."""
     x, labels = mixture(600, 20)
-    told: list[Evaluation] = []
+    seen: list[Evaluation] = []
     options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 4, "device": "cpu"}
-    found = estimate_k(x, labels, random_state=0, callback=told.append, **options)
+    found = estimate_k(x, labels, random_state=0, callback=seen.append, **options)
     assert 16 <= found.k <= 25
-    assert Counter(at.k for at in told).most_common(1)[0][1] == 1, "no k is tried twice"
-    assert sorted(told, key=lambda at: at.k) == list(found.curve)
+    assert Counter(at.k for at in seen).most_common(1)[0][1] == 1, "no k is tried twice"
+    assert sorted(seen, key=lambda at: at.k) == list(found.curve)
     assert all(10 <= at.k <= 100 for at in found.curve)
     assert all(len(at.each) == 4 and at.score == pytest.approx(np.mean(at.each)) for at in found.curve)
     assert found.method == method
-    assert (found.k, found.interval) == chosen(found, int((labels >= 0).sum())), "of all seen, not the last"
+    assert (found.k, found.interval) == chosen(found, int((labels >= 0).sum())), "the best of all, not the last"
     assert found == estimate_k(torch.from_numpy(x), labels, random_state=0, **options)
     assert found != estimate_k(x, labels, random_state=1, **options)
 
 
 def test_the_score_is_the_accuracy_of_plain_k_means_on_labelled_rows() -> None:
-    """With scikit-learn as the k-means, from the same starts."""
+    """The oracle is scikit-learn's k-means from the same starts."""
     x, labels = mixture(600, 8)
     known = labels >= 0
     fold = _Fold(torch.from_numpy(x), labels, 4, np.arange(4), [1, 2, 3], 4, Processes(), 100)
@@ -82,14 +82,14 @@ def test_the_score_is_the_accuracy_of_plain_k_means_on_labelled_rows() -> None:
     starts = (fold.seeds[0].centres.double() + fold.points.mean).numpy()
     for score, start in zip(scores, starts, strict=True):
         clusters = KMeans(9, init=start, n_init=1, tol=0).fit(x.astype(np.float64)).labels_
-        # A row between two centres may go to either.
+        # A row between two centres may belong to either.
         assert score == pytest.approx(accuracy(labels[known], clusters[known], old=()).all, abs=2 / known.sum())
 
 
 def lattice(n: int, d: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Rows on a lattice around the origin, so wide that squares are rounded, and labels of four classes for some.
+    """Make rows on a lattice so wide that squares are rounded, some of them labelled with four classes.
 
-    Many rows are exactly as far from one seed as from another, and rounding has a say in which is taken.
+    Many rows are exactly as far from one seed as from another, so that rounding may decide which is drawn.
     """
     rng = np.random.default_rng(0)
     half = 4001 * rng.integers(-6, 7, (n // 2, d))
@@ -114,7 +114,7 @@ def test_scores_do_not_depend_on_what_was_tried_before(n: int, d: int, hidden: l
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ks that were computed, once for every fold."""
+    """List the ks that are computed, once per fold."""
     ks: list[int] = []
     scores = _Fold.scores
 
@@ -127,22 +127,22 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_call_broken_off_anywhere_goes_on_to_the_same_end(tried: list[int], method: Method) -> None:
+def test_a_call_interrupted_anywhere_resumes_to_the_same_result(tried: list[int], method: Method) -> None:
     rows = lattice(100, 2)
     options: dict[str, Any] = {"k_max": 100, "method": method, "n_init": 2, "random_state": 0}
     whole: list[Evaluation] = []
     wanted = estimate_k(*rows, **options, callback=whole.append)
     assert len(whole) > 5
     for n in range(1, len(whole) + 1, 2):
-        told = whole[:n]  # before it was broken off
+        seen = whole[:n]  # before the interruption
         tried.clear()
-        assert estimate_k(*rows, **options, known=iter(whole[:n]), callback=told.append) == wanted
-        assert told == whole, "what was known is not told again, and the rest comes in the same order"
+        assert estimate_k(*rows, **options, known=iter(whole[:n]), callback=seen.append) == wanted
+        assert seen == whole, "known scores are not reported again, and the rest come in the same order"
         assert list(dict.fromkeys(tried)) == [at.k for at in whole[n:]]
 
 
-def test_known_scores_are_taken_at_their_word_whatever_held_them(tried: list[int]) -> None:
-    """Through JSON, which has lists for tuples; a k that is not asked for leaves no trace."""
+def test_known_scores_are_trusted_and_survive_json(tried: list[int]) -> None:
+    """JSON turns tuples into lists; a known k that is never requested has no effect."""
     x, labels = mixture(150, 8)
     options: dict[str, Any] = {"k_max": 40, "n_init": 2, "random_state": 0}
     wanted = estimate_k(x, labels, **options)
@@ -174,7 +174,7 @@ def test_a_fold_shows_half_of_the_classes_and_is_scored_on_the_other() -> None:
 def test_silhouette_by_hand() -> None:
     points = Points(torch.tensor([[0.0], [1.0], [4.0]]).double())
     centres = torch.tensor([[0.0], [4.0]]) - points.mean
-    # Of a distance of 0 the square root of what rounding leaves may remain.
+    # Rounding may leave a distance of 0 slightly positive.
     assert silhouette(points, centres) == pytest.approx((1 + (1 - 1 / 3) + 1) / 3, abs=1e-6)
     assert silhouette(points, centres[[0, 0]]) == pytest.approx(0)
 
@@ -183,8 +183,8 @@ def test_silhouette_by_hand() -> None:
     ("method", "rows", "k_max", "most"),
     [("brent", 30, 2, 2), ("plateau", 30, 4, 4), ("brent", 4, 99, 4), ("hidden", 5, 99, 4)],
 )
-def test_a_narrow_range_is_tried_whole(method: Method, rows: int, k_max: int, most: int) -> None:
-    """What makes it narrow is k_max or the rows: the hidden class has two, one has no label, one class is shown."""
+def test_every_k_of_a_narrow_range_is_tried(method: Method, rows: int, k_max: int, most: int) -> None:
+    """k_max or the rows limit it: two rows of a hidden class, one unlabelled row, one shown class."""
     x = np.random.default_rng(0).normal(size=(rows, 2))
     labels = np.array([0, 0, 1, 1, *[-1] * (rows - 4)])
     found = estimate_k(x, labels, k_max=k_max, method=method, n_init=2, random_state=0)
@@ -204,7 +204,7 @@ def test_a_narrow_range_is_tried_whole(method: Method, rows: int, k_max: int, mo
         ([0, 1, 2, -1], {"tol": -1}, "tol must be a number of at least 0, got -1"),
     ],
 )
-def test_bad_input_is_named(labels: list[int], options: dict[str, Any], message: str) -> None:
+def test_bad_input_is_reported(labels: list[int], options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimate_k(np.eye(4), labels, **options)
 
@@ -213,7 +213,7 @@ def test_bad_input_is_named(labels: list[int], options: dict[str, Any], message:
 
 
 def scored(score: Callable[[int, int], float], *, method: Method, k_max: int, n_init: int = 1) -> KEstimate:
-    """An estimate over 400 rows, 100 of them labelled, three classes; `score` is that of a k and a restart."""
+    """Estimate k for 400 rows, 100 of them labelled with three classes; `score` maps k and restart to a score."""
     x = np.arange(800, dtype=np.float32).reshape(400, 2)
     labels = np.where(np.arange(400) < 100, np.arange(400) % 3, -1)
 
@@ -234,20 +234,20 @@ def test_a_peak_is_found(peak: int) -> None:
 @settings(max_examples=40, deadline=None)
 @given(end=st.integers(3, 500), k_max=st.integers(3, 500), top=st.floats(0.5, 1))
 def test_a_plateau_is_followed_to_its_end(end: int, k_max: int, top: float) -> None:
-    """The score is flat up to some k, and falls from there on, by more than chance does with 100 labels."""
+    """The score is flat up to some k and then falls by more than the standard error of 100 labels."""
     found = scored(lambda k, _: top if k <= end else top - 0.1 * (1 + np.log(k / end)), method="plateau", k_max=k_max)
-    assume(found.curve[0].k <= end)  # the search does not try every k, and may pass by a plateau of one or two
+    assume(found.curve[0].k <= end)  # the search may step over a plateau of one or two ks
     limit = min(end, k_max, 400)
     assert limit - max(1, 0.03 * limit) <= found.k <= limit
     assert found.interval == (found.k, found.k)
     assert all(3 <= at.k <= min(k_max, 400) for at in found.curve)
     if min(k_max, 400) <= 33:
-        assert found.k == limit, "where 3 % are less than one, there is nothing between"
+        assert found.k == limit, "3 % are less than one, so the search is exact"
 
 
 @pytest.mark.parametrize(("drop", "end"), [(0.0305, 40), (0.032, 20)])
-def test_how_much_less_is_still_as_good(drop: float, end: int) -> None:
-    """Of 100 labelled rows 90 are right: (90 + 1) / 102 = 0.892 of all, whose standard error is 0.0310."""
+def test_scores_within_a_standard_error_count_as_equal(drop: float, end: int) -> None:
+    """90 of 100 labelled rows are right: (90 + 1) / 102 = 0.892, with a standard error of 0.0310."""
     found = scored(lambda k, _: 0.9 if k <= 20 else 0.9 - drop if k <= 40 else 0.5, method="plateau", k_max=60)
     assert abs(found.k - end) <= 1
 
@@ -255,10 +255,8 @@ def test_how_much_less_is_still_as_good(drop: float, end: int) -> None:
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**31), k_max=st.integers(3, 120), n_init=st.integers(1, 7), levels=st.integers(1, 20))
-def test_the_choice_is_the_one_the_curve_asks_for(
-    method: Method, seed: int, k_max: int, n_init: int, levels: int
-) -> None:
-    """Whatever the scores are; few levels make many ties, and the smaller of two best ks is the best."""
+def test_the_choice_follows_from_the_curve(method: Method, seed: int, k_max: int, n_init: int, levels: int) -> None:
+    """For any scores; few levels make many ties, of which the smallest k wins."""
 
     def score(k: int, i: int) -> float:
         return int(np.random.default_rng([seed, k, i]).integers(0, levels)) / levels

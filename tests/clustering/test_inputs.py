@@ -1,4 +1,4 @@
-"""Inputs: what every kind of rows, labels and device becomes, and what each mistake is told."""
+"""Inputs: conversion of rows, labels and devices, and the message for each mistake."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ untimed = settings(deadline=None)
 
 
 def objects(*values: object) -> Any:
-    """A 1-D object array, also of tuples."""
+    """Make a 1-D object array, even of tuples."""
     array = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         array[i] = value
@@ -68,7 +68,7 @@ def test_labels_become_class_numbers(y: Any, labels: list[int], classes: list[An
 
 @untimed
 @given(st.lists(st.one_of(st.integers(-3, 3), st.sampled_from(["-1", "a", "b", "10"])), min_size=1))
-def test_labels_of_a_list_and_of_its_object_array_agree_and_name_every_row(y: list[Any]) -> None:
+def test_labels_of_a_list_and_of_its_object_array_agree(y: list[Any]) -> None:
     numbers, names = read_labels(y, len(y))
     again, same = read_labels(objects(*y), len(y))
     assert (numbers.tolist(), names.tolist()) == (again.tolist(), same.tolist())
@@ -94,7 +94,7 @@ def test_labels_of_a_list_and_of_its_object_array_agree_and_name_every_row(y: li
         (objects({}, {}), "hashable classes"),
     ],
 )
-def test_wrong_labels_are_told_the_way_out(y: Any, message: str) -> None:
+def test_invalid_labels_are_reported(y: Any, message: str) -> None:
     with pytest.raises(InputError, match=rf"^y must .*{message}"):
         read_labels(y, 2)
 
@@ -106,7 +106,7 @@ def test_wrong_labels_are_told_the_way_out(y: Any, message: str) -> None:
 def test_arrays_and_tensors_are_not_copied(tmp_path: Path, dtype: type) -> None:
     x: NDArray[Any] = np.arange(12, dtype=dtype).reshape(4, 3)
     np.save(tmp_path / "x.npy", x)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")  # which cannot be written to
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")  # read-only
     for view in (x, x.T, x[::2], x[:, 1:], mapped):
         rows = read_rows(view, CPU)
         assert np.shares_memory(rows.numpy(), view)
@@ -116,7 +116,7 @@ def test_arrays_and_tensors_are_not_copied(tmp_path: Path, dtype: type) -> None:
 
 
 def test_arrays_torch_cannot_share_are_copied() -> None:
-    """They run backwards, repeat a row, or lie inside records of odd size."""
+    """Negative strides, repeated rows, and records of odd size."""
     x = np.arange(6, dtype=np.float32).reshape(3, 2)
     assert read_rows(x[::-1, ::-1], CPU).tolist() == [[5, 4], [3, 2], [1, 0]]
     assert read_rows(np.broadcast_to(np.array([1, 2], dtype=np.float32), (2, 2)), CPU).tolist() == [[1, 2], [1, 2]]
@@ -140,7 +140,7 @@ def test_rows_are_single_or_double_precision() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int64])
-def test_whole_numbers_of_a_tensor_are_read_as_those_of_an_array(dtype: type) -> None:
+def test_integer_tensors_are_read_like_arrays(dtype: type) -> None:
     x: NDArray[Any] = np.array([[2**24, 2**24 + 1]]).astype(dtype)
     rows = read_rows(x, CPU)
     assert rows.tolist() == x.tolist()
@@ -148,7 +148,7 @@ def test_whole_numbers_of_a_tensor_are_read_as_those_of_an_array(dtype: type) ->
 
 
 @pytest.mark.parametrize("of", [np.array, torch.tensor], ids=["numpy", "torch"])
-def test_wrong_rows_are_refused(of: Any) -> None:
+def test_invalid_rows_are_refused(of: Any) -> None:
     wrong: list[tuple[Any, str]] = [
         ([[0.0], [np.nan]], "NaN"),
         ([[0.0], [-np.inf]], "infinity"),
@@ -172,7 +172,7 @@ def test_wrong_rows_are_refused(of: Any) -> None:
 
 
 def test_rows_whose_squares_overflow_are_refused() -> None:
-    """The most of two features is √(3.4e38 / 16) = 4.6e18 in single precision, √(1.8e308 / 16) = 3.4e153 in double."""
+    """The limit for two features is √(3.4e38 / 16) = 4.6e18 in float32 and √(1.8e308 / 16) = 3.4e153 in float64."""
     for dtype, most, too_much in ((torch.float32, 4e18, 5e18), (torch.float64, 3e153, 4e153)):
         for sign in (1, -1):
             assert read_rows(torch.tensor([[0, sign * most]], dtype=dtype), CPU).dtype == dtype
@@ -199,7 +199,7 @@ def test_rows_and_labels_are_read_together() -> None:
 # Devices
 
 
-def test_auto_is_where_the_tensor_is_or_else_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_the_device_of_the_tensor_or_else_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for available, expected in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda found=available: found)
         assert choose_device("auto", torch.zeros(1)) == CPU
@@ -207,14 +207,14 @@ def test_auto_is_where_the_tensor_is_or_else_the_gpu(monkeypatch: pytest.MonkeyP
         assert choose_device("auto", np.zeros(1)) == torch.device(expected)
 
 
-def test_a_name_that_is_no_device_is_refused() -> None:
+def test_an_invalid_device_name_is_refused() -> None:
     wrong: tuple[Any, ...] = ("gpu", "", "CPU", "cuda0", ":0", "cuda:", "cuda:-1", "cpu:00", "cpu:²", None, 0)
     for device in wrong:
         with pytest.raises(InputError, match=r"^device must be .*got "):
             choose_device(device, None)
 
 
-def test_a_named_device_must_be_there_and_wins_over_where_the_tensor_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_device_must_exist_and_overrides_that_of_the_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for device in ("cpu", "cuda", "cuda:1"):
         assert choose_device(device, torch.zeros(1, device="meta")) == torch.device(device)

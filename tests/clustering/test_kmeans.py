@@ -1,4 +1,4 @@
-"""SemiSupervisedKMeans: scikit-learn's own checks, what labels mean, odd input, repeatability, several processes."""
+"""SemiSupervisedKMeans: scikit-learn's checks, the role of labels, edge cases, reproducibility, several processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Data = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
 
 
 def planted(n: int = 600, d: int = 16, k: int = 12, old: int = 6, *, seed: int = 0, noise: float = 0.5) -> Data:
-    """Rows, their true classes, and labels for half of the rows of the first `old` classes."""
+    """Make rows, their true classes, and labels for half of the rows of the first `old` classes."""
     rng = np.random.default_rng(seed)
     truth = np.concatenate([np.arange(k), rng.integers(k, size=n - k)])
     x = rng.normal(size=(k, d))[truth] + noise * rng.normal(size=(n, d))
@@ -39,7 +39,7 @@ def planted(n: int = 600, d: int = 16, k: int = 12, old: int = 6, *, seed: int =
 
 
 class HalfLabelled(SemiSupervisedKMeans):
-    """A semi-supervised problem, whatever labels the checks pass: every other row is of class 7.
+    """Label every other row as class 7, whatever labels the checks pass.
 
     The checks pass a class for every row, which leaves nothing to cluster and is an error by design.
     """
@@ -54,7 +54,7 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-# --- what labels mean --------------------------------------------------------------------------------------------
+# --- labels ------------------------------------------------------------------------------------------------------
 
 
 def test_six_points_by_hand() -> None:
@@ -76,14 +76,14 @@ def test_invariants(seed: int, old: int, extra: int, noise: float) -> None:
     k = max(1, old + extra)
     before = (x.copy(), labels.copy())
     model = SemiSupervisedKMeans(k, n_init=2, random_state=seed).fit(x, labels)
-    assert (x == before[0]).all(), "the input is left alone"
+    assert (x == before[0]).all(), "the input is not changed"
     assert (labels == before[1]).all()
     known = labels >= 0
     assert (model.labels_[known] == labels[known]).all(), "labelled rows never move"
     assert (model.labels_[~known] == model.predict(x)[~known]).all(), "labels agree with the centres"
     assert set(model.labels_.tolist()) == set(range(k)), "no cluster is empty"
     wide, largest = x.astype(np.float64), float(np.abs(x).max())
-    for j in range(k):  # summed in float64; the mean is taken away and added again in float32
+    for j in range(k):  # summed in float64; the mean is subtracted and added again in float32
         mean = wide[model.labels_ == j].mean(0)
         np.testing.assert_allclose(model.cluster_centers_[j], mean, rtol=0, atol=4 * 2**-23 * largest)
     inertia = np.square(wide - model.cluster_centers_[model.labels_]).sum()
@@ -91,7 +91,7 @@ def test_invariants(seed: int, old: int, extra: int, noise: float) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1000])
-def test_it_finds_planted_classes_and_labels_name_them(offset: float) -> None:
+def test_planted_classes_are_found_and_labels_name_them(offset: float) -> None:
     """A large common offset costs no accuracy."""
     x, truth, labels = planted(noise=0.2)
     model = SemiSupervisedKMeans(12, n_init=10, random_state=0).fit(x + np.float32(offset), labels)
@@ -101,19 +101,19 @@ def test_it_finds_planted_classes_and_labels_name_them(offset: float) -> None:
     assert (model.labels_[old] == truth[old]).all(), "cluster j is the j-th labelled class"
 
 
-def test_without_labels_it_is_plain_k_means() -> None:
+def test_fit_without_labels_is_plain_k_means() -> None:
     x, _, _ = planted(noise=1.0)
     ours = SemiSupervisedKMeans(12, random_state=0).fit(x)
     unlabelled = SemiSupervisedKMeans(12, random_state=0).fit(x, np.full(len(x), -1))
     assert ours.labels_.tolist() == unlabelled.labels_.tolist()
     assert ours.classes_.tolist() == []
     assert ours.inertia_ < 1.02 * KMeans(12, n_init=10, random_state=0, tol=0).fit(x).inertia_
-    # Where it ends is a fixed point of Lloyd's iteration, but for rows that are as near to two centres.
+    # The result is a fixed point of Lloyd's iteration, except for rows equally near to two centres.
     again = KMeans(12, init=ours.cluster_centers_, n_init=1, tol=0).fit(x)
     assert again.inertia_ == pytest.approx(ours.inertia_, rel=1e-5)
 
 
-# --- odd but defined ---------------------------------------------------------------------------------------------
+# --- edge cases --------------------------------------------------------------------------------------------------
 
 
 def test_k_is_the_number_of_rows() -> None:
@@ -155,7 +155,7 @@ def test_layout_and_type_do_not_matter() -> None:
     assert model.cluster_centers_.dtype == np.float64
 
 
-# --- repeatable --------------------------------------------------------------------------------------------------
+# --- reproducibility ---------------------------------------------------------------------------------------------
 
 
 def test_seeds_and_n_init_are_honoured() -> None:
@@ -176,7 +176,7 @@ def test_seeds_and_n_init_are_honoured() -> None:
     assert fit(random_state=3, n_candidates=5).inertia_ == fit(random_state=3).inertia_, "None is 2 + log(25)"
 
 
-def test_row_order_and_threads_leave_no_trace() -> None:
+def test_row_order_and_threads_do_not_matter() -> None:
     x, _, labels = planted(1000, 24, 20, 10, noise=1.2)
     model = SemiSupervisedKMeans(30, n_init=3, random_state=0)
     first = clone(model).fit(x, labels)
@@ -193,8 +193,8 @@ def test_row_order_and_threads_leave_no_trace() -> None:
         torch.set_num_threads(threads)
 
 
-def test_restarts_that_end_alike_do_not_compete_in_the_last_digit() -> None:
-    """On easy data many restarts find the same clusters under other numbers: the first of them counts, in any order."""
+def test_rounding_does_not_choose_among_equal_restarts() -> None:
+    """On easy data many restarts find the same clusters under other numbers: the first one wins, in any row order."""
     x, truth, labels = planted(400, 16, 12, 4, noise=0.1)
     model = SemiSupervisedKMeans(12, n_init=12, random_state=0)
     first = clone(model).fit(x, labels)
@@ -204,7 +204,7 @@ def test_restarts_that_end_alike_do_not_compete_in_the_last_digit() -> None:
         assert clone(model).fit(x[order], labels[order]).labels_.tolist() == first.labels_[order].tolist()
 
 
-def test_the_precision_of_the_caller_does_not_matter_and_is_left_alone() -> None:
+def test_the_precision_of_the_caller_is_ignored_and_restored() -> None:
     x, _, labels = planted(noise=1.5)
     model = SemiSupervisedKMeans(20, n_init=2, random_state=0)
     expected = clone(model).fit(x, labels)
@@ -262,7 +262,7 @@ def test_auto_estimates_k() -> None:
         ({"n_clusters": "auto"}, None, "at least two classes"),
     ],
 )
-def test_bad_input_is_named(parameters: dict[str, Any], y: Any, message: str) -> None:
+def test_bad_input_is_reported(parameters: dict[str, Any], y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SemiSupervisedKMeans(**({"n_clusters": 2} | parameters)).fit(np.arange(12.0).reshape(6, 2), y)
 
@@ -270,7 +270,7 @@ def test_bad_input_is_named(parameters: dict[str, Any], y: Any, message: str) ->
 # --- several processes -------------------------------------------------------------------------------------------
 
 
-CUTS = (350, 7)  # where the rows are cut in two: nearly in the middle, and so that one process has but a few
+CUTS = (350, 7)  # rows of the first process: about half of them, and only a few
 
 
 def _process(rank: int, folder: Path) -> None:
@@ -283,7 +283,7 @@ def _process(rank: int, folder: Path) -> None:
         model = SemiSupervisedKMeans(14, n_init=6, random_state=0, device="cpu").fit(x[part], names[part], group=group)
         saved |= {f"labels {cut}": model.labels_, f"centres {cut}": model.cluster_centers_}
         saved |= {f"inertia {cut}": model.inertia_, f"classes {cut}": model.classes_}
-    BUDGET["cpu"] = 400  # too little for all restarts at once: the processes, which hold unlike shares, must agree
+    BUDGET["cpu"] = 400  # too little for all restarts at once: processes with different shares must agree
     again = SemiSupervisedKMeans(14, n_init=6, random_state=0, device="cpu").fit(x[part], names[part], group=group)
     saved["same"] = (again.labels_ == model.labels_).all()
     BUDGET["cpu"] = 1 << 22

@@ -1,4 +1,4 @@
-"""Pruned, batched Lloyd against a slow float64 loop, against scikit-learn, and against itself under every choice."""
+"""Pruned, batched Lloyd iterations: against a slow float64 loop, and with and without pruning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from sortal.clustering import lloyd as module
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, restarts
 from sortal.clustering.points import Points
@@ -20,14 +19,14 @@ from sortal.clustering.seeding import Seeds, row_keys
 
 
 @pytest.fixture(scope="module", params=["pruned", "whole"])
-def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """With pruning, and scoring all rows against all centres, as is done when that is cheaper."""
+def pruning(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run with pruning, and scoring all rows against all centres, as is done when that is cheaper."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "CHEAP", {} if request.param == "pruned" else {"cpu": 1 << 62})
+        patch.setattr("sortal.clustering.lloyd.CHEAP", {} if request.param == "pruned" else {"cpu": 1 << 62})
         yield
 
 
-both_ways = pytest.mark.usefixtures("way")
+with_and_without_pruning = pytest.mark.usefixtures("pruning")
 
 
 def blobs(n: int, d: int, k: int, seed: int, *, noise: float = 1.0) -> Tensor:
@@ -43,9 +42,9 @@ def problem(x: Tensor, labels: list[int] | None = None, budget: int | None = Non
 
 
 def slow(x: Tensor, labels: list[int], start: Tensor) -> tuple[Tensor, Tensor, int] | None:
-    """Lloyd as the paper writes it, in float64, all distances every time: clusters, centres, iterations.
+    """Run Lloyd as in the paper, in float64 with all distances: clusters, centres, iterations.
 
-    None where a cluster was ever empty, which the paper leaves open, or where float32 cannot tell the nearest centre.
+    None if a cluster was ever empty, which the paper leaves open, or if float32 cannot tell the nearest centre.
     """
     x, centres, known = x.double(), start.double().clone(), torch.tensor(labels)
     assigned = torch.full((len(x),), -1)
@@ -66,13 +65,13 @@ def slow(x: Tensor, labels: list[int], start: Tensor) -> tuple[Tensor, Tensor, i
 
 
 def run(points: Points, fixed: LabelledSums, start: Tensor, max_iter: int = 500) -> list[RestartResult]:
-    """Restarts from given centres (g, k, d), in the coordinates of the data."""
+    """Run restarts from given centres (g, k, d), in the coordinates of the data."""
     relative = (start.to(points.wide) - points.mean).to(points.x.dtype)
     ended = lloyd(points, fixed, LloydState.at(points, relative), max_iter=max_iter, tol=0.0)
     return sorted(ended, key=lambda one: one.restart)
 
 
-@both_ways
+@with_and_without_pruning
 def test_four_points_by_hand() -> None:
     x = torch.tensor([[0.0, 0.0], [0.0, 2.0], [10.0, 0.0], [10.0, 4.0]])
     points, fixed = problem(x)
@@ -83,7 +82,7 @@ def test_four_points_by_hand() -> None:
     assert one.n_iter == 1
 
 
-@both_ways
+@with_and_without_pruning
 @settings(deadline=None, max_examples=40)
 @given(
     n=st.integers(8, 120),
@@ -94,7 +93,7 @@ def test_four_points_by_hand() -> None:
     noise=st.sampled_from([0.2, 1.0]),
     budget=st.sampled_from([7, 64, 1 << 22]),
 )
-def test_same_as_the_slow_loop(n: int, d: int, k: int, old: int, seed: int, noise: float, budget: int) -> None:
+def test_results_match_the_slow_loop(n: int, d: int, k: int, old: int, seed: int, noise: float, budget: int) -> None:
     x = blobs(n, d, k, seed, noise=noise)
     rng = np.random.default_rng(seed)
     old = min(old, k)
@@ -114,13 +113,13 @@ def test_same_as_the_slow_loop(n: int, d: int, k: int, old: int, seed: int, nois
         assert one.n_iter == max(1, n_iter)
         inertia = (x.double() - centres[expected]).square().sum()
         scatter = (x.double() - x.double().mean(0)).square().sum()
-        # A difference of two sums: what rounding leaves is a share of the larger.
+        # A difference of two sums: the rounding error is relative to the larger one.
         assert one.spread + float(scatter) == pytest.approx(float(inertia), abs=1e-5 * float(scatter) + 1e-5)
 
 
 def test_pruning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever centres are scored and whatever is left to bounds, the same rows move in the same iterations."""
-    monkeypatch.setattr(module, "CHEAP", {})
+    """Whichever centres are scored or left to the bounds, the same rows move in the same iterations."""
+    monkeypatch.setattr("sortal.clustering.lloyd.CHEAP", {})
     x = blobs(500, 12, 10, seed=3)
     labels = [i % 4 if i < 100 else -1 for i in range(500)]
     points, fixed = problem(x, labels)
@@ -132,7 +131,7 @@ def test_pruning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         return (shift > 0) & (torch.arange(shift.shape[1]) % 2 == 0)
 
     for choice in (lambda shift: shift > -1, lambda shift: shift < 0, every_other):
-        monkeypatch.setattr(module, "_far", lambda points, state, shift, choice=choice: choice(shift))
+        monkeypatch.setattr("sortal.clustering.lloyd._far", lambda points, state, shift, choice=choice: choice(shift))
         for one, other in zip(usual, run(points, fixed, start), strict=True):
             assert one.assigned.tolist() == other.assigned.tolist()
             assert one.n_iter == other.n_iter
@@ -140,8 +139,8 @@ def test_pruning_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_most_rows_are_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bounds prune: far fewer scores are computed than rows × centres × iterations."""
-    monkeypatch.setattr(module, "CHEAP", {})
+    """Far fewer scores are computed than rows × centres × iterations."""
+    monkeypatch.setattr("sortal.clustering.lloyd.CHEAP", {})
     x = blobs(2000, 16, 40, seed=4, noise=0.7)
     points, fixed = problem(x)
     state = LloydState.at(points, (x[None, :40] - points.mean.float()).contiguous())
@@ -151,7 +150,7 @@ def test_most_rows_are_not_scored_again(monkeypatch: pytest.MonkeyPatch) -> None
     assert 0 < products.get_total_flops() / (2 * 16) < 0.6 * one.n_iter * 2000 * 40
 
 
-@both_ways
+@with_and_without_pruning
 def test_an_empty_centre_takes_the_farthest_row_and_never_becomes_nan() -> None:
     points, fixed = problem(torch.tensor([[0.0], [1.0], [2.0], [100.0]]))
     (one,) = run(points, fixed, torch.tensor([[[1.0], [-1000.0]]]))
@@ -164,8 +163,8 @@ def test_an_empty_centre_takes_the_farthest_row_and_never_becomes_nan() -> None:
     assert len(set(one.assigned.tolist())) == 10
 
 
-@both_ways
-def test_max_iter_and_tol_end_early_and_labels_agree_with_centres() -> None:
+@with_and_without_pruning
+def test_max_iter_and_tol_stop_early_and_labels_agree_with_centres() -> None:
     x = blobs(500, 8, 10, seed=6)
     points, fixed = problem(x)
     start = LloydState.at(points, (x[None, :10] - points.mean.float()).contiguous())
@@ -191,7 +190,7 @@ def test_restarts_do_not_depend_on_how_many_run_together(monkeypatch: pytest.Mon
     together = outcome()
     assert sorted(together) == list(range(7))
     for size in (1, 3):
-        monkeypatch.setattr(module, "restarts_at_once", lambda points, k, size=size: size)
+        monkeypatch.setattr("sortal.clustering.lloyd.restarts_at_once", lambda points, k, size=size: size)
         assert outcome() == together
 
 

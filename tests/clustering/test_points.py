@@ -1,4 +1,4 @@
-"""Points: scores against squared distances in double precision, ties by hand, pieces that cover every row once."""
+"""Points: scores against squared distances in double precision, ties by hand, chunks that cover every row once."""
 
 import pytest
 import torch
@@ -16,19 +16,19 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def relative(points: Points, centres: Tensor) -> Tensor:
-    """Centres (k, d) as they are -> as scores want them."""
+    """Convert centres (k, d) to the coordinates that `scores` expects."""
     return (centres.double() - points.mean).to(points.x.dtype)
 
 
 def exact_scores(points: Points, centres: Tensor, x: Tensor) -> Tensor:
-    """(k, n): ‖x − c‖² − ‖x − mean‖² in double precision, of the centres after rounding."""
+    """Compute ‖x − c‖² − ‖x − mean‖², (k, n), of rounded centres in double precision."""
     place, wide = centres.double() + points.mean, x.double()
     mine = (wide[None] - place[:, None]).square().sum(2)
     return mine - (wide - points.mean).square().sum(1)
 
 
 def slack_of(points: Points, centres: Tensor) -> Tensor:
-    """(n,): what rounding may do to a score."""
+    """Bound the rounding error of a score, (n,)."""
     return points.slack(torch.linalg.vector_norm(centres, dim=1)[None])[0]
 
 
@@ -55,7 +55,7 @@ def test_scores_by_hand() -> None:
 
 
 @cloud
-def test_scores_are_off_by_less_than_the_slack(x: Tensor) -> None:
+def test_rounding_errors_of_scores_are_within_the_slack(x: Tensor) -> None:
     points = Points(x)
     torch.testing.assert_close(points.mean, x.double().mean(0), rtol=1e-12, atol=0)
     centres = relative(points, x[::4] + 0.1 * normal(50, 16, seed=1))
@@ -68,7 +68,7 @@ def test_scores_are_off_by_less_than_the_slack(x: Tensor) -> None:
         assert slack.max() < 2**-23 * 16 * 1000**2
 
 
-def test_no_rows_to_move_is_fine() -> None:
+def test_points_may_have_no_free_rows() -> None:
     points = Points(normal(5, 3), torch.empty(0, dtype=torch.int64))
     assert points.count == 0
     assert points.variance() == 0
@@ -78,7 +78,7 @@ def test_no_rows_to_move_is_fine() -> None:
 
 @untimed
 @given(n=st.integers(1, 40), d=st.integers(1, 5), width=st.integers(0, 9), budget=st.integers(1, 99), data=st.data())
-def test_pieces_cover_every_row_once_within_the_budget(
+def test_chunks_and_pieces_cover_every_row_once_within_the_budget(
     n: int, d: int, width: int, budget: int, data: st.DataObject
 ) -> None:
     x = torch.arange(n * d, dtype=torch.float32).view(n, d)
@@ -115,7 +115,7 @@ INF = float("inf")
 
 @untimed
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(1, 6), st.data())
-def test_best_two_of_many_restarts_is_that_of_each(g: int, c: int, r: int, data: st.DataObject) -> None:
+def test_best_two_are_those_of_each_restart(g: int, c: int, r: int, data: st.DataObject) -> None:
     values = data.draw(st.lists(st.integers(0, 3), min_size=g * c * r, max_size=g * c * r))
     table = torch.tensor(values, dtype=torch.float32).view(g, c, r)
     keep = torch.tensor(data.draw(st.lists(st.integers(0, c - 1), min_size=g * r, max_size=g * r))).view(g, r)
@@ -128,37 +128,29 @@ def test_best_two_of_many_restarts_is_that_of_each(g: int, c: int, r: int, data:
                 stays = held is not None and column[int(held[i, j])] == min(column)
                 assert int(chosen[i, j]) == (int(keep[i, j]) if stays else column.index(min(column)))
                 assert [best[i, j], second[i, j]] == [*sorted(column), INF][:2]
-        assert torch.equal(used, table)  # as it was
-
-
-def near_ties(x: Tensor) -> tuple[Points, Tensor]:
-    """Centres in pairs that are the same for every row but for the last digits of a float32 score."""
-    points = Points(x)
-    side = normal(20, 16, seed=2)
-    rows = x[torch.arange(20) * 10].double()
-    pairs = torch.cat([rows + side, rows - side + 1e-7 * normal(20, 16, seed=3)])
-    return points, relative(points, pairs)
+        assert torch.equal(used, table)  # unchanged
 
 
 @pytest.mark.parametrize("name", ["offset", "short rows, far mean"])
 def test_near_ties_are_decided_as_in_double_precision(name: str) -> None:
-    """For two restarts at once, the second of which has the centres in reverse."""
-    x = CLOUDS[name]
-    points, one = near_ties(x)
+    """Pairs of centres whose scores differ in the last digits of a float32, in two restarts, one of them reversed."""
+    x, side = CLOUDS[name], normal(20, 16, seed=2)
+    points, rows = Points(x), x[torch.arange(20) * 10].double()
+    one = relative(points, torch.cat([rows + side, rows - side + 1e-7 * normal(20, 16, seed=3)]))
     both, slack = torch.stack([one, one.flip(0)]), slack_of(points, one)
     tables = torch.stack([scores(points.bias(c), c, x) for c in both])
     found = nearest(tables.clone(), None, slack.expand(2, -1), both, x.expand(2, -1, -1), points)
     for centres, table, chosen, best, second in zip(both, tables, *found, strict=True):
         truth = exact_scores(points, centres, x)
         two = truth.topk(2, dim=0, largest=False).values
-        clear = two[1] - two[0] > 1e-9  # what double precision can tell
-        assert (table.argmin(0) != truth.argmin(0))[clear].any()  # single precision cannot
+        clear = two[1] - two[0] > 1e-9  # in double precision
+        assert (table.argmin(0) != truth.argmin(0))[clear].any()  # single precision is not enough
         assert torch.equal(chosen[clear], truth.argmin(0)[clear])
         assert ((best - two[0]).abs() <= slack).all()
         assert ((second - two[1]).abs() <= slack).all()
 
 
-def test_a_true_tie_goes_to_the_centre_to_keep_else_to_the_first() -> None:
+def test_an_exact_tie_goes_to_the_centre_to_keep_or_else_to_the_first() -> None:
     x = torch.tensor([[0.0, 3.0], [0.0, -5.0], [0.4, 0.0], [-0.4, 2.0]])
     points = Points(x, mean=torch.zeros(2))
     centres = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])

@@ -1,4 +1,4 @@
-"""Seeding: SplitMix64 as published, the D² law against exact probabilities, and what must leave no trace."""
+"""Seeding: SplitMix64 as published, the D² law against exact probabilities, and independence of row order."""
 
 from collections import Counter, defaultdict
 from itertools import permutations
@@ -18,12 +18,12 @@ from sortal.clustering.seeding import Seeds, exponentials, row_keys, splitmix64
 untimed = settings(deadline=None, max_examples=50)
 WORD = 1 << 64
 GOLDEN, MIX1, MIX2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-CHANCE = 1e-5  # below it, a p-value is no accident: there are ten of them here
+CHANCE = 1e-5  # a smaller p-value is no accident: there are only ten of them here
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 
 def splitmix(z: int) -> int:
-    """One output of SplitMix64 in whole numbers."""
+    """Compute one output of SplitMix64 in Python integers."""
     z = (z + GOLDEN) % WORD
     z = (z ^ (z >> 30)) * MIX1 % WORD
     z = (z ^ (z >> 27)) * MIX2 % WORD
@@ -39,13 +39,13 @@ def shuffled(n: int, seed: int = 1) -> Tensor:
 
 
 def seeded(points: Points, restarts: int, fixed: Tensor | None = None, candidates: int = 1) -> Seeds:
-    """Seeds of restarts 0, 1, ...; `fixed` are places as they are."""
+    """Make the seeds of restarts 0, 1, ...; `fixed` are in the coordinates of the data."""
     first = points.x[:0] if fixed is None else (fixed.double() - points.mean).to(points.x.dtype)
     return Seeds(points, row_keys(points), list(range(restarts)), first, candidates)
 
 
 def rows_of(seeds: Seeds, x: Tensor, skip: int = 0) -> Tensor:
-    """(g, k): which row of x each centre drawn is, the first of its copies; it must be one."""
+    """Find the row of x, the first of its copies, that each drawn centre is, (g, k)."""
     centres = seeds.centres[:, skip:].double() + seeds.points.mean
     distance = (centres[:, :, None] - x.double()).square().sum(3).sqrt()
     least, index = distance.min(2)
@@ -58,15 +58,15 @@ def rows_of(seeds: Seeds, x: Tensor, skip: int = 0) -> Tensor:
 
 @untimed
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1))
-def test_mix_is_splitmix64(values: list[int]) -> None:
+def test_splitmix64_matches_the_published_numbers(values: list[int]) -> None:
     published = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert [splitmix(i * GOLDEN % WORD) for i in range(3)] == published
     assert [z % WORD for z in splitmix64(torch.tensor(values)).tolist()] == [splitmix(z % WORD) for z in values]
 
 
 @pytest.mark.parametrize("word", [0, -1])
-def test_every_clock_runs(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also the first and the last of all random numbers: a clock at zero would be 0/0 for a copy of a centre."""
+def test_exponentials_are_positive_and_finite(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even for the smallest and the largest random word: a time of 0 would be 0/0 for a copy of a centre."""
     monkeypatch.setattr(seeding, "splitmix64", lambda z: torch.full_like(z, word))
     for dtype in (torch.float32, torch.float64):
         assert 0 < float(exponentials(torch.tensor([7]), [9], dtype)) < 40
@@ -84,7 +84,7 @@ SETS = {
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_keys_are_of_the_content_and_not_of_the_order_or_the_precision(name: str) -> None:
+def test_keys_depend_on_content_and_not_on_order_or_precision(name: str) -> None:
     x = SETS[name]
     order = shuffled(len(x))
     for same in (x, x.float(), x.double()) if name not in ("alike in float32", "infinite in float32") else (x,):
@@ -95,19 +95,19 @@ def test_keys_are_of_the_content_and_not_of_the_order_or_the_precision(name: str
 
 
 @dtypes
-def test_keys_see_copies_and_every_bit_but_the_sign_of_zero(dtype: torch.dtype) -> None:
+def test_keys_tell_copies_apart_and_depend_on_every_bit_but_the_sign_of_zero(dtype: torch.dtype) -> None:
     x = normal(40, 3).to(dtype).repeat(5, 1)
     keys, order = row_keys(Points(x)), shuffled(200)
     assert len(torch.unique(keys)) == 200
     again = torch.empty_like(keys)
     again[order] = row_keys(Points(x[order]))
-    assert torch.equal(again.view(5, 40).sort(0).values, keys.view(5, 40).sort(0).values), "any order shares them out"
+    assert torch.equal(again.view(5, 40).sort(0).values, keys.view(5, 40).sort(0).values), "copies swap keys"
     x = torch.tensor([[0.0, 1.0, 2.0]], dtype=dtype)
     changed = [x.flip(1), -x, x.nextafter(torch.tensor(9, dtype=dtype)), x[:, [0, 2, 1]], x[:, :2]]
     assert len({int(row_keys(Points(other))) for other in [x, x * torch.tensor([-1, 1, 1]), *changed]}) == 6
 
 
-def test_keys_do_not_depend_on_where_the_rows_lie() -> None:
+def test_keys_do_not_depend_on_the_memory_layout() -> None:
     x = normal(30, 6)
     keys, free = row_keys(Points(x)), torch.arange(0, 30, 2)
     for same in (Points(x.T.contiguous().T), Points(x, budget=1)):
@@ -127,9 +127,9 @@ PLANE = [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [-2.0, -1.0]]
 def law(
     places: list[list[float]], copies: list[int], draws: int, fixed: list[list[float]], candidates: int = 1
 ) -> dict[tuple[int, ...], float]:
-    """The probability of every sequence of places drawn, by enumeration of the rows that may ring first, in order.
+    """Compute the probability of every sequence of places by enumerating the candidates in order.
 
-    Candidates often leave exactly the same: two rows that only win each other. The one that rang first is taken.
+    Candidates often tie exactly: two rows that only win each other. The first candidate is taken.
     """
 
     def squared(a: list[float], b: list[float]) -> float:
@@ -187,7 +187,7 @@ def test_draws_follow_the_d2_law(name: str, dtype: torch.dtype, scale: float, of
     drawn = Counter(tuple(row) for row in rows_of(seeds, distinct, skip=len(fixed)).tolist())
     expected = law(places, copies, draws, fixed, candidates)
     assert drawn.keys() <= expected.keys()
-    # What is expected fewer than five times counts together, as the test wants it.
+    # Sequences expected fewer than five times share a bin, as the chi-square test requires.
     bins: defaultdict[tuple[int, ...] | None, list[float]] = defaultdict(lambda: [0, 0])
     for sequence, p in expected.items():
         together = bins[sequence if n * p >= 5 else None]
@@ -201,7 +201,7 @@ def test_draws_follow_the_d2_law(name: str, dtype: torch.dtype, scale: float, of
 
 @st.composite
 def grids(draw: st.DrawFn) -> Tensor:
-    """Rows of small whole numbers, many of them copies, anywhere."""
+    """Draw rows of small integers, many of them copies, at any offset."""
     d = draw(st.integers(1, 3))
     rows = draw(st.lists(st.lists(st.integers(-2, 2), min_size=d, max_size=d), min_size=1, max_size=25))
     dtype = draw(st.sampled_from([torch.float32, torch.float64]))
@@ -217,12 +217,12 @@ def test_no_row_is_drawn_twice_while_another_is_left(x: Tensor, candidates: int,
     assert rows_of(seeds, distinct).sort(1).values.tolist() == [list(range(len(distinct)))] * 4
     copies = torch.unique(x, dim=0, return_inverse=True)[1].sort().values.tolist()
     assert rows_of(seeds.grow(len(x)), distinct).sort(1).values.tolist() == [copies] * 4
-    beyond = seeded(points, 2, x[:1] + 1, candidates).grow(1 + len(x) + more)  # defined, whatever they are
+    beyond = seeded(points, 2, x[:1] + 1, candidates).grow(1 + len(x) + more)  # any rows will do
     assert beyond.centres.isfinite().all()
     rows_of(beyond, x, skip=1)
 
 
-def test_copies_of_a_centre_weigh_nothing_however_many_and_whatever_rounding_says() -> None:
+def test_copies_of_a_centre_have_no_weight_despite_rounding() -> None:
     distinct = normal(5, 16) + 10_000
     x = distinct.repeat_interleave(torch.tensor([2000, 2000, 1, 1, 1]), 0)
     seeds = seeded(Points(x), 50).grow(5)
@@ -231,7 +231,7 @@ def test_copies_of_a_centre_weigh_nothing_however_many_and_whatever_rounding_say
 
 @dtypes
 @pytest.mark.parametrize(("c", "offset"), [(0, 0), (1, 0), (3, 20)])
-def test_nearest_best_and_second_are_those_of_an_oracle(c: int, offset: float, dtype: torch.dtype) -> None:
+def test_nearest_best_and_second_match_an_oracle(c: int, offset: float, dtype: torch.dtype) -> None:
     x = (normal(200, 5) + offset).to(dtype)
     points = Points(x, budget=64)
     seeds = seeded(points, 4, (normal(c, 5, seed=8) + offset).to(dtype))
@@ -240,7 +240,7 @@ def test_nearest_best_and_second_are_those_of_an_oracle(c: int, offset: float, d
         places = seeds.centres.double() + points.mean
         squared = (x.double()[None, :, None] - places[:, None]).square().sum(3)  # (g, n, k)
         values, order = torch.cat([squared, torch.full((4, 200, 1), torch.inf)], 2).sort(2)
-        # Less the norms, which are rounded too.
+        # Scores lack the norms, which are rounded too.
         off = points.slack(torch.linalg.vector_norm(seeds.centres, dim=2)) + points.digits * points.norms
         assert ((seeds.best + points.norms - values[:, :, 0]).abs() <= off).all()
         if seeds.centres.shape[1] == 1:
@@ -252,7 +252,7 @@ def test_nearest_best_and_second_are_those_of_an_oracle(c: int, offset: float, d
         assert torch.equal(seeds.nearest[clear], order[:, :, 0][clear])
 
 
-def test_a_tie_goes_to_the_centre_that_was_there_first() -> None:
+def test_a_tie_goes_to_the_earlier_centre() -> None:
     x = torch.tensor([[0.0], [2.0], [1.0]])
     seeds = seeded(Points(x), 20).grow(2)
     for nearest, drawn in zip(seeds.nearest.tolist(), rows_of(seeds, x).tolist(), strict=True):
@@ -269,7 +269,7 @@ def test_a_tie_goes_to_the_centre_that_was_there_first() -> None:
 @pytest.mark.parametrize("candidates", [1, 3])
 @pytest.mark.parametrize("fixed", [None, normal(2, 4, seed=7)], ids=["plain", "labelled"])
 def test_centres_depend_on_rows_and_seed_alone(fixed: Tensor | None, candidates: int) -> None:
-    """Not on the order of the rows, on other restarts, on where the rows lie among others, or on how many are drawn."""
+    """Not on the order of the rows, on other restarts, on the memory layout, or on how many are drawn."""
     x, skip = normal(300, 4), 0 if fixed is None else 2
     x[250:] = x[:50]
     order = shuffled(300)
@@ -278,7 +278,7 @@ def test_centres_depend_on_rows_and_seed_alone(fixed: Tensor | None, candidates:
         one = seeded(Points(x), 10, fixed, candidates).grow(20)
         other = seeded(Points(x[order]), 10, fixed, candidates).grow(20)
         assert torch.equal(rows_of(one, x, skip), rows_of(other, x, skip))
-    assert len({tuple(row) for row in rows_of(one, x, skip).tolist()}) == 10  # every restart goes its own way
+    assert len({tuple(row) for row in rows_of(one, x, skip).tolist()}) == 10  # restarts differ
     points, first = Points(x), one.centres[0, :skip]
     if fixed is not None:
         torch.testing.assert_close(first + points.mean.float(), fixed)

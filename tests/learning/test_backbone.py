@@ -1,4 +1,4 @@
-"""Backbone: what is trained, what images become, what a fingerprint tells apart, what is saved."""
+"""Backbone: trained blocks, normalised images, fingerprints, and saving."""
 
 import hashlib
 import json
@@ -51,18 +51,18 @@ def random_images() -> Tensor:
 
 
 def trained_parts(backbone: Backbone) -> set[int]:
-    """Where the parts of the chain stand that are trained, whole."""
+    """Return the positions of the parts that are trained, each of them completely."""
     parts = [[value.requires_grad for value in part.parameters()] for part in backbone.net.children()]
     assert all(any(part) == all(part) for part in parts)
     return {place for place, part in enumerate(parts) if any(part)}
 
 
-# What is trained
+# Trained blocks
 
 
 @pytest.mark.parametrize("blocks", range(5))
-def test_the_last_blocks_are_trained_and_nothing_else(blocks: int) -> None:
-    """Whatever was trained before. The tail has the last block even when it is not trained."""
+def test_only_the_last_blocks_are_trained(blocks: int) -> None:
+    """Whatever was trained before. The tail contains the last block even if it is frozen."""
     backbone = Chain().train_last(4)
     assert backbone.train_last(blocks) is backbone
     assert backbone.trained == blocks
@@ -76,21 +76,21 @@ def test_the_last_blocks_are_trained_and_nothing_else(blocks: int) -> None:
 
 
 @pytest.mark.parametrize("blocks", [-1, 5, 1.0])
-def test_a_number_of_blocks_that_cannot_be(blocks: Any) -> None:
+def test_an_invalid_number_of_blocks_is_refused(blocks: Any) -> None:
     backbone = Chain().train_last(2)
     with pytest.raises(InputError) as caught:
         backbone.train_last(blocks)
     assert str(caught.value) == f"The blocks to train must be 0 to 4 (all of chain), got {blocks!r}."
-    assert backbone.trained == 2  # as it was
+    assert backbone.trained == 2  # unchanged
     assert trained_parts(backbone) == {3, 4}
 
 
-def test_it_is_always_in_evaluation_mode() -> None:
+def test_a_backbone_is_always_in_evaluation_mode() -> None:
     backbone = Chain().train_last(4)
     images = random_images()
     before, buffers = backbone(images), {name: value.clone() for name, value in backbone.named_buffers()}
     assert backbone.train() is backbone
-    nn.Sequential(backbone).train()  # as a part of something that is trained
+    nn.Sequential(backbone).train()  # as part of another module
     assert not any(module.training for module in backbone.modules())
     assert torch.equal(backbone(images), before)  # no dropout
     assert all(torch.equal(value, buffers[name]) for name, value in backbone.named_buffers())
@@ -100,7 +100,7 @@ def test_it_is_always_in_evaluation_mode() -> None:
 
 
 def by_hand(pixels: NDArray[np.uint8], spec: Spec, flipped: list[bool]) -> NDArray[np.float64]:
-    """Pixel by pixel, in double precision."""
+    """Normalise pixel by pixel in double precision."""
     n, height, width, _ = pixels.shape
     out = np.empty((n, 3, height, width))
     for i, y, x, c in np.ndindex(n, height, width, 3):
@@ -117,7 +117,7 @@ def by_hand(pixels: NDArray[np.uint8], spec: Spec, flipped: list[bool]) -> NDArr
     width=st.integers(1, 5),
     dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
 )
-def test_normalised_images_are_those_computed_pixel_by_pixel(
+def test_normalised_images_match_those_computed_pixel_by_pixel(
     data: st.DataObject, n: int, height: int, width: int, dtype: torch.dtype
 ) -> None:
     backbone = Chain(Spec(name="x", image_size=1, shorter_side=1, width=1, mean=(0.5, 0.2, 0.0), std=(0.5, 0.1, 1.0)))
@@ -130,10 +130,10 @@ def test_normalised_images_are_those_computed_pixel_by_pixel(
     images = backbone.normalise(given_pixels, torch.tensor(flipped, dtype=torch.bool))
     assert images.dtype == backbone.dtype == dtype
     assert backbone.device == torch.device("cpu")
-    # Of 255 / (255 · 0.1) at most, a few roundings in float32, and one to the type of the weights.
+    # Values of up to 10, rounded a few times in float32 and once to the type of the weights.
     off = 10 * max(4 * 2.0**-23, torch.finfo(dtype).eps)
     np.testing.assert_allclose(images.double().numpy(), by_hand(pixels, backbone.spec, flipped), rtol=0, atol=off)
-    assert np.array_equal(given_pixels.numpy(), pixels)  # left as they were
+    assert np.array_equal(given_pixels.numpy(), pixels)  # unchanged
     assert torch.equal(
         backbone.normalise(given_pixels), backbone.normalise(given_pixels, torch.zeros(n, dtype=torch.bool))
     )
@@ -142,8 +142,8 @@ def test_normalised_images_are_those_computed_pixel_by_pixel(
 # Fingerprints
 
 
-def test_a_digest_is_that_of_names_types_shapes_and_bytes() -> None:
-    """Whatever their order and layout."""
+def test_a_digest_covers_names_types_shapes_and_bytes() -> None:
+    """Order and memory layout do not matter."""
     tensors = {"b": torch.tensor([1, 2], dtype=torch.int16), "a": torch.tensor(1.5)}
     content = b"about" + b"a torch.float32 ()" + b"\x00\x00\xc0\x3f" + b"b torch.int16 (2,)" + b"\x01\x00\x02\x00"
     assert digest(tensors, "about") == hashlib.sha256(content).hexdigest()
@@ -155,7 +155,7 @@ def test_a_digest_is_that_of_names_types_shapes_and_bytes() -> None:
     assert digest({"a": values, "b": torch.ones(2)}) == digest(other)
 
 
-def test_the_fingerprint_changes_with_every_weight_and_with_the_spec_alone() -> None:
+def test_the_fingerprint_depends_on_every_weight_and_on_the_spec_alone() -> None:
     backbone = Chain()
     spec, before = backbone.spec, backbone.fingerprint()
     changes: dict[str, Any] = {"name": "other", "image_size": 8, "shorter_side": 6, "width": 4}
@@ -177,7 +177,7 @@ def test_the_fingerprint_changes_with_every_weight_and_with_the_spec_alone() -> 
 # Saving
 
 
-def test_weights_are_saved_under_their_own_names_and_the_rest_beside_them(tmp_path: Path) -> None:
+def test_weights_are_saved_under_their_own_names_with_a_json_of_the_rest(tmp_path: Path) -> None:
     backbone = Chain().train_last(2)
     backbone.source = "a file"
     weight: Any = backbone.net.get_parameter("0.weight")
@@ -201,8 +201,10 @@ def test_weights_are_saved_under_their_own_names_and_the_rest_beside_them(tmp_pa
 
 
 @pytest.mark.parametrize("fails", [".safetensors", ".json"])
-def test_half_saved_weights_are_never_vouched_for(fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the moment at which saving over an older backbone ends, no .json speaks of weights that are not its."""
+def test_a_failed_save_leaves_no_json_of_other_weights(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever overwriting a backbone fails, no .json is left that describes other weights."""
     backbone = Chain()
     backbone.save(tmp_path / "x")
     first = (tmp_path / "x.safetensors").read_bytes()

@@ -1,4 +1,4 @@
-"""Batches: how often each image is drawn, against its weight; how often before, against a loop; and from what seed."""
+"""Batches: draw frequencies against weights, counts of earlier draws against a loop, and seeds."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ def drawn(labelled: Mask, *, batch_size: int = 32, balanced: bool = True, seed: 
 
 
 def first(n: int, of: int) -> Mask:
-    """The first n labelled."""
+    """Mask the first n rows as labelled."""
     mask: Mask = np.arange(of) < n
     return mask
 
@@ -39,14 +39,14 @@ def test_steps_are_whole_batches_and_at_least_one(n: int, batch_size: int, steps
 
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 10**12), min_size=1, max_size=60), st.integers(1, 70), st.booleans(), st.data())
-def test_rows_are_drawn_by_their_place_and_times_count_earlier_draws(
+def test_rows_are_drawn_by_position_and_times_count_earlier_draws(
     given_rows: set[int], batch_size: int, balanced: bool, data: st.DataObject
 ) -> None:
     rows = np.array(list(given_rows))
     before, seed = rows.copy(), data.draw(st.integers(0, 2**63 - 1))
     labelled = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))))
     draws = draw(rows, labelled, batch_size=batch_size, balanced=balanced, seed=seed, epoch=2)
-    assert np.array_equal(rows, before)  # arguments are left as they were
+    assert np.array_equal(rows, before)  # arguments are not changed
     places = drawn(labelled, batch_size=batch_size, balanced=balanced, seed=seed, epoch=2)
     assert np.array_equal(draws.rows, rows[places.rows])
     seen: Counter[int] = Counter()
@@ -57,8 +57,8 @@ def test_rows_are_drawn_by_their_place_and_times_count_earlier_draws(
 
 @pytest.mark.parametrize(("n_labelled", "n"), [(150, 600), (500, 600), (0, 600), (600, 600), (1, 64)])
 @pytest.mark.parametrize("balanced", [True, False])
-def test_each_image_is_drawn_as_often_as_its_weight_says(n_labelled: int, n: int, balanced: bool) -> None:
-    """Balanced, half of all draws are labelled, where there are both kinds."""
+def test_each_image_is_drawn_in_proportion_to_its_weight(n_labelled: int, n: int, balanced: bool) -> None:
+    """If balanced, half of all draws are labelled, provided that there are both kinds."""
     weights = np.ones(n)
     if balanced and 0 < n_labelled < n:
         weights[:n_labelled], weights[n_labelled:] = 1 / n_labelled, 1 / (n - n_labelled)
@@ -68,7 +68,7 @@ def test_each_image_is_drawn_as_often_as_its_weight_says(n_labelled: int, n: int
 
 
 def test_every_part_of_a_batch_is_half_labelled() -> None:
-    """Processes take columns and steps take rows: neither may have more of one kind."""
+    """Processes take columns and steps take rows: neither may be biased."""
     labelled = first(100, 1000)
     is_labelled = np.stack([labelled[drawn(labelled, batch_size=50, epoch=epoch).rows] for epoch in range(100)])
     for axes in ((0, 1), (0, 2)):
@@ -76,8 +76,8 @@ def test_every_part_of_a_batch_is_half_labelled() -> None:
         assert np.abs(is_labelled.sum(axes) - total / 2).max() < 4 * np.sqrt(total) / 2
 
 
-def test_draws_are_a_function_of_seed_and_epoch_alone() -> None:
-    """Large seeds are seeds of their own."""
+def test_draws_depend_on_seed_and_epoch_alone() -> None:
+    """Large seeds do not collide with small ones."""
     seeds = [(0, 0), (0, 1), (1, 0), (2**32, 0), (2**32 + 1, 0), (2**32, 1), (2**63 - 1, 0), (2**63 - 1, 2**31 - 1)]
     before = str(np.random.get_state(legacy=False))
     draws = [drawn(first(20, 200), seed=seed, epoch=epoch) for seed, epoch in seeds]

@@ -1,4 +1,4 @@
-"""Checkpoints: what is loaded is what was saved, to the last bit, or nothing."""
+"""Checkpoints load exactly what was saved, or nothing; and the keys that identify a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from stores import small_store
+from tiny_run import SMALL, a_convnet, named, reordered
 from torch import Tensor
 
+from sortal.config import Training
 from sortal.learning import checkpoint
-from sortal.learning.checkpoint import NAME, PREVIOUS, Checkpoint, TrainingProgress, load, parse, save
+from sortal.learning.checkpoint import NAME, PREVIOUS, Checkpoint, TrainingProgress, load, parse, run_key, save
 
 KEY = {"settings": '{"lr": 0.1}', "weights": "0123", "images": "Äpfel"}
 
@@ -54,19 +57,15 @@ def alike(one: Checkpoint | None, other: Checkpoint) -> bool:
     )
 
 
-def test_what_was_saved_is_loaded_to_the_last_bit(tmp_path: Path) -> None:
+def test_a_checkpoint_is_loaded_bit_for_bit(tmp_path: Path) -> None:
     save(example(), tmp_path)
     assert alike(load(tmp_path), example())
-    assert not alike(load(tmp_path), example(step=4))
-    save(Checkpoint({}, TrainingProgress(), {"weight": torch.zeros(1)}), tmp_path)
-    found = load(tmp_path)
-    assert found is not None
-    assert found.progress == TrainingProgress()  # which has no best yet
+    empty = Checkpoint({}, TrainingProgress(), {"weight": torch.zeros(1)})  # without a best epoch
+    save(empty, tmp_path)
+    assert alike(load(tmp_path), empty)
 
 
-def test_the_two_newest_are_kept_and_the_newest_there_is_is_loaded(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_checkpoints_are_kept_and_the_newest_is_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert load(tmp_path) is None
     for step in range(4):
         save(example(step), tmp_path)
@@ -74,13 +73,13 @@ def test_the_two_newest_are_kept_and_the_newest_there_is_is_loaded(
     assert alike(parse((tmp_path / NAME).read_bytes()), example(3))
     assert alike(parse((tmp_path / PREVIOUS).read_bytes()), example(2))
     assert alike(load(tmp_path), example(3))
-    (tmp_path / NAME).unlink()  # as where it was not written yet
+    (tmp_path / NAME).unlink()  # as if not written yet
     assert alike(load(tmp_path), example(2))
-    assert caplog.messages == []  # nothing is wrong with that
+    assert caplog.messages == []  # that is no damage
 
 
-def test_no_byte_can_change_or_be_missing_unnoticed(tmp_path: Path) -> None:
-    """Neither of the tensors nor of what is said about them, such as the epoch."""
+def test_every_changed_or_missing_byte_is_detected(tmp_path: Path) -> None:
+    """Both in the tensors and in the metadata, such as the epoch."""
     save(example(), tmp_path)
     content = (tmp_path / NAME).read_bytes()
     unnoticed = []
@@ -107,13 +106,13 @@ def flip(content: bytes) -> bytes:
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "a flipped bit": flip,
     "empty": lambda content: b"",
-    "under another name": lambda content: content.replace(b'"sortal"', b'"mortal"'),
-    "of a version that knows more": lambda content: with_a_field("wisdom"),
+    "another format": lambda content: content.replace(b'"sortal"', b'"mortal"'),
+    "a newer version": lambda content: with_a_field("wisdom"),
 }
 
 
 def with_a_field(name: str) -> bytes:
-    """A checkpoint that says something else of its progress."""
+    """Save a checkpoint with an unknown field."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoint, "asdict", lambda progress: {**vars(progress), name: 3})
         save(example(), Path(folder))
@@ -121,7 +120,7 @@ def with_a_field(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_the_one_before_is_taken_where_the_newest_is_damaged_and_none_where_both_are(
+def test_the_previous_checkpoint_replaces_a_damaged_one_and_none_is_loaded_if_both_are_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     for names in ((NAME,), (NAME, PREVIOUS)):
@@ -145,10 +144,10 @@ class PowerCut(BaseException):
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_a_whole_checkpoint_is_there_at_any_moment(
+def test_a_valid_checkpoint_exists_at_any_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
 ) -> None:
-    """Also while the next one is written after the newest was found to be damaged."""
+    """Even while the next one is written after the newest was found damaged."""
     fatal, count, newest, replace, fsync = 0, 0, [False], os.replace, os.fsync
 
     def counted(*values: Any) -> None:
@@ -158,7 +157,7 @@ def test_a_whole_checkpoint_is_there_at_any_moment(
             raise PowerCut
         (replace if len(values) == 2 else fsync)(*values)
 
-    while count >= fatal:  # until there was no operation of that number
+    while count >= fatal:  # until all operations succeed
         fatal, count = fatal + 1, 0
         folder = tmp_path / str(fatal)
         folder.mkdir()
@@ -175,12 +174,12 @@ def test_a_whole_checkpoint_is_there_at_any_moment(
         found = load(folder)
         assert alike(found, expected) or alike(found, example(3)), fatal
         newest.append(alike(found, example(3)))
-    assert fatal > 3  # a rename, and the file and its folder on the disk
-    assert newest == sorted(newest)  # from some moment on it is the new one
+    assert fatal > 3  # a rename, and syncs of the file and its folder
+    assert newest == sorted(newest)  # the old one up to some operation, then the new one
     assert newest[-1]
 
 
-def test_a_checkpoint_that_cannot_be_read_is_left_aside(
+def test_an_unreadable_checkpoint_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     save(example(1), tmp_path)
@@ -189,3 +188,24 @@ def test_a_checkpoint_that_cannot_be_read_is_left_aside(
     monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=contents))
     assert alike(load(tmp_path), example(1))
     assert "Input/output error" in caplog.text
+
+
+# Keys of runs; test_resume.py tests that they tell runs apart
+
+
+def test_keys_depend_on_all_that_determines_the_result() -> None:
+    images, store = named(["a", "b", None, None], [1]), small_store(4, SMALL)
+    key = run_key(a_convnet(), images, store, Training())
+    assert key == run_key(a_convnet(), images, store, Training(chunks=2, compile=False, precision="float32"))
+    assert checkpoint.changed_parts(key, run_key(a_convnet(seed=1), images, store, Training())) == ["weights"]
+    for others in (named(["a", "a", None, None], [1]), named(["a", "b", None, None])):
+        assert checkpoint.changed_parts(key, run_key(a_convnet(), others, store, Training())) == ["images"]
+    assert store.digests[checkpoint.content_order(images, store)].tolist() == sorted(store.digests.tolist())
+    assert key["images"] != run_key(a_convnet(), reordered(images, [1, 0, 2, 3]), store, Training())["images"]
+
+
+def test_changed_settings_are_listed() -> None:
+    images, store = named(["a", None]), small_store(2, SMALL)
+    one, other = (run_key(a_convnet(), images, store, Training(lr=lr)) for lr in (0.1, 0.2))
+    assert checkpoint.changed_parts(one, other) == ["settings (lr was 0.1, is 0.2)"]
+    assert checkpoint.changed_parts(one, one) == []

@@ -22,7 +22,7 @@ def convnet(size: int = 16) -> ConvNet:
 
 
 def resnet(name: str = "test_resnet", **changes: Any) -> ResNet:
-    """A ResNet whose batch norms have seen something."""
+    """Make a ResNet whose batch norms have non-trivial statistics."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net = timm.create_model(name, num_classes=0, **changes)
@@ -45,7 +45,7 @@ def random_images(n: int, size: int) -> Tensor:
 
 
 def by_formula(backbone: ConvNet, images: Tensor) -> Tensor:
-    """Three convolutions with group norm and GELU, then the means of the four quarters of the last map."""
+    """Apply three convolutions with group norm and GELU; average the four quarters of the last map."""
     state = backbone.net.state_dict()
     for block, stride in enumerate((2, 2, 1)):
         images = nnf.conv2d(images, state[f"{block}.0.weight"], stride=stride, padding=1)
@@ -61,9 +61,9 @@ def halves(half: int) -> tuple[slice, slice]:
 
 @pytest.mark.parametrize("size", [8, 24, 32])
 @pytest.mark.parametrize("trained", [0, 1, 2, 3])
-def test_features_are_means_over_quarters_of_the_last_map_however_much_is_trained(size: int, trained: int) -> None:
+def test_features_are_means_over_quarters_of_the_last_map_whichever_blocks_are_trained(size: int, trained: int) -> None:
     backbone, images = convnet(size).double(), random_images(4, size).double()
-    assert backbone.trained == len(backbone.blocks) == 3  # all of it, if nothing else is said
+    assert backbone.trained == len(backbone.blocks) == 3  # all of it by default
     backbone.train_last(trained)
     features = backbone(images)
     assert features.shape == (4, ConvNet.WIDTH) == (4, 512)
@@ -75,7 +75,7 @@ def test_features_are_means_over_quarters_of_the_last_map_however_much_is_traine
         assert torch.equal(backbone.trunk(images), images)
 
 
-def test_tokens_in_bfloat16_are_taken_in_the_type_of_the_weights() -> None:
+def test_bfloat16_tokens_are_cast_to_the_type_of_the_weights() -> None:
     for backbone, images in ((convnet(), random_images(2, 16)), (resnet(), random_images(2, 32))):
         inputs = backbone.train_last(1).trunk(images).to(torch.bfloat16)
         assert torch.equal(backbone.tail(inputs), backbone.tail(inputs.float()))
@@ -91,7 +91,7 @@ def test_tokens_in_bfloat16_are_taken_in_the_type_of_the_weights() -> None:
         ("resnet50", {"channels": (8, 16, 16, 32)}, 16),
     ],
 )
-def test_features_of_a_resnet_are_those_of_timm(name: str, changes: dict[str, Any], blocks: int) -> None:
+def test_features_of_a_resnet_match_timm(name: str, changes: dict[str, Any], blocks: int) -> None:
     backbone, images = resnet(name, **changes).double(), random_images(3, 64).double()
     assert len(backbone.blocks) == blocks
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_features_of_a_resnet_are_those_of_timm(name: str, changes: dict[str, An
             torch.testing.assert_close(backbone.train_last(trained)(images), expected)
 
 
-def test_batch_norms_keep_their_statistics_and_train_their_weights() -> None:
+def test_batch_norms_train_their_weights_but_keep_their_statistics() -> None:
     backbone, images = resnet(), random_images(4, 32)
     buffers = {name: value.clone() for name, value in backbone.named_buffers()}
     norm: Any = backbone.blocks[-1].bn1
@@ -119,4 +119,4 @@ def test_the_stem_is_never_trained() -> None:
     backbone.train_last(4)
     frozen = {name.split(".")[0] for name, value in backbone.net.named_parameters() if not value.requires_grad}
     assert frozen == {"conv1", "bn1"}
-    assert backbone.trunk(random_images(1, 32)).shape[1] == 32  # the stem's map goes in
+    assert backbone.trunk(random_images(1, 32)).shape[1] == 32  # the output of the stem

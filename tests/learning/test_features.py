@@ -1,4 +1,4 @@
-"""Features: row i is image i, Pillow and torchvision as oracle; nothing is computed twice, and kills cost little."""
+"""Features: row i belongs to image i, as with Pillow and torchvision; nothing is computed twice."""
 
 import os
 import tempfile
@@ -35,7 +35,7 @@ from sortal.learning.frozen import FrozenEncoder
 from sortal.system.workers import finish
 
 Features = NDArray[np.float32]
-SIZE = 32  # pixels that the transformer looks at
+SIZE = 32  # input pixels of the transformer
 SHAPES = ((60, 45), (45, 60), (37, 37), (90, 41), (38, 39), (20, 31), (41, 140))  # heights and widths; one is small
 
 
@@ -49,12 +49,12 @@ def tiny() -> Backbone:
 
 
 def found(backbone: Backbone, images: ImageSet | PixelStore, **options: Any) -> Features:
-    """Features on the CPU in float32."""
+    """Extract features on the CPU in float32."""
     return extract(backbone, images, **{"runtime": CPU, "precision": "float32", **options})
 
 
 def alone(backbone: Backbone, image: NDArray[np.uint8]) -> Features:
-    """The features of the middle of one image, from the definitions."""
+    """Compute the features of one image's centre crop from the definitions."""
     size, (height, width, _) = backbone.spec.image_size, image.shape
     top, left = round((height - size) / 2), round((width - size) / 2)
     piece = image[top : top + size, left : left + size]
@@ -70,7 +70,7 @@ def assert_rows(got: Features, wanted: Sequence[Features] | Features) -> None:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each batch had that was computed."""
+    """List the sizes of the computed batches."""
     sizes: list[int] = []
     run = FrozenEncoder.__call__
 
@@ -83,7 +83,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def taken(sizes: list[int]) -> int:
-    """How many images were computed since the last time of asking."""
+    """Count the images computed since the last call."""
     total = sum(sizes)
     sizes.clear()
     return total
@@ -93,22 +93,21 @@ def taken(sizes: list[int]) -> int:
 
 
 @pytest.mark.parametrize(("batch_size", "sizes"), [(1, [1] * 7), (3, [3, 3, 1]), (1000, [7])])
-def test_row_i_is_image_i_in_batches_of_any_size(
+def test_row_i_is_that_of_image_i_for_any_batch_size(
     vit: Backbone, seen: list[int], batch_size: int, sizes: list[int]
 ) -> None:
-    said: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     images = noise(7, SIZE)
-    x = found(
-        vit, store_of(images), batch_size=batch_size, runtime=replace(CPU, progress=lambda *report: said.append(report))
-    )
+    runtime = replace(CPU, progress=lambda *report: reports.append(report))
+    x = found(vit, store_of(images), batch_size=batch_size, runtime=runtime)
     assert seen == sizes
-    assert said == [("Computing features", int(done), 7) for done in np.cumsum(sizes)]
+    assert reports == [("Computing features", int(done), 7) for done in np.cumsum(sizes)]
     assert x.shape == (7, vit.spec.width)
     assert x.dtype == np.float32
     assert x.flags.c_contiguous
     assert x.flags.writeable
     assert_rows(x, [alone(vit, image) for image in images])
-    assert min(np.abs(x[i] - x[j]).max() for i in range(7) for j in range(i)) > 0.1  # no two are alike
+    assert min(np.abs(x[i] - x[j]).max() for i in range(7) for j in range(i)) > 0.1  # no two are equal
     rough = found(vit, store_of(images), precision="bf16")
     assert rough.dtype == np.float32
     assert 0 < np.linalg.norm(rough - x) / np.linalg.norm(x) < 0.05
@@ -116,7 +115,7 @@ def test_row_i_is_image_i_in_batches_of_any_size(
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
-    """A folder of pictures."""
+    """Write a folder of images."""
     place = tmp_path / "pictures"
     place.mkdir()
     for number, (height, width) in enumerate(SHAPES):
@@ -127,7 +126,7 @@ def pictures(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, packed by this process, which is faster."""
+    """Write the same folder, to be packed by this process, which is faster."""
 
     def run(store: Any, items: Any, *, options: Any, workers: Any, answer: Any) -> Iterator[tuple[int, Any]]:
         for item in items:
@@ -141,7 +140,7 @@ def read(folder: Path) -> ImageSet:
     return read_images(folder, need_labels=False)
 
 
-def test_features_of_files_are_those_of_torchvisions_way(pictures: Path, vit: Backbone) -> None:
+def test_features_of_files_match_torchvision(pictures: Path, vit: Backbone) -> None:
     transforms = pytest.importorskip("torchvision.transforms")
     spec = vit.spec
     way = transforms.Compose(
@@ -160,9 +159,7 @@ def test_features_of_files_are_those_of_torchvisions_way(pictures: Path, vit: Ba
     assert_rows(found(vit, images), rows)
 
 
-def test_files_are_packed_and_nothing_of_that_is_left(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_packed_temporarily(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     x = found(tiny(), read(folder))
@@ -172,7 +169,7 @@ def test_files_are_packed_and_nothing_of_that_is_left(
     np.testing.assert_array_equal(found(tiny(), store), x)
 
 
-def test_rows_of_length_one(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_normalised_rows_have_unit_length(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
     store = small_store(5, SIZE)
     plain, unit = found(vit, store), found(vit, store, normalise=True)
     assert unit.dtype == np.float32
@@ -183,12 +180,12 @@ def test_rows_of_length_one(vit: Backbone, monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(found(backbone, small_store(3, 8), normalise=True), np.zeros((3, 512)))
 
 
-def test_no_images_are_no_rows(tmp_path: Path) -> None:
+def test_no_images_give_no_rows(tmp_path: Path) -> None:
     for options in ({}, {"folder": tmp_path}, {"normalise": True}):
         assert found(tiny(), store_of([]), **options).shape == (0, 512)
 
 
-def test_copies_are_computed_once_and_are_the_same(seen: list[int]) -> None:
+def test_copies_are_computed_once(seen: list[int]) -> None:
     images, order = noise(3, 8), (2, 0, 2, 1, 0, 2)
     x = found(tiny(), store_of([images[i] for i in order]))
     assert taken(seen) == 3
@@ -196,7 +193,7 @@ def test_copies_are_computed_once_and_are_the_same(seen: list[int]) -> None:
     np.testing.assert_array_equal(x[[0, 0, 1]], x[[2, 5, 4]])
 
 
-def test_what_cannot_be_used_is_refused() -> None:
+def test_invalid_input_is_refused() -> None:
     images = noise(3, 8)
     unknown = replace(small_store(3, 8), digests=np.zeros(3, "S32"))  # by which all would be taken for the same image
     unread = replace(small_store(3, 8), quarantine=(Quarantined("b.png", "truncated", ""),))
@@ -214,91 +211,73 @@ def test_what_cannot_be_used_is_refused() -> None:
             found(tiny(), given, **options)
 
 
-# What is kept
+# The cache
 
 
-def kept(folder: Path) -> list[Path]:
+def cached(folder: Path) -> list[Path]:
     return sorted((folder / "features").rglob("*.safetensors"))
 
 
 def test_only_new_images_are_computed(tmp_path: Path, seen: list[int]) -> None:
-    """Lengths are no part of what is kept."""
+    """The cache holds features before normalisation."""
     images = noise(8, 8)
     found(tiny(), store_of(images[2:5]), folder=tmp_path, normalise=True)
     assert taken(seen) == 3
     x = found(tiny(), store_of(images), folder=tmp_path)
     assert taken(seen) == 5
     assert_rows(x, [alone(tiny(), image) for image in images])
-    for part in (slice(None, None, -2), slice(0, 1), slice(1, 2)):  # the cache knows digests beyond those of a part
+    for part in (slice(None, None, -2), slice(0, 1), slice(1, 2)):  # the cache knows more digests
         np.testing.assert_array_equal(found(tiny(), store_of(images[part]), folder=tmp_path), x[part])
     assert taken(seen) == 0
 
 
-def with_another_weight() -> Backbone:
-    backbone = tiny()
-    with torch.no_grad():
-        next(backbone.parameters()).view(-1)[0] += 0.5
-    return backbone
-
-
-def with_another_mean() -> Backbone:
-    backbone = tiny()
-    backbone.spec = replace(backbone.spec, mean=(0.4, 0.5, 0.6))
-    return backbone
-
-
-@pytest.mark.parametrize(
-    ("make", "precision"),
-    [
-        (with_another_weight, "float32"),
-        (with_another_mean, "float32"),
-        (lambda: load_backbone("convnet", weights="random", image_size=9), "float32"),
-        (tiny, "bf16"),
-    ],
-)
-def test_what_decides_the_features_makes_them_anew(
-    tmp_path: Path, seen: list[int], make: Callable[[], Backbone], precision: str
-) -> None:
-    store, backbone = small_store(3, 9), make()
+@pytest.mark.parametrize("change", ["weight", "mean", "size", "precision"])
+def test_everything_that_determines_features_is_part_of_their_key(tmp_path: Path, seen: list[int], change: str) -> None:
+    store = small_store(3, 9)
+    backbone = load_backbone("convnet", weights="random", image_size=9 if change == "size" else 8)
+    precision = "bf16" if change == "precision" else "float32"
+    if change == "weight":
+        with torch.no_grad():
+            next(backbone.parameters()).view(-1)[0] += 0.5
+    if change == "mean":
+        backbone.spec = replace(backbone.spec, mean=(0.4, 0.5, 0.6))
     before = found(tiny(), store, folder=tmp_path)
     taken(seen)
     x = found(backbone, store, folder=tmp_path, precision=precision)
     assert taken(seen) == 3
     np.testing.assert_array_equal(x, found(backbone, store, precision=precision))
     assert not np.array_equal(x, before)
-    np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), before)  # which are still there
+    np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), before)  # still cached
 
 
-def test_pixels_made_in_another_way_have_features_of_their_own(folder: Path, tmp_path: Path) -> None:
+def test_pixels_packed_with_other_settings_have_their_own_features(folder: Path, tmp_path: Path) -> None:
     images, backbone = read(folder), tiny()
     for side in (10, 16):
         store = pack(images, tmp_path / "store", settings=Settings(shorter_side=side))
         np.testing.assert_array_equal(found(backbone, store, folder=tmp_path), found(backbone, store))
 
 
-def test_files_that_are_read_again_renamed_or_packed_keep_their_pixels_and_features(
+def test_files_read_again_renamed_or_packed_reuse_pixels_and_features(
     folder: Path, tmp_path: Path, seen: list[int]
 ) -> None:
-    said: list[str] = []
-    options: dict[str, Any] = {
-        "folder": str(tmp_path / "kept"),
-        "runtime": replace(CPU, progress=lambda what, *_: said.append(what)),
-    }
+    stages: list[str] = []
+    runtime = replace(CPU, progress=lambda what, *_: stages.append(what))
+    options: dict[str, Any] = {"folder": str(tmp_path / "cache"), "runtime": runtime}
     x = found(tiny(), read(folder), **options)
-    assert said == ["Reading images"] * 7 + ["Computing features"]
+    assert stages == ["Reading images"] * 7 + ["Computing features"]
     assert taken(seen) == 7
     np.testing.assert_array_equal(found(tiny(), read(folder), **options), x)
-    assert len(said) == 8
+    assert len(stages) == 8
     for number in range(7):
         (folder / f"{number}.png").rename(folder / f"turned {9 - number}.png")
     np.testing.assert_array_equal(found(tiny(), read(folder), **options), x[::-1])
-    store = pack(read(folder), tmp_path / "kept/pixels", settings=Settings(shorter_side=10))
+    store = pack(read(folder), tmp_path / "cache/pixels", settings=Settings(shorter_side=10))
     np.testing.assert_array_equal(found(tiny(), store, **options), x[::-1])
     assert taken(seen) == 0
 
 
 def rewrite(path: Path, **arrays: NDArray[Any]) -> None:
-    """Write other arrays in the place of some."""
+    """Replace some of the arrays in a file."""
     save_file({**load_file(path), **arrays}, path)
 
 
@@ -312,31 +291,31 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_computed_again_and_that_is_said(
+def test_a_damaged_cache_is_recomputed_with_a_warning(
     tmp_path: Path, seen: list[int], caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     store = small_store(5, 8)
     x = found(tiny(), store, folder=tmp_path)
     taken(seen)
-    (path,) = kept(tmp_path)
+    (path,) = cached(tmp_path)
     DAMAGES[damage](path)
     np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), x)
     assert taken(seen) == 5
-    (said,) = caplog.messages
-    assert said.startswith(f"Recomputing the damaged features in {path}: ")
+    (message,) = caplog.messages
+    assert message.startswith(f"Recomputing the damaged features in {path}: ")
     caplog.clear()
-    np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), x)  # the file is whole again
+    np.testing.assert_array_equal(found(tiny(), store, folder=tmp_path), x)  # the file was repaired
     assert taken(seen) == 0
     assert caplog.messages == []
 
 
-def test_features_are_kept_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_saved_periodically_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 4.0, 11.0, 11.5, 15.0, 22.0, 22.5, 23.0, 24.0])
     monkeypatch.setattr(features, "monotonic", lambda: next(clock))
     rows: list[int] = []
 
     def look(*_: object) -> None:
-        rows.append(sum(len(load_file(path)["features"]) for path in kept(tmp_path)))
+        rows.append(sum(len(load_file(path)["features"]) for path in cached(tmp_path)))
 
     found(tiny(), small_store(9, 8), folder=tmp_path, batch_size=2, runtime=replace(CPU, progress=look))
     assert rows == [0, 4, 4, 8, 9]
@@ -344,21 +323,15 @@ def test_features_are_kept_now_and_then_and_at_the_end(tmp_path: Path, monkeypat
 
 def found_until_killed(folder: str) -> None:
     """In a child: extract into a folder, and die once six of nine images are done."""
-    features.COMMIT = -1.0  # every batch is kept
-    images = small_store(9, 8)
-    found(
-        tiny(),
-        images,
-        folder=folder,
-        batch_size=2,
-        runtime=replace(CPU, progress=lambda _, done, __: die() if done == 6 else None),
-    )
+    features.COMMIT = -1.0  # save every batch
+    runtime = replace(CPU, progress=lambda _, done, __: die() if done == 6 else None)
+    found(tiny(), small_store(9, 8), folder=folder, batch_size=2, runtime=runtime)
 
 
-def test_a_killed_call_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Path, seen: list[int]) -> None:
+def test_a_killed_call_resumes_where_it_stopped(fork_server: ForkServer, tmp_path: Path, seen: list[int]) -> None:
     fork_server.run(found_until_killed, str(tmp_path), codes=[KILLED])
-    whole = kept(tmp_path)[0]
-    whole.with_name(f"{whole.name}.123.tmp").write_bytes(whole.read_bytes()[:99])  # what it was writing
+    whole = cached(tmp_path)[0]
+    whole.with_name(f"{whole.name}.123.tmp").write_bytes(whole.read_bytes()[:99])  # as if killed while writing
     x = found(tiny(), small_store(9, 8), folder=tmp_path, batch_size=2)
     assert taken(seen) == 3
     np.testing.assert_array_equal(x, found(tiny(), small_store(9, 8), batch_size=2))
@@ -372,30 +345,22 @@ SHARED: dict[str, tuple[list[int], dict[str, Any], tuple[int, int]]] = {  # imag
     "all": ([*range(7)], {}, (3, 4)),
     "one": ([0], {}, (0, 1)),
     "none": ([], {}, (0, 0)),
-    "some kept": ([0, 1, 2, 2], {"folder": "kept"}, (1, 2)),
-    "all kept": ([*range(7)], {"folder": "kept", "normalise": True}, (2, 2)),
-    "nothing new": ([*range(7)], {"folder": "kept"}, (0, 0)),
+    "some cached": ([0, 1, 2, 2], {"folder": "cache"}, (1, 2)),
+    "more cached": ([*range(7)], {"folder": "cache", "normalise": True}, (2, 2)),
+    "nothing new": ([*range(7)], {"folder": "cache"}, (0, 0)),
 }
 
 
 def both(rank: int, folder: Path) -> None:
-    """One of two processes of torchrun; writes what it found."""
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
-    )
+    """Extract as one of two processes of torchrun, and save the results."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     os.chdir(folder)
     results = {}
     for name, (images, options, _) in SHARED.items():
-        said: list[tuple[str, int, int]] = []
-        store = store_of([NOISE[i] for i in images])
-        x = found(
-            tiny(),
-            store,
-            batch_size=2,
-            runtime=replace(CPU, progress=lambda *report, said=said: said.append(report)),
-            **options,
-        )
-        results[name] = (x, said)
+        reports: list[tuple[str, int, int]] = []
+        runtime = replace(CPU, progress=lambda *report, reports=reports: reports.append(report))
+        x = found(tiny(), store_of([NOISE[i] for i in images]), batch_size=2, runtime=runtime, **options)
+        results[name] = (x, reports)
     torch.save(results, f"{rank}.pt")
 
 
@@ -408,7 +373,7 @@ def test_two_processes_share_the_work_and_both_get_all_rows(tmp_path: Path) -> N
         if "normalise" in options:
             wanted = wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
         np.testing.assert_array_equal(results[0][name][0], results[1][name][0])
-        for (x, said), share in zip((result[name] for result in results), shares, strict=True):
+        for (x, reports), share in zip((result[name] for result in results), shares, strict=True):
             assert (x.dtype, x.shape) == (np.float32, wanted.shape)
             np.testing.assert_allclose(x, wanted, rtol=1e-3, atol=1e-4, err_msg=name)
-            assert said[-1:] == ([("Computing features", share, share)] if share else [])
+            assert reports[-1:] == ([("Computing features", share, share)] if share else [])

@@ -1,4 +1,4 @@
-"""The frozen trunk: the same rows as the backbone gives, whatever fits the memory, and readers that keep the order."""
+"""The frozen encoder: the rows of the backbone whatever fits into memory, and prefetching in order."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,8 +15,7 @@ from stores import noise, small_store, store_of
 from torch import Tensor
 
 from sortal.errors import SortalError
-from sortal.learning import frozen as trunk
-from sortal.learning import views
+from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone, digest
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.frozen import AHEAD, FrozenEncoder, load_crops, prefetch
@@ -26,7 +25,7 @@ from sortal.system.device import Compute
 CPU = Compute(torch.device("cpu"))
 COMPILED = Compute(torch.device("cpu"), compiled=True)
 BF16 = Compute(torch.device("cpu"), bf16=True)
-PATIENCE = 60.0  # seconds that a thread waits for another before it gives up
+PATIENCE = 60.0  # seconds that a thread waits for another
 
 
 def vit(**options: Any) -> Backbone:
@@ -34,19 +33,19 @@ def vit(**options: Any) -> Backbone:
 
 
 def tiny() -> Backbone:
-    """All of it is tail, so what comes out of its trunk are the normalised pixels, exactly."""
+    """Make a backbone without a trunk, so that its tokens are exactly the normalised pixels."""
     return load_backbone("convnet", weights="random", image_size=8)
 
 
 def crops(n: int, size: int) -> tuple[Tensor, Tensor]:
-    """Pixels, and which of them are mirrored: every third."""
+    """Make random pixels, every third of them to be mirrored."""
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (n, size, size, 3), dtype=torch.uint8, generator=generator)
     return pixels, torch.arange(n) % 3 == 1
 
 
 def by_hand(backbone: Backbone, pixels: Tensor, flipped: Tensor) -> Tensor:
-    """What the trunk is to be given, from mirrored arrays."""
+    """Mirror and normalise crops in NumPy."""
     images = [image.numpy() for image in pixels]
     images = [image[:, ::-1] if mirror else image for image, mirror in zip(images, flipped.tolist(), strict=True)]
     spec = backbone.spec
@@ -58,7 +57,7 @@ def by_hand(backbone: Backbone, pixels: Tensor, flipped: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_rows_are_what_the_trunk_or_all_of_the_backbone_makes_of_the_crops(whole: bool) -> None:
+def test_rows_are_those_of_the_trunk_or_of_the_whole_backbone(whole: bool) -> None:
     backbone = vit(trained=6)
     pixels, flipped = crops(5, 32)
     rows = FrozenEncoder(backbone, CPU, whole=whole)(pixels, flipped)
@@ -66,11 +65,11 @@ def test_rows_are_what_the_trunk_or_all_of_the_backbone_makes_of_the_crops(whole
     part = backbone if whole else backbone.trunk
     assert torch.equal(rows, part(backbone.normalise(pixels, flipped)))
     torch.testing.assert_close(rows, part(by_hand(backbone, pixels, flipped)).detach(), rtol=1e-4, atol=1e-5)
-    assert rows.grad_fn is None  # nothing is kept for gradients
+    assert rows.grad_fn is None
     assert torch.is_grad_enabled()
 
 
-def test_in_bfloat16_a_copy_of_the_trunk_is_cast_and_the_tail_is_the_backbones_own() -> None:
+def test_bfloat16_casts_a_copy_of_the_trunk_and_uses_the_tail_of_the_backbone() -> None:
     backbone, given = vit(), crops(6, 32)
     before, trained = digest(dict(backbone.state_dict())), [weight.requires_grad for weight in backbone.parameters()]
     exact = FrozenEncoder(backbone, CPU)(*given)
@@ -94,7 +93,7 @@ def test_in_bfloat16_a_copy_of_the_trunk_is_cast_and_the_tail_is_the_backbones_o
 
 
 def limited(backbone: Backbone, fits: Callable[[int], bool], error: Exception | None = None) -> list[int]:
-    """Let the trunk take only so many rows at once as fit; the sizes it is asked for."""
+    """Let the trunk run out of memory unless so many rows fit; list the sizes it is called with."""
     asked: list[int] = []
     real = backbone.trunk
 
@@ -108,32 +107,32 @@ def limited(backbone: Backbone, fits: Callable[[int], bool], error: Exception | 
     return asked
 
 
-def test_batches_are_halved_until_they_fit_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_batches_are_halved_until_they_fit_with_warnings(caplog: pytest.LogCaptureFixture) -> None:
     backbone = tiny()
     asked = limited(backbone, lambda rows: rows <= 3)
-    frozen, given = FrozenEncoder(backbone, CPU), crops(13, 8)
-    assert torch.equal(frozen(*given), tiny().normalise(*given))
+    encoder, given = FrozenEncoder(backbone, CPU), crops(13, 8)
+    assert torch.equal(encoder(*given), tiny().normalise(*given))
     assert asked == [13, 6, 3, 3, 3, 3, 1]
     assert caplog.messages == [
         "Out of memory with 13 images per batch; continuing with 6.",
         "Out of memory with 6 images per batch; continuing with 3.",
     ]
     asked.clear()
-    assert torch.equal(frozen(*given), tiny().normalise(*given))
-    assert asked == [3, 3, 3, 3, 1]  # what did not fit is not tried again
+    assert torch.equal(encoder(*given), tiny().normalise(*given))
+    assert asked == [3, 3, 3, 3, 1]  # sizes that did not fit are not tried again
     assert len(caplog.messages) == 2
 
 
-def test_memory_that_runs_out_halfway_costs_no_row() -> None:
+def test_running_out_of_memory_halfway_loses_no_row() -> None:
     backbone, calls = tiny(), count()
-    limited(backbone, lambda _: next(calls) not in (0, 3))  # at once, and later with the third part
-    given, frozen = crops(8, 8), FrozenEncoder(backbone, CPU)
-    frozen.largest = 4
-    assert torch.equal(frozen(*given), tiny().normalise(*given))
-    assert frozen.largest == 1
+    limited(backbone, lambda _: next(calls) not in (0, 3))  # in the first call, and later in the third part
+    given, encoder = crops(8, 8), FrozenEncoder(backbone, CPU)
+    encoder.largest = 4
+    assert torch.equal(encoder(*given), tiny().normalise(*given))
+    assert encoder.largest == 1
 
 
-def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out_and_other_errors_pass_at_once() -> None:
+def test_a_single_image_that_does_not_fit_is_reported_and_other_errors_are_raised_at_once() -> None:
     backbone = tiny()
     asked = limited(backbone, lambda _: False)
     with pytest.raises(SortalError, match=r"Out of memory with a single image. Use a smaller backbone or image_size."):
@@ -151,7 +150,7 @@ def test_an_image_that_does_not_fit_alone_is_an_error_with_a_way_out_and_other_e
 # Compiled
 
 
-def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_trunk_gets_batches_of_one_size_with_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int]] = []
 
     def compile(function: Callable[[Tensor, Tensor], Tensor], **_: Any) -> Callable[[Tensor, Tensor], Tensor]:
@@ -167,23 +166,23 @@ def test_a_compiled_trunk_sees_batches_of_one_size_and_rows_are_the_same(monkeyp
     plain = list(FrozenEncoder(tiny(), CPU).stream(store, batches))
     assert [len(rows) for rows in plain] == [8, 8, 3, 1]
     assert seen == []
-    frozen = FrozenEncoder(tiny(), COMPILED)
-    for rows, expected in zip(frozen.stream(store, batches), plain, strict=True):
+    encoder = FrozenEncoder(tiny(), COMPILED)
+    for rows, expected in zip(encoder.stream(store, batches), plain, strict=True):
         assert torch.equal(rows, expected)
     assert seen == [(8, 8)] * 4
-    list(frozen.stream(store, batches[2:]))  # another stream, of smaller batches, is not made larger
+    list(encoder.stream(store, batches[2:]))  # another stream of smaller batches is not padded to the old size
     assert seen[4:] == [(3, 3)] * 2
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, from 2.11 on
-def test_a_trunk_that_torch_has_traced_gives_the_same_features(
+def test_a_traced_backbone_gives_the_same_features(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager", fullgraph=True))
     given = crops(4, 32)
     rows = FrozenEncoder(vit(), COMPILED, whole=True)(*given)
     torch.testing.assert_close(rows, FrozenEncoder(vit(), CPU, whole=True)(*given), rtol=1e-4, atol=1e-5)
-    assert [record for record in caplog.records if record.name.startswith("sortal")] == []  # it was not given up
+    assert [record for record in caplog.records if record.name.startswith("sortal")] == []  # no fallback
     torch.compiler.reset()
 
 
@@ -206,7 +205,7 @@ def test_crops_are_loaded_batch_by_batch_in_order() -> None:
             np.testing.assert_array_equal(piece, images[row][2:10, 1:9])
 
 
-def test_the_stream_of_a_store_is_the_rows_of_its_crops() -> None:
+def test_streaming_a_store_gives_the_rows_of_its_crops() -> None:
     store, backbone = small_store(6, 9), tiny()
     keys, numbers = views.content_keys(store), np.arange(4)
     batches = [
@@ -225,12 +224,12 @@ def test_the_stream_of_a_store_is_the_rows_of_its_crops() -> None:
 
 
 def readers(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    """As on a machine where so many threads read."""
-    monkeypatch.setattr(trunk, "READERS", n)
-    monkeypatch.setattr(trunk, "AHEAD", n + 2)
+    """Use this many threads."""
+    monkeypatch.setattr(frozen, "READERS", n)
+    monkeypatch.setattr(frozen, "AHEAD", n + 2)
 
 
-def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_in_order_even_if_later_items_finish_first(monkeypatch: pytest.MonkeyPatch) -> None:
     readers(monkeypatch, 4)
     later = threading.Event()
 
@@ -246,10 +245,10 @@ def test_the_order_is_kept_where_later_items_are_done_first(monkeypatch: pytest.
     assert list(prefetch(work, [])) == []
 
 
-def test_items_are_taken_a_few_before_they_are_asked_for_and_no_more() -> None:
+def test_only_a_few_items_are_taken_in_advance() -> None:
     take = Mock(side_effect=count())
     results = prefetch(lambda item: item, iter(take, None))
-    assert not take.called  # nothing happens before it is asked for
+    assert not take.called  # nothing happens before the first next()
     for asked in range(1, 10):
         assert next(results) == asked - 1
         assert take.call_count == AHEAD + asked
@@ -257,7 +256,7 @@ def test_items_are_taken_a_few_before_they_are_asked_for_and_no_more() -> None:
     assert take.call_count == AHEAD + 9
 
 
-def test_an_error_of_the_work_or_of_the_items_comes_in_its_place_and_nobody_hangs() -> None:
+def test_an_error_of_the_work_or_of_the_items_is_raised_in_order_and_nothing_hangs() -> None:
     def work(item: int) -> int:
         if item == 4:
             raise KeyError("four")
@@ -267,7 +266,7 @@ def test_an_error_of_the_work_or_of_the_items_comes_in_its_place_and_nobody_hang
     assert [next(results) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(KeyError, match="four"):
         next(results)
-    assert list(results) == []  # it is over
+    assert list(results) == []  # exhausted
 
     def items() -> Iterator[int]:
         yield from range(4)
@@ -283,7 +282,7 @@ def threads() -> list[str]:
 
 
 @pytest.mark.parametrize("n", [1, 4])
-def test_who_stops_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+def test_stopping_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     readers(monkeypatch, n)
     started: list[int] = []
     busy, stopping = threading.Barrier(n + 1, timeout=PATIENCE), threading.Event()
@@ -295,12 +294,12 @@ def test_who_stops_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: p
 
     def work(item: int) -> int:
         started.append(item)
-        if item > 0:  # all readers are kept at work until the end has come
+        if item > 0:  # all readers are busy until the pool shuts down
             busy.wait()
             assert stopping.wait(PATIENCE)
         return item
 
-    monkeypatch.setattr(trunk, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(frozen, "ThreadPoolExecutor", Pool)
     results = prefetch(work, count())
     assert next(results) == 0
     busy.wait()

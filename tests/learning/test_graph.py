@@ -1,4 +1,4 @@
-"""Steps recorded as a CUDA graph are the steps they were recorded from; needs a GPU."""
+"""Steps replayed from a CUDA graph equal plain steps; needs a GPU."""
 
 import pytest
 import torch
@@ -19,12 +19,12 @@ LOSSES: dict[str, tuple[str, Losses]] = {
     "prototypes": ("gcd", Contrast(hidden=64, output="prototypes", prototypes=512)),
     "rankstats": ("rankstats", Ranks()),
     "simgcd": ("simgcd", Distillation(hidden=64)),
-    "uno": ("uno", Swaps(queue=64)),  # which is filled, and then forgets
+    "uno": ("uno", Swaps(queue=64)),  # filled, then overwritten
 }
 
 
 def ends(*, chunks: int, kind: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], Tensor]:
-    """Losses of twelve steps, with another learning rate from the seventh on, and the weights after them."""
+    """Return the losses of twelve steps, with another learning rate from the seventh on, and the final weights."""
     monkeypatch.setattr(step, "WARM", 3 if recorded else 1000)
     backbone = load_backbone("test_vit", weights="random", image_size=64)
     name, losses_of = LOSSES[kind]
@@ -47,11 +47,11 @@ def ends(*, chunks: int, kind: str, recorded: bool, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("chunks", [1, 2])
-def test_recorded_steps_are_the_plain_steps(chunks: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How far training has come, which some losses go by, is another number in every step."""
+def test_recorded_steps_equal_plain_steps(chunks: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The progress of training, on which some losses depend, differs in every step."""
     recorded = ends(chunks=chunks, kind=kind, recorded=True, monkeypatch=monkeypatch)
     plain = ends(chunks=chunks, kind=kind, recorded=False, monkeypatch=monkeypatch)
     for one, other in zip(recorded[0], plain[0], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-    assert len({tuple(loss.tolist()) for loss in recorded[0]}) == 12  # each step is a step
+    assert len({tuple(loss.tolist()) for loss in recorded[0]}) == 12  # no step repeats another
     torch.testing.assert_close(recorded[1], plain[1], rtol=1e-3, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Heads: the projection's layers by the paper, their start from a seed alone, and what their outputs can tell."""
+"""Heads: the layers of the paper's projection, initialisation from the seed alone, and classifier scores."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from scipy import stats
 from torch import Tensor, nn
 
 from sortal.learning.heads import Classifier, ProjectionHead, output_index
-from sortal.learning.losses import contrastive
 
 
 def small(prototypes: int | None = 50, seed: int = 0) -> ProjectionHead:
@@ -30,7 +29,7 @@ def same(one: nn.Module, other: nn.Module) -> bool:
 
 
 def correlation(*values: Tensor) -> float:
-    """The largest between any two."""
+    """Return the largest correlation between any two tensors."""
     found = torch.corrcoef(torch.stack([value.detach().flatten() for value in values]))
     return float((found - torch.eye(len(values))).abs().max())
 
@@ -52,8 +51,8 @@ def test_the_paper_s_head_has_the_paper_s_layers() -> None:
 
 
 @pytest.mark.parametrize("prototypes", [None, 50])
-def test_it_is_the_reference_s_head(prototypes: int | None) -> None:
-    """DINO's head in its own words: an MLP, L2, a weight-normalised layer without bias whose norm is 1; then L2."""
+def test_the_head_matches_the_reference(prototypes: int | None) -> None:
+    """DINO's head: an MLP, L2, a weight-normalised layer without bias of norm 1, and L2 again."""
     head = small(prototypes)
     x, w = features(), dict(head.named_parameters())
     with torch.no_grad():
@@ -69,7 +68,7 @@ def test_it_is_the_reference_s_head(prototypes: int | None) -> None:
         expected = nnf.normalize(last(expected), dim=1)
     torch.testing.assert_close(head(features()), expected)
     assert head(features(0)).shape == (0, expected.shape[1])
-    torch.testing.assert_close(head(features()[3:4])[0], expected[3])  # a row is its own
+    torch.testing.assert_close(head(features()[3:4])[0], expected[3])  # rows are independent
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = head(features())
     assert output.dtype == torch.float32
@@ -77,7 +76,7 @@ def test_it_is_the_reference_s_head(prototypes: int | None) -> None:
     assert (output * expected).sum(1).min() > 0.99  # bfloat16 has 8 bits
 
 
-def test_weights_start_normal_with_a_deviation_of_2_percent_biases_at_0_and_prototypes_uniform() -> None:
+def test_initial_weights_are_normal_biases_0_and_prototypes_uniform() -> None:
     head = ProjectionHead(384, hidden=512, bottleneck=64, prototypes=2000)
     for layer in head.mlp:
         if isinstance(layer, nn.Linear):
@@ -89,7 +88,7 @@ def test_weights_start_normal_with_a_deviation_of_2_percent_biases_at_0_and_prot
     assert stats.kstest(start, stats.uniform(-(64**-0.5), 2 * 64**-0.5).cdf).pvalue > 0.001
 
 
-def test_the_seed_decides_everything_and_no_two_layers_start_alike() -> None:
+def test_initial_weights_depend_on_the_seed_alone_and_differ_between_layers() -> None:
     before = torch.get_rng_state()
     head = small(seed=3)
     assert torch.equal(torch.get_rng_state(), before)
@@ -105,32 +104,12 @@ def test_the_seed_decides_everything_and_no_two_layers_start_alike() -> None:
     assert correlation(*starts) < 0.25  # 256 numbers each: 4 standard deviations
 
 
-def test_prototypes_enter_the_loss_only_through_their_directions_gram_matrix() -> None:
-    """Products of outputs are b_i G b_j / √(b_i G b_i · b_j G b_j), where G = WᵀW, and b the bottleneck."""
-    head, ids = small(prototypes=300), torch.arange(10) % 5
-    output = head(features())
-    w = nnf.normalize(prototypes_of(head), dim=1).double()
-    bottleneck = nnf.normalize(head.mlp(features()), dim=1).double()
-    products = bottleneck @ (w.T @ w) @ bottleneck.T
-    lengths = products.diagonal().sqrt()
-    torch.testing.assert_close(
-        (output @ output.T).double(), products / torch.outer(lengths, lengths), rtol=0, atol=1e-6
-    )
-    contrastive(output, ids, temperature=1.0).backward()
-    gradient, value = prototypes_of(head).grad, prototypes_of(head).detach()
-    assert gradient is not None
-    assert gradient.abs().max() > 1e-6
-    assert (gradient * value).sum(1).abs().max() < 1e-3 * gradient.abs().max()  # their length does not change
-    prototypes_of(head).data *= torch.linspace(0.01, 100, 300)[:, None]  # nor does it matter
-    torch.testing.assert_close(head(features()), output)
-
-
 # Classifiers
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("cosine", [False, True])
-def test_scores_are_linear_in_features_of_length_1(bias: bool, cosine: bool) -> None:
+def test_scores_are_linear_in_normalised_features(bias: bool, cosine: bool) -> None:
     head, x = Classifier(12, 5, bias=bias), 100 * features()
     weight = head.weight.double()
     if cosine:
@@ -142,21 +121,11 @@ def test_scores_are_linear_in_features_of_length_1(bias: bool, cosine: bool) -> 
     scores = head(x, cosine=cosine)
     torch.testing.assert_close(scores.double(), expected, rtol=1e-5, atol=1e-6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(head(x, cosine=cosine), scores)  # a cosine's digits count
+        assert torch.equal(head(x, cosine=cosine), scores)  # cosines are always in float32
         assert head(x.bfloat16(), cosine=cosine).dtype == torch.float32
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_table_has_weights_and_biases_side_by_side(bias: bool) -> None:
-    head = Classifier(12, 5, bias=bias)
-    table = head.weights_and_biases()
-    assert table.shape == (5, 13)
-    assert not table.requires_grad
-    assert torch.equal(table[:, :-1], head.weight)
-    assert torch.equal(table[:, -1], torch.zeros(5) if head.bias is None else head.bias)
-
-
-def test_classifiers_start_as_torch_starts_a_linear_layer_from_their_seed() -> None:
+def test_classifiers_are_initialised_like_torchs_linear_layers() -> None:
     before = torch.get_rng_state()
     head, again, other, large = (Classifier(64, 2000, bias=True, seed=seed) for seed in (3, 3, 4, 2**63 - 1))
     assert torch.equal(torch.get_rng_state(), before)
@@ -167,7 +136,7 @@ def test_classifiers_start_as_torch_starts_a_linear_layer_from_their_seed() -> N
         drawn = start.detach().numpy().ravel()
         assert np.abs(drawn).max() <= 1 / 8
         assert stats.kstest(drawn, stats.uniform(-1 / 8, 1 / 4).cdf).pvalue > 0.001
-    first = ProjectionHead(64, hidden=2000, bottleneck=1, seed=3).mlp[0]  # of the same seed, but other numbers
+    first = ProjectionHead(64, hidden=2000, bottleneck=1, seed=3).mlp[0]  # the same seed, but other numbers
     assert isinstance(first, nn.Linear)
     assert correlation(first.weight, head.weight) < 0.02
 
@@ -181,7 +150,7 @@ def test_classifiers_start_as_torch_starts_a_linear_layer_from_their_seed() -> N
         ([1, 2**40], [2**40, 1, -1], [1, 0, -1]),
     ],
 )
-def test_a_class_has_the_output_of_its_place_among_the_known(
+def test_the_output_of_a_class_is_its_index_among_the_known(
     known: list[int], labels: list[int], outputs: list[int]
 ) -> None:
     numbers = [torch.tensor(each, dtype=torch.int64) for each in (labels, known)]

@@ -1,4 +1,4 @@
-"""Backbones by name: what is made, where its weights come from, and that what was saved comes back."""
+"""Backbones by name: architectures, sources of weights, and saved backbones."""
 
 import hashlib
 import json
@@ -28,8 +28,8 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail whatever test asks anything of another machine."""
-    refuse = Mock(side_effect=OSError("a test went out"))
+    """Fail tests that use the network."""
+    refuse = Mock(side_effect=OSError("a test used the network"))
     for name in ("getaddrinfo", "create_connection"):
         monkeypatch.setattr(socket, name, refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -39,7 +39,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Set an empty cache of the hub, and HF_HUB_OFFLINE=1."""
+    """Set HF_HUB_OFFLINE=1 and an empty cache of the hub."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
@@ -93,8 +93,8 @@ NO_TOKEN = r"Features need a class token, which {} does not have\. Choose anothe
         ("test_vit", 0, r"image_size must be a whole number of at least 1, got 0\."),
     ],
 )
-def test_what_cannot_be_made_is_refused(name: str, size: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name.startswith("eva"):  # those of timm all have a class token
+def test_unsupported_backbones_are_refused(name: str, size: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name.startswith("eva"):  # timm's own all have a class token
         create = timm.create_model
         monkeypatch.setattr(timm, "create_model", lambda *a, **k: create(*a, **k, class_token=False))
     with pytest.raises(InputError, match=f"^{message.format(name)}$"):
@@ -107,15 +107,15 @@ def test_what_cannot_be_made_is_refused(name: str, size: Any, message: str, monk
     [
         ("vit_small_patch14_dinov2", None, 224, 256, (16, 16)),  # the paper's size, not the 518 it was made for
         ("vit_tiny_patch16_384", 64, 64, 73, (4, 4)),
-        ("deit_tiny_patch16_224", 32, 32, 37, (2, 2)),  # of another module of timm
+        ("deit_tiny_patch16_224", 32, 32, 37, (2, 2)),  # from another module of timm
         ("vit_tiny_r_s16_p8_224", 64, 64, 73, (2, 2)),  # a convolutional stem
         ("test_resnet", 40, 40, 46, None),
     ],
 )
-def test_a_backbone_is_made_for_the_size_asked_for(
+def test_a_backbone_is_made_for_the_requested_size(
     name: str, size: int | None, made: int, shorter: int, grid: tuple[int, int] | None
 ) -> None:
-    """Whatever size stands in its name."""
+    """Whatever size its name contains."""
     backbone = random(name, size)
     width: Any = backbone.net.num_features
     assert backbone.spec == replace(backbone.spec, name=name, image_size=made, shorter_side=shorter, width=width)
@@ -127,14 +127,14 @@ def test_a_backbone_is_made_for_the_size_asked_for(
 
 @pytest.mark.usefixtures("small")
 def test_features_come_after_the_final_norm_whatever_timm_would_pool() -> None:
-    """By itself timm averages the patches of this one, and has no norm before that."""
+    """By default timm averages the patches of this one without a norm."""
     found = features(random("eva02_tiny_patch14_224", 28)).double()
     # A layer norm leaves mean 0 and variance v / (v + 1e-6), far within these bounds for inputs of any size.
     torch.testing.assert_close(found.mean(dim=1), torch.zeros(3).double(), rtol=0, atol=1e-5)
     torch.testing.assert_close(found.std(dim=1, correction=0), torch.ones(3).double(), rtol=1e-3, atol=0)
 
 
-def test_the_small_network() -> None:
+def test_the_convnet_needs_no_weights() -> None:
     backbone = load_backbone("convnet")
     assert isinstance(backbone, ConvNet)
     assert backbone.spec == Spec(name="convnet", image_size=16, shorter_side=20, width=512)
@@ -149,7 +149,7 @@ def test_the_small_network() -> None:
 def test_random_weights_depend_on_the_seed_alone(
     name: str, usual: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And other random numbers stay as they are, also those of GPUs, which torch.manual_seed sets too."""
+    """Global generators are not touched, nor those of GPUs, which torch.manual_seed would set."""
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     first = random(name, seed=3).fingerprint()
@@ -169,10 +169,8 @@ def test_random_weights_depend_on_the_seed_alone(
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_resnet", "convnet"])
-def test_weights_from_a_file(name: str, tmp_path: Path) -> None:
+def test_weights_are_loaded_from_a_file(name: str, tmp_path: Path) -> None:
     made, path = random(name, seed=1), tmp_path / "some.safetensors"
-    with pytest.raises(InputError, match=r"^The weights file '.*some\.safetensors' does not exist\."):
-        load_backbone(name, weights=path, image_size=32)
     save_file(made.net.state_dict(), path)
     backbone = load_backbone(name, weights=path, image_size=32)
     assert torch.equal(features(backbone), features(made))
@@ -185,8 +183,8 @@ def test_weights_from_a_file(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) -> None:
-    """Some weights of a ViT-S/16 want ImageNet's mean, others a half; the architecture alone does not tell."""
+def test_the_name_of_a_weights_file_must_determine_the_normalisation(tmp_path: Path) -> None:
+    """Some weights of a ViT-S/16 expect ImageNet's mean, others 0.5; the architecture does not determine it."""
     name, path = "vit_small_patch16_224", tmp_path / "x.safetensors"
     made = random(f"{name}.dino")
     assert (made.spec.mean, made.spec.std) == (Spec.mean, Spec.std)
@@ -197,16 +195,16 @@ def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) ->
     assert load_backbone(f"{name}.dino", weights=path, image_size=32).spec == made.spec
     assert load_backbone(f"{name}.augreg_in21k", weights=path, image_size=32).spec.mean == (0.5, 0.5, 0.5)
     made.spec = replace(made.spec, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
-    made.save(tmp_path / "x")  # now a .json tells it
+    made.save(tmp_path / "x")  # now a .json specifies it
     for given in (name, f"{name}.augreg_in21k"):
         spec = replace(made.spec, name=given, image_size=64, shorter_side=73)
         assert load_backbone(given, weights=path, image_size=64).spec == spec
     made.net.state_dict()["norm.bias"].add_(1)
-    save_file(made.net.state_dict(), path)  # but that is of other weights
+    save_file(made.net.state_dict(), path)  # but it belongs to other weights
     with pytest.raises(InputError, match=expected):
         load_backbone(name, weights=path, image_size=32)
     assert load_backbone(f"{name}.dino", weights=path, image_size=32).spec.mean == Spec.mean
-    alike = "vit_small_patch14_dinov2"  # all of whose weights want the same
+    alike = "vit_small_patch14_dinov2"  # all of its weights expect the same
     save_file(random(alike, 28).net.state_dict(), path)
     assert load_backbone(alike, weights=path, image_size=28).spec == random(alike, 28).spec
 
@@ -215,7 +213,7 @@ def test_a_name_must_say_how_images_are_normalised_for_a_file(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("small")
-def test_offline_and_without_a_file_the_message_says_what_to_pass(hub: Path) -> None:
+def test_offline_without_a_file_the_message_says_what_to_pass(hub: Path) -> None:
     with pytest.raises(InputError) as caught:
         load_backbone("test_vit", image_size=32)
     message = str(caught.value)
@@ -233,7 +231,7 @@ def test_offline_and_without_a_file_the_message_says_what_to_pass(hub: Path) -> 
 
 
 def test_offline_the_cache_of_the_hub_is_used(hub: Path) -> None:
-    """As the hub has it: made for 160 pixels, with a classifier."""
+    """The hub's file was made for 160 pixels and has a classifier."""
     whole = timm.create_model("test_vit", num_classes=10, img_size=160)
     parts = ("blobs/abc", "refs/main", f"snapshots/{REVISION}/model.safetensors")
     blob, ref, link = (hub / "models--timm--test_vit.r160_in1k" / part for part in parts)
@@ -245,7 +243,7 @@ def test_offline_the_cache_of_the_hub_is_used(hub: Path) -> None:
     images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0)).double()
     with torch.no_grad():
         expected = whole.eval().double().forward_features(images)[:, 0]  # type: ignore[operator]
-        for name in ("test_vit.r160_in1k", "test_vit"):  # the second has these weights too
+        for name in ("test_vit.r160_in1k", "test_vit"):  # the second defaults to these weights
             backbone = load_backbone(name, image_size=160)
             assert backbone.source.startswith("model.safetensors (sha256 ")
             found = backbone.double()(images)  # its softmax stays in float32
@@ -256,11 +254,13 @@ def test_offline_the_cache_of_the_hub_is_used(hub: Path) -> None:
         load_backbone("test_vit")
 
 
-def test_any_error_of_the_network_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The errors of httpx and of Xet are no OSErrors."""
-    for error, told in ((Exception("\nhttpx.ReadTimeout\nat length"), "httpx.ReadTimeout"), (OSError(), "OSError")):
+def test_any_network_error_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The errors of httpx and Xet are not OSErrors."""
+    for error, reason in ((Exception("\nhttpx.ReadTimeout\nat length"), "httpx.ReadTimeout"), (OSError(), "OSError")):
         monkeypatch.setattr(huggingface_hub, "hf_hub_download", Mock(side_effect=error))
-        with pytest.raises(InputError, match=rf"cannot be downloaded: {told} Download 'model\.safetensors' of 'timm/"):
+        with pytest.raises(
+            InputError, match=rf"cannot be downloaded: {reason} Download 'model\.safetensors' of 'timm/"
+        ):
             load_backbone("test_vit")
 
 
@@ -278,13 +278,13 @@ def test_any_error_of_the_network_is_reported(monkeypatch: pytest.MonkeyPatch) -
         ("vit_small_patch14_reg4_dinov2", 28, 2),
     ],
 )
-def test_what_was_saved_comes_back(name: str, size: int, trained: int, tmp_path: Path) -> None:
+def test_a_saved_backbone_is_restored(name: str, size: int, trained: int, tmp_path: Path) -> None:
     made = random(name, size, trained=trained, seed=5)
     made.spec = replace(made.spec, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), shorter_side=size + 1)
     with torch.no_grad():
         for parameter in made.parameters():  # as after training
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)), alpha=0.05)
-    random(name, size).save(tmp_path / "run.1" / "best")  # what was there before is replaced
+    random(name, size).save(tmp_path / "run.1" / "best")  # to be overwritten
     made.save(tmp_path / "run.1" / "best")
     assert len(list((tmp_path / "run.1").iterdir())) == 2
     (tmp_path / "run.1").rename(tmp_path / "run.2")
@@ -301,7 +301,7 @@ def test_what_was_saved_comes_back(name: str, size: int, trained: int, tmp_path:
             load_backbone(path, **options)
 
 
-def test_saved_weights_that_were_changed_or_lost_are_reported(tmp_path: Path) -> None:
+def test_changed_or_missing_weights_are_reported(tmp_path: Path) -> None:
     random().save(tmp_path / "x")
     path, about = tmp_path / "x.safetensors", tmp_path / "x.json"
     content = path.read_bytes()
@@ -317,7 +317,7 @@ def test_saved_weights_that_were_changed_or_lost_are_reported(tmp_path: Path) ->
     about.mkdir()
     with pytest.raises(InputError, match=r"^The saved backbone '.*x\.json' does not exist\. Check the path\.$"):
         load_backbone(str(about))
-    # The weights can still be had by name.
+    # The weights can still be loaded by name.
     assert load_backbone("test_vit", weights=path, image_size=32).spec == random().spec
 
 
@@ -336,8 +336,8 @@ NO_BACKBONE = r"^'.*x\.json' is not the \.json of a saved backbone\. Check the p
         ({"trained": 7}, "must be 0 to 6"),
     ],
 )
-def test_a_json_of_something_else(change: bytes | dict[str, Any], words: str, tmp_path: Path) -> None:
-    """It is refused as a backbone, and left alone beside weights."""
+def test_an_unrelated_json_is_refused_as_a_backbone(change: bytes | dict[str, Any], words: str, tmp_path: Path) -> None:
+    """As a saved backbone it is refused; next to a weights file it is ignored."""
     path, about = tmp_path / "x.safetensors", tmp_path / "x.json"
     random().save(about)
     if isinstance(change, dict):
@@ -359,7 +359,7 @@ def test_a_fingerprint_does_not_depend_on_the_device() -> None:
 REAL = Path(__file__).parents[3] / "shared/weights/vit_small_patch14_dinov2.safetensors"
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason="needs the weights of a real ViT beside the project")
+@pytest.mark.skipif(not REAL.is_file(), reason="needs the weights of a real ViT in shared/weights")
 def test_a_real_vit_is_loaded_and_resampled_to_another_grid(tmp_path: Path) -> None:
     """The file is float16, with position embeddings of 37 × 37 patches."""
     raw = load_file(REAL)

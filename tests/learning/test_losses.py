@@ -1,4 +1,4 @@
-"""Losses: the paper's equations as slow loops, points at known angles, finite differences, next to nothing."""
+"""Losses: the paper's equations as slow loops, points at known angles, finite differences, empty batches."""
 
 from math import cos, exp, log, radians, sin
 from random import Random
@@ -10,7 +10,7 @@ import torch.nn.functional as nnf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tiny_methods import sinkhorn_knopp
+from tiny_methods import contrast, sinkhorn_knopp
 from torch import Tensor
 
 from sortal.learning.losses import (
@@ -50,7 +50,7 @@ def gradient_of(rows: Rows | Tensor, ids: list[int], temperature: float) -> Tens
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[Rows, list[int], float]:
-    """Up to 12 rows of up to 5 numbers, of a few ids and of none, and a temperature."""
+    """Draw up to 12 rows of up to 5 numbers, a few ids, some of them −1, and a temperature."""
     ids = draw(st.lists(st.sampled_from([-1, -1, 0, 1, 2, 7, 2**40]), max_size=12))
     rows = unit_rows(len(ids), draw(st.integers(1, 5)), draw(st.integers(0, 2**32)))
     return rows, ids, draw(st.floats(0.02, 10))
@@ -59,23 +59,11 @@ def batches(draw: st.DrawFn) -> tuple[Rows, list[int], float]:
 # The paper's equations
 
 
-def sup_con(z: Rows, ids: list[int], temperature: float) -> float:
-    """Equation 2, the mean over labelled views that have another of their class; equation 1 with an id an image."""
-    labelled = [i for i in range(len(z)) if ids[i] != -1]
-    terms = []
-    for i in labelled:
-        alike = [q for q in labelled if q != i and ids[q] == ids[i]]
-        if alike:
-            below = sum(exp(float(z[i] @ z[n]) / temperature) for n in labelled if n != i)
-            of_alike = [log(exp(float(z[i] @ z[q]) / temperature) / below) for q in alike]
-            terms.append(-sum(of_alike) / len(alike))
-    return sum(terms) / len(terms) if terms else 0.0
-
-
 @untimed
 @given(batches())
-def test_it_is_the_papers_equation_over_the_rows_of_an_id(batch: tuple[Rows, list[int], float]) -> None:
-    assert loss_of(*batch) == pytest.approx(sup_con(*batch), rel=1e-9, abs=1e-9)
+def test_the_contrastive_loss_is_equation_2_over_the_rows_with_an_id(batch: tuple[Rows, list[int], float]) -> None:
+    rows, ids, temperature = batch
+    assert loss_of(*batch) == pytest.approx(contrast(rows.tolist(), ids, temperature), rel=1e-9, abs=1e-9)
 
 
 @settings(deadline=None, max_examples=20)
@@ -96,10 +84,10 @@ def test_points_at_known_angles() -> None:
     # 90° has no other of its id, but pushes 0° and 60° away: −0.5 + log(e^0.5 + 1) and −0.5 + log(e^0.5 + e^0.866025).
     alone = (log(2.648721) + log(4.026164)) / 2 - 0.5
     assert loss_of(at_angles(0, 60, 90), [0, 0, 1], 1.0) == pytest.approx(alone, abs=1e-6)
-    assert loss_of(at_angles(0, 60, 90), [0, 0, -1], 1.0) == pytest.approx(0.0, abs=1e-6)  # unlabelled, it does not
+    assert loss_of(at_angles(0, 60, 90), [0, 0, -1], 1.0) == pytest.approx(0.0, abs=1e-6)  # unless unlabelled
 
 
-# Rows that take no part
+# Rows that are ignored
 
 
 @pytest.mark.parametrize("ids", [[], [3], [-1], [-1, -1, -1, -1], [0, 1, 2], [-1, 2, -1]])
@@ -109,26 +97,26 @@ def test_without_an_anchor_the_loss_is_0_and_so_are_its_gradients(ids: list[int]
     assert torch.equal(gradient_of(rows, ids, 0.01), torch.zeros(len(ids), 3, dtype=torch.float64))
 
 
-def test_rows_that_take_no_part_are_further_away_than_any_other() -> None:
-    assert loss_of(at_angles(0, 180, 90, 270), [6, 6, -1, -1], 0.001) == 0.0  # scores of −1000, less than which is none
+def test_ignored_rows_do_not_count_however_far_the_others_are() -> None:
+    assert loss_of(at_angles(0, 180, 90, 270), [6, 6, -1, -1], 0.001) == 0.0  # scores of −1000
     assert loss_of(at_angles(0, 180, 180, 90), [6, 6, 7, -1], 0.001) == pytest.approx(1000 + log(2) / 2, rel=1e-6)
 
 
-# Numbers of few digits
+# Precision
 
 
 @pytest.mark.parametrize("temperature", [0.01, 100.0])
 def test_extreme_temperatures_stay_finite_in_float32(temperature: float) -> None:
     rows, ids = unit_rows(32, 4, seed=3), [i % 5 - 1 for i in range(32)]
     single = torch.from_numpy(rows).float()
-    assert loss_of(single, ids, temperature) == pytest.approx(sup_con(rows, ids, temperature), rel=1e-4)
+    assert loss_of(single, ids, temperature) == pytest.approx(contrast(rows.tolist(), ids, temperature), rel=1e-4)
     assert gradient_of(single, ids, temperature).isfinite().all()
     worst = at_angles(0, 180, 0, 180)  # the partner opposite, another one on top: (1 − −1) / τ
     assert loss_of(worst, [0, 0, 1, 1], 0.01) == pytest.approx(200, rel=1e-5)
     assert gradient_of(worst, [0, 0, 1, 1], 0.01).isfinite().all()
 
 
-def test_products_are_in_float32_whatever_rows_and_autocast_say() -> None:
+def test_products_are_in_float32_even_for_bfloat16_rows_and_under_autocast() -> None:
     rows, ids = torch.from_numpy(unit_rows(16, 8, seed=4)).float(), [i % 5 - 1 for i in range(16)]
     leaf = rows.clone().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -145,7 +133,7 @@ def test_products_are_in_float32_whatever_rows_and_autocast_say() -> None:
 
 @untimed
 @given(st.lists(st.integers(-1, 4), max_size=8), st.integers(1, 3), st.integers(0, 2**32))
-def test_cross_entropies_are_torchs_over_the_rows_that_take_part(rows: list[int], more: int, seed: int) -> None:
+def test_cross_entropies_match_torch_over_the_selected_rows(rows: list[int], more: int, seed: int) -> None:
     ids, k = torch.tensor(rows, dtype=torch.int64), max([0, *rows]) + more
     logits, among = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(rows), k)) * 3), ids >= 0
     targets = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(k), len(logits)))
@@ -158,7 +146,7 @@ def test_cross_entropies_are_torchs_over_the_rows_that_take_part(rows: list[int]
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 3), (4, 0), (0, 0)])
-def test_classification_of_no_row_or_into_nothing_is_0_with_gradients_of_0(shape: tuple[int, int]) -> None:
+def test_classification_of_no_rows_or_into_no_classes_is_0_with_gradients_of_0(shape: tuple[int, int]) -> None:
     logits = torch.randn(shape, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss = classification(logits, torch.full(shape[:1], -1))
     assert loss == 0
@@ -171,7 +159,7 @@ def test_classification_of_no_row_or_into_nothing_is_0_with_gradients_of_0(shape
 
 @untimed
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 2**32), st.booleans())
-def test_the_lack_of_entropy_is_that_of_the_mean(n: int, k: int, seed: int, certain: bool) -> None:
+def test_the_entropy_deficit_is_that_of_the_mean(n: int, k: int, seed: int, certain: bool) -> None:
     generator = np.random.default_rng(seed)
     rows = np.eye(k)[generator.integers(0, k, n)] if certain else generator.dirichlet(np.ones(k), n)
     mean = [sum(row[j] for row in rows.tolist()) / n for j in range(k)]
@@ -184,32 +172,14 @@ def test_the_lack_of_entropy_is_that_of_the_mean(n: int, k: int, seed: int, cert
 
 @untimed
 @given(st.integers(0, 7), st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**32))
-def test_rows_with_the_same_largest_entries_are_those_of_equal_sets(n: int, d: int, top: int, seed: int) -> None:
+def test_rows_match_if_the_sets_of_their_largest_entries_are_equal(n: int, d: int, top: int, seed: int) -> None:
     rows = np.random.default_rng(seed).normal(size=(n, d))
     largest = [set(sorted(range(d), key=lambda j, row=row: -row[j])[:top]) for row in rows.tolist()]  # type: ignore[misc]
     expected = [[one == other for other in largest] for one in largest]
     assert same_top_features(torch.from_numpy(rows), top).tolist() == expected
 
 
-@untimed
-@given(st.integers(0, 6), st.integers(1, 5), st.sampled_from([0, 0.6, 1]), st.integers(0, 2**32))
-def test_pairs_cost_what_a_double_loop_says(n: int, k: int, share: float, seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    first, second = generator.dirichlet(np.ones(k), (2, n))
-    alike, among = generator.random((n, n)) < 0.5, generator.random(n) < share
-    costs = []
-    for i in range(len(first)):
-        for j in range(len(first)):
-            if among[i] and among[j]:
-                p = sum(a * b for a, b in zip(first[i].tolist(), second[j].tolist(), strict=True))
-                costs.append(-log((p if alike[i, j] else max(1 - p, 0)) + 1e-7))
-    expected = sum(costs) / len(costs) if costs else 0.0
-    assert float(pairwise(*map(torch.from_numpy, (first, second, alike, among)))) == pytest.approx(
-        expected, rel=1e-6, abs=1e-6
-    )
-
-
-def test_pairs_of_the_wrong_kind_that_are_certain_cost_a_finite_number() -> None:
+def test_certain_but_wrong_pairs_have_a_finite_loss() -> None:
     rows = torch.eye(2).requires_grad_()
     wrong = ~torch.eye(2, dtype=torch.bool)
     loss = pairwise(rows, rows.detach(), wrong, torch.tensor([True, True]))
@@ -231,7 +201,7 @@ def test_gradients_in_double_precision(ids: list[int]) -> None:
     assert torch.autograd.gradcheck(entropy_deficit, chances[0])
 
 
-# Shares
+# Sinkhorn
 
 
 def shares_of(scores: Rows | Tensor, among: list[bool] | None = None, *, epsilon: float, iterations: int) -> Tensor:
@@ -246,7 +216,7 @@ def cosines(n: int, k: int, seed: int) -> Rows:
 
 @untimed
 @given(st.integers(1, 8), st.integers(1, 6), st.floats(0.03, 2), st.integers(1, 6), st.integers(0, 2**32))
-def test_shares_are_those_of_the_paper_s_algorithm(n: int, k: int, epsilon: float, times: int, seed: int) -> None:
+def test_sinkhorn_matches_the_paper_s_algorithm(n: int, k: int, epsilon: float, times: int, seed: int) -> None:
     scores = cosines(n, k, seed)
     expected = np.array(sinkhorn_knopp(scores.tolist(), k, epsilon=epsilon, iterations=times))
     np.testing.assert_allclose(shares_of(scores, epsilon=epsilon, iterations=times), expected, rtol=1e-7, atol=1e-12)
@@ -256,7 +226,7 @@ def test_shares_are_those_of_the_paper_s_algorithm(n: int, k: int, epsilon: floa
 
 @untimed
 @given(st.lists(st.booleans(), max_size=12), st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32), st.randoms())
-def test_rows_out_of_the_mask_have_no_share_and_no_influence(
+def test_masked_rows_have_no_share_and_no_influence(
     among: list[bool], k: int, times: int, seed: int, random: Random
 ) -> None:
     scores = torch.from_numpy(cosines(len(among), k, seed)).float()
@@ -269,7 +239,7 @@ def test_rows_out_of_the_mask_have_no_share_and_no_influence(
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1e-12, 1e3])
-def test_extreme_softness_gives_no_nan(epsilon: float) -> None:
+def test_extreme_epsilons_give_no_nan(epsilon: float) -> None:
     scores = torch.from_numpy(cosines(9, 5, seed=1)).float()
     among = [True] * 6 + [False] * 3
     shares = shares_of(scores, among, epsilon=epsilon, iterations=3)

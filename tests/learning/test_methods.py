@@ -1,4 +1,4 @@
-"""Methods: the paper's losses by hand, what each constant changes, where gradients go; and what all have in common."""
+"""Methods: GCD's losses by hand and its constants, and the properties that all methods share."""
 
 import json
 from dataclasses import asdict, fields, replace
@@ -50,7 +50,7 @@ def test_the_two_losses_by_hand() -> None:
     }
 
 
-CHANGES: dict[str, tuple[Any, str]] = {  # another value, and what it changes
+CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the results that depend on it
     "temperature": (0.5, "unsupervised"),
     "supervised_temperature": (0.5, "supervised"),
     "supervised_weight": (0.5, "unsupervised supervised"),
@@ -69,7 +69,7 @@ def what_it_does(config: Contrast) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [each.name for each in fields(Contrast)])
-def test_a_constant_changes_what_it_says(name: str) -> None:
+def test_each_constant_changes_the_right_results(name: str) -> None:
     value, changed = CHANGES[name]
     base = replace(SMALL, output="prototypes")
     before, after = what_it_does(base), what_it_does(replace(base, **{name: value}))
@@ -77,7 +77,7 @@ def test_a_constant_changes_what_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize(("output", "width"), [("bottleneck", 8), ("prototypes", 40)])
-def test_outputs_are_the_head_s(output: Any, width: int) -> None:
+def test_outputs_are_those_of_the_head(output: Any, width: int) -> None:
     method = method_of(replace(SMALL, output=output))
     inputs = inputs_of(method, 12)
     outputs = method(inputs)
@@ -108,13 +108,13 @@ def test_a_recipe_makes_its_method(name: str, kind: type[Method]) -> None:
         assert method.get_buffer("known").tolist() == [0, 1]
 
 
-def test_what_learns_nothing_is_no_method() -> None:
+def test_kmeans_is_not_a_training_method() -> None:
     recipe = Recipe(method="kmeans", training=Training(), losses=None, clustering="semi-supervised", estimate_on="raw")
     with pytest.raises(ValueError, match="kmeans is not trained"):
         make(recipe, convnet(), k=3, known=[])
 
 
-# What holds for every method
+# Properties of every method
 
 KINDS: dict[str, tuple[str, Losses | None]] = {
     **{name: (name, None) for name in METHODS},
@@ -139,7 +139,7 @@ def a_batch(method: Method, labels: list[int] = MIXED, *, progress: float = 0.3,
 
 
 def with_a_past(kind: str) -> Any:
-    """A method that has seen batches, so that its buffers hold something."""
+    """Make a method that has seen batches, so that its buffers are filled."""
     method = a_method(kind)
     for number in range(3):
         method.after_step(a_batch(method, seed=10 + number))
@@ -148,7 +148,7 @@ def with_a_past(kind: str) -> Any:
 
 @every_kind
 @pytest.mark.parametrize("case", tiny_methods.CASES)
-def test_losses_are_finite_numbers_whatever_is_labelled(kind: str, case: str) -> None:
+def test_losses_are_finite_whatever_is_labelled(kind: str, case: str) -> None:
     labels, known, k = tiny_methods.CASES[case]
     method = a_method(kind, k=k, known=known)
     for progress in (0.0, 0.5, 1.0):
@@ -162,8 +162,8 @@ def test_losses_are_finite_numbers_whatever_is_labelled(kind: str, case: str) ->
 
 
 @every_kind
-def test_a_view_s_output_is_its_own(kind: str) -> None:
-    """The loop spreads views over processes and cuts batches to fit memory."""
+def test_the_output_of_a_view_does_not_depend_on_the_others(kind: str) -> None:
+    """Training distributes views over processes and splits batches to fit memory."""
     method = a_method(kind)
     whole = inputs_of(method, 12)
     for parts in (5, 12):
@@ -171,7 +171,7 @@ def test_a_view_s_output_is_its_own(kind: str) -> None:
 
 
 @every_kind
-def test_outputs_are_in_float32_also_where_precision_is_lower(kind: str) -> None:
+def test_outputs_are_in_float32_even_under_autocast(kind: str) -> None:
     method = a_method(kind)
     inputs = inputs_of(method, 6)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -182,7 +182,7 @@ def test_outputs_are_in_float32_also_where_precision_is_lower(kind: str) -> None
 
 @every_kind
 @pytest.mark.parametrize("trained", [1, 2])
-def test_gradients_reach_all_heads_and_the_trained_blocks_alone(kind: str, trained: int) -> None:
+def test_gradients_reach_all_heads_and_only_the_trained_blocks(kind: str, trained: int) -> None:
     method = a_method(kind, backbone=convnet(trained=trained))
     outputs = method(inputs_of(method, 2 * len(MIXED)))
     torch.stack([*method.losses(batch_of(outputs, MIXED, 0.5)).values()]).sum().backward()
@@ -195,8 +195,8 @@ def test_gradients_reach_all_heads_and_the_trained_blocks_alone(kind: str, train
 
 
 @every_kind
-def test_losses_change_nothing_and_settling_changes_buffers_where_they_are(kind: str) -> None:
-    """What was recorded reads and writes the same places again. Only UNO has something to settle."""
+def test_losses_change_nothing_and_after_step_updates_buffers_in_place(kind: str) -> None:
+    """Recorded steps use the same memory again. Only UNO updates anything after a step."""
     method = with_a_past(kind)
     batch, before = a_batch(method, seed=5), state(method)
     places = {name: (value.data_ptr(), value.dtype, value.shape) for name, value in method.state_dict().items()}
@@ -213,32 +213,31 @@ def test_losses_change_nothing_and_settling_changes_buffers_where_they_are(kind:
 
 
 @every_kind
-def test_neither_the_order_of_images_matters_nor_which_view_is_the_first(kind: str) -> None:
-    """But to the ranks of RankStats, which are those of the first view."""
+def test_neither_the_order_of_images_nor_that_of_views_matters(kind: str) -> None:
+    """Except for RankStats, which ranks the features of the first view."""
     method = with_a_past(kind)
     batch = a_batch(method)
     order = torch.randperm(len(MIXED), generator=torch.Generator().manual_seed(3))
     both = torch.cat([order, order + len(MIXED)])
-    kept = values(method.losses(batch))
+    expected = values(method.losses(batch))
     shuffled = Batch(batch.outputs[both], batch.images[both], batch.labels[both], batch.progress)
-    assert values(method.losses(shuffled)) == pytest.approx(kept, rel=1e-5, abs=1e-6)
+    assert values(method.losses(shuffled)) == pytest.approx(expected, rel=1e-5, abs=1e-6)
     swapped = values(method.losses(replace(batch, outputs=batch.outputs.roll(len(MIXED), dims=0))))
     if kind == "rankstats":
-        del swapped["pairs"], kept["pairs"]
-    assert swapped == pytest.approx(kept, rel=1e-5, abs=1e-6)
+        del swapped["pairs"], expected["pairs"]
+    assert swapped == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 @every_kind
-def test_nothing_that_is_done_depends_on_values(kind: str) -> None:
-    """Tensors without values go through losses, gradients and settling: a GPU can record all of it."""
+def test_control_flow_does_not_depend_on_values(kind: str) -> None:
+    """Tensors without values pass through losses, gradients and after_step, so that a GPU can record all of it."""
     method = with_a_past(kind)
     batch, inputs = a_batch(method), inputs_of(method, 2 * len(MIXED)).detach()
     with FakeTensorMode() as mode:
         fake = without_values(mode, method)
         outputs = fake(mode.from_tensor(inputs)).detach().requires_grad_()
         assert outputs.shape == batch.outputs.shape
-        beside = (mode.from_tensor(each) for each in (batch.images, batch.labels, batch.progress))
-        of_fakes = Batch(outputs, *beside)
+        of_fakes = Batch(outputs, *map(mode.from_tensor, (batch.images, batch.labels, batch.progress)))
         torch.autograd.grad(torch.stack([*fake.losses(of_fakes).values()]).sum(), outputs)
         with torch.no_grad():
             fake.after_step(of_fakes)
@@ -251,12 +250,12 @@ def without_values(mode: FakeTensorMode, method: Any) -> Any:
     return method
 
 
-# What tells categories
+# Classifiers
 
 
 @every_kind
-def test_the_classifier_gives_the_chances_that_were_trained(kind: str) -> None:
-    """By features of length 1: the softmax of the scores that the losses are made of, at their temperature."""
+def test_the_classifier_gives_the_trained_probabilities(kind: str) -> None:
+    """From normalised features it gives the softmax of the scores in the losses, at their temperature."""
     method = a_method(kind)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -285,14 +284,21 @@ def test_the_classifier_gives_the_chances_that_were_trained(kind: str) -> None:
     assert len(set(scores.argmax(1).tolist())) > 1
 
 
-# What they learn
+# Training
 
-WAVES = [(3.0, 0.0), (2.0, 2.0), (0.0, 5.0), (0.0, 3.0), (1.5, -1.5), (5.0, 0.0)]  # across and down; the first are old
+WAVES = [
+    (3.0, 0.0),
+    (2.0, 2.0),
+    (0.0, 5.0),
+    (0.0, 3.0),
+    (1.5, -1.5),
+    (5.0, 0.0),
+]  # across and down; the first three are known
 EACH, LABELLED, SIDE = 40, 28, 10
 
 
 def planted() -> tuple[ImageSet, PixelStore]:
-    """Stripes of six kinds, in colours that tell nothing; of the first three most images are labelled."""
+    """Draw six kinds of stripes in random colours; most images of the first three kinds are labelled."""
     generator = np.random.default_rng(0)
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE
     pixels, truth = [], []
@@ -308,7 +314,7 @@ def planted() -> tuple[ImageSet, PixelStore]:
 
 
 def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, float]:
-    """How well a method sorts all unlabelled images, and those of new classes: by its classifier, or k-means."""
+    """Return the accuracy on all unlabelled images and on those of new classes, by the classifier or k-means."""
     x = extract(method.backbone, store, normalise=True, precision="float32", runtime=CPU)
     table = method.classifier()
     if table is None:
@@ -323,15 +329,15 @@ def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, f
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_sorts_better_than_it_did_before_it_learned(name: Any) -> None:
-    """In float64, so that every processor learns the same; what is left to rounding is k-means.
+def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
+    """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 
     In float32, with six seeds of images and weights, All rose by 0.35 ± 0.09 (gcd), 0.25 ± 0.07 (rankstats),
     0.45 ± 0.17 (simgcd) and 0.59 ± 0.06 (uno).
     """
     images, store = planted()
     recipe = recipe_for(Discovery(method=name, backbone="convnet", k=len(WAVES), epochs=20), len(images), on_gpu=False)
-    training = replace(recipe.training, batch_size=32, lr=0.02)  # so few images
+    training = replace(recipe.training, batch_size=32, lr=0.02)  # for so few images
     with double_precision():
         method = small(name, convnet(trained=3), k=len(WAVES), known=[0, 1, 2], losses=recipe.losses, batch_size=32)
     before = found(method, images, store)

@@ -1,4 +1,4 @@
-"""RankStats+: its three losses against loops over images, views and pairs, and where their gradients go."""
+"""RankStats+: its three losses against loops over images, views and pairs, and their gradients."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 from sortal.config import Ranks
 from sortal.learning.methods import RankStats
 
-D = 7  # numbers in a feature, where outputs are made up
+D = 7  # width of the features in synthetic outputs
 
 
-def slowly(
+def oracle(
     rows: list[Row], labels: list[int], known: list[int], k: int, config: Ranks, progress: float
 ) -> dict[str, float]:
-    """METHOD §6, one view and one pair after the other; of a row the last k numbers are scores."""
+    """Follow METHOD §6, view by view and pair by pair; the last k numbers of a row are scores."""
     n = len(labels)
     features, logits = [row[:-k] for row in rows], [row[-k:] for row in rows]
     chances = [softmax(row) for row in logits]
@@ -39,8 +39,8 @@ def slowly(
     return {"classification": mean(classified), "pairs": mean(pairs), "consistency": weight * mean(apart)}
 
 
-def made_up(n: int, k: int, seed: int = 0) -> Tensor:
-    """Outputs of 2n views; of every two images the features have the same order, so that some go together."""
+def synthetic(n: int, k: int, seed: int = 0) -> Tensor:
+    """Make outputs of 2n views; the first views of the first two images rank their features alike."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(2 * n, D, generator=generator, dtype=torch.float64)
     if n > 1:
@@ -50,35 +50,35 @@ def made_up(n: int, k: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("progress", [0.0, 0.5, 0.76])
-def test_losses_are_those_of_a_loop_over_views_and_pairs(case: str, progress: float) -> None:
+def test_losses_match_a_loop_over_views_and_pairs(case: str, progress: float) -> None:
     labels, known, k = CASES[case]
     config = Ranks(top=2)
     method = RankStats(convnet(), k, known, config)
-    outputs = made_up(len(labels), k)
+    outputs = synthetic(len(labels), k)
     got = values(method.losses(batch_of(outputs, labels, progress)))
-    assert got == pytest.approx(slowly(outputs.tolist(), labels, known, k, config, progress), rel=1e-5, abs=1e-6)
+    assert got == pytest.approx(oracle(outputs.tolist(), labels, known, k, config, progress), rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("config", [Ranks(top=1), Ranks(top=D), Ranks(consistency=5, ramp=0.25), Ranks(consistency=0)])
-def test_every_constant_is_what_it_says(config: Ranks) -> None:
+def test_every_constant_has_its_documented_effect(config: Ranks) -> None:
     labels, known, k = CASES["mixed"]
-    method, outputs = RankStats(convnet(), k, known, config), made_up(6, k, seed=3)
+    method, outputs = RankStats(convnet(), k, known, config), synthetic(6, k, seed=3)
     got = values(method.losses(batch_of(outputs, labels, 0.2)))
-    assert got == pytest.approx(slowly(outputs.tolist(), labels, known, k, config, 0.2), rel=1e-5, abs=1e-6)
+    assert got == pytest.approx(oracle(outputs.tolist(), labels, known, k, config, 0.2), rel=1e-5, abs=1e-6)
 
 
 def test_the_weight_of_consistency_by_hand() -> None:
     """ω e^(−5 (1 − t/T)²): ω e^−5 at first, ω e^−1.25 half-way there, and ω from T = 150 of 200 epochs on."""
     method, outputs = small("rankstats", k=2, known=[]), torch.zeros(2, D + 2)
-    outputs[0, -2:] = torch.tensor([0.0, log(3.0)])  # ¼ and ¾ beside ½ and ½: a mean square of 1/16
+    outputs[0, -2:] = torch.tensor([0.0, log(3.0)])  # ¼ and ¾ against ½ and ½: a mean square of 1/16
     for progress, weight in ((0.0, exp(-5)), (0.375, exp(-1.25)), (0.75, 1.0), (0.9, 1.0), (1.0, 1.0)):
         got = values(method.losses(batch_of(outputs, [-1], progress)))["consistency"]
         assert got == pytest.approx(50 * weight / 16, rel=1e-5)
 
 
-def test_gradients_go_into_scores_and_never_into_ranks() -> None:
+def test_gradients_reach_scores_and_never_ranks() -> None:
     labels, known, k = CASES["mixed"]
-    outputs = made_up(6, k).requires_grad_()
+    outputs = synthetic(6, k).requires_grad_()
     unlabelled = torch.tensor([label < 0 for label in labels]).repeat(2)
     losses = RankStats(convnet(), k, known, Ranks(top=2)).losses(batch_of(outputs, labels, 0.5))
     for name, rows in (("classification", ~unlabelled), ("pairs", unlabelled), ("consistency", unlabelled | True)):
@@ -88,24 +88,7 @@ def test_gradients_go_into_scores_and_never_into_ranks() -> None:
         assert found[:, D + len(known) :].any() == (name != "classification")
 
 
-def test_ranks_are_those_of_the_first_view() -> None:
-    """In the first views the two images have the same largest features, in the second ones they have not."""
-    method = RankStats(convnet(), 2, [], Ranks(top=1))
-    same, other = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
-    scores = [[2.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 3.0]]
-    for features, alike in (([same, same, same, other], True), ([same, other, same, same], False)):
-        rows = [f + s for f, s in zip(features, scores, strict=True)]
-        chances = [softmax(row) for row in scores]
-        costs = []
-        for i in range(2):
-            for j in range(2):
-                p = dot(chances[i], chances[2 + j])
-                costs.append(-log(p if alike or i == j else 1 - p))
-        got = values(method.losses(batch_of(torch.tensor(rows), [-1, -1])))["pairs"]
-        assert got == pytest.approx(mean(costs), abs=1e-5)
-
-
-def test_outputs_are_features_and_scores_side_by_side() -> None:
+def test_outputs_are_features_and_scores_concatenated() -> None:
     method = small("rankstats", k=5)
     inputs = inputs_of(method, 6)
     outputs, features = method(inputs), method.backbone.tail(inputs)

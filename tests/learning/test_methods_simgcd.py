@@ -1,4 +1,4 @@
-"""SimGCD: its five losses against loops over views, the teacher that sharpens, and where gradients go."""
+"""SimGCD: its five losses against loops over views, the teacher's temperature, and gradients."""
 
 from __future__ import annotations
 
@@ -9,33 +9,21 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as nnf
-from tiny_methods import (
-    CASES,
-    Row,
-    batch_of,
-    contrast,
-    convnet,
-    cross_entropy,
-    inputs_of,
-    mean,
-    small,
-    softmax,
-    values,
-)
+from tiny_methods import CASES, Row, batch_of, contrast, convnet, cross_entropy, inputs_of, mean, small, softmax, values
 from torch import Tensor
 
 from sortal.config import Distillation
 from sortal.learning.methods import SimGcd
 
-D = 3  # numbers in a projection, where outputs are made up
+D = 3  # width of the projections in synthetic outputs
 SMALL = Distillation(hidden=16, bottleneck=D)
 LOSSES = ["distillation", "entropy", "classification", "unsupervised", "supervised"]
 
 
-def slowly(
+def oracle(
     rows: list[Row], labels: list[int], known: list[int], k: int, c: Distillation, progress: float
 ) -> dict[str, float]:
-    """METHOD §6, one view after the other; a row is a projection and then k cosines."""
+    """Follow METHOD §6, view by view; a row is a projection and then k cosines."""
     n, both = len(labels), [*labels, *labels]
     projections, cosines = [row[:-k] for row in rows], [row[-k:] for row in rows]
     students = [softmax(row, c.student_temperature) for row in cosines]
@@ -56,8 +44,8 @@ def slowly(
     }
 
 
-def made_up(n: int, k: int, seed: int = 0) -> Tensor:
-    """Outputs of 2n views."""
+def synthetic(n: int, k: int, seed: int = 0) -> Tensor:
+    """Make outputs of 2n views."""
     generator = torch.Generator().manual_seed(seed)
     projections = nnf.normalize(torch.randn(2 * n, D, generator=generator, dtype=torch.float64), dim=1)
     return torch.cat([projections, 0.3 * torch.randn(2 * n, k, generator=generator, dtype=torch.float64)], dim=1)
@@ -65,15 +53,15 @@ def made_up(n: int, k: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("progress", [0.0, 0.07, 0.16, 1.0])
-def test_losses_are_those_of_a_loop_over_views(case: str, progress: float) -> None:
+def test_losses_match_a_loop_over_views(case: str, progress: float) -> None:
     labels, known, k = CASES[case]
-    outputs = made_up(len(labels), k)
+    outputs = synthetic(len(labels), k)
     got = values(SimGcd(convnet(), k, known, SMALL).losses(batch_of(outputs, labels, progress)))
     assert list(got) == LOSSES
-    assert got == pytest.approx(slowly(outputs.tolist(), labels, known, k, SMALL, progress), rel=1e-5, abs=1e-5)
+    assert got == pytest.approx(oracle(outputs.tolist(), labels, known, k, SMALL, progress), rel=1e-5, abs=1e-5)
 
 
-CHANGES: dict[str, tuple[Any, str]] = {  # another value, and what it changes
+CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the losses that depend on it
     "student_temperature": (0.2, "distillation entropy classification"),
     "first_teacher_temperature": (0.1, "distillation"),
     "teacher_temperature": (0.02, "distillation"),
@@ -88,22 +76,22 @@ CHANGES: dict[str, tuple[Any, str]] = {  # another value, and what it changes
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_constant_changes_what_it_says_and_by_how_much(name: str) -> None:
+def test_each_constant_changes_the_right_losses_by_the_right_amount(name: str) -> None:
     assert list(CHANGES) == [each.name for each in fields(Distillation)]
     labels, known, k = CASES["mixed"]
     changed = replace(SMALL, **{name: CHANGES[name][0]})
-    outputs = made_up(6, k + SMALL.bottleneck - changed.bottleneck)
+    outputs = synthetic(6, k + SMALL.bottleneck - changed.bottleneck)
     before, after = (
         values(SimGcd(convnet(), outputs.shape[1] - c.bottleneck, known, c).losses(batch_of(outputs, labels, 0.1)))
         for c in (SMALL, changed)
     )
     assert " ".join(loss for loss in LOSSES if before[loss] != pytest.approx(after[loss], rel=1e-9)) == CHANGES[name][1]
     n_outputs = outputs.shape[1] - changed.bottleneck
-    assert after == pytest.approx(slowly(outputs.tolist(), labels, known, n_outputs, changed, 0.1), rel=1e-5, abs=1e-5)
+    assert after == pytest.approx(oracle(outputs.tolist(), labels, known, n_outputs, changed, 0.1), rel=1e-5, abs=1e-5)
 
 
-def test_the_teacher_sharpens_in_a_line_over_its_share_of_training() -> None:
-    """From 0.07 to 0.04 over 30 of 200 epochs. Of two cosines that differ by g, it is e^(g/τ) : 1 sure."""
+def test_the_temperature_of_the_teacher_falls_linearly() -> None:
+    """From 0.07 to 0.04 over 30 of 200 epochs. Two cosines that differ by g have odds of e^(g/τ) : 1."""
     method = SimGcd(convnet(), 2, [], SMALL)
     rows = torch.tensor([[1.0, 0, 0, 0.1, 0.0]] * 2)  # both views alike
     student = 1 / (1 + exp(-0.1 / 0.1))
@@ -114,24 +102,17 @@ def test_the_teacher_sharpens_in_a_line_over_its_share_of_training() -> None:
         assert got == pytest.approx(expected, abs=1e-5)
 
 
-def test_each_view_is_taught_by_the_other_alone() -> None:
-    """Where one view says 0 and the other 1, both are wrong by the other; were they taught by themselves, right."""
-    method = SimGcd(convnet(), 2, [], SMALL)
-    rows = torch.tensor([[1.0, 0, 0, 1.0, -1.0], [1.0, 0, 0, -1.0, 1.0]])
-    assert values(method.losses(batch_of(rows, [-1])))["distillation"] == pytest.approx(0.65 * 20, rel=1e-5)
-
-
-def test_no_gradient_goes_through_the_teacher() -> None:
-    """The gradient of a view's scores is (its chances − what it is told) / τ, over the number of views."""
-    method, outputs = SimGcd(convnet(), 4, [], SMALL), made_up(3, 4).requires_grad_()
+def test_each_view_learns_from_the_other_without_gradients_through_the_teacher() -> None:
+    """The gradient of a view's scores is (its probabilities − those of the teacher, the other view) / τ / views."""
+    method, outputs = SimGcd(convnet(), 4, [], SMALL), synthetic(3, 4).requires_grad_()
     loss = method.losses(batch_of(outputs, [-1] * 3))["distillation"]
     found = torch.autograd.grad(loss, outputs)[0][:, D:]
     cosines = outputs.detach()[:, D:]
-    told = (cosines / 0.07).softmax(1).roll(3, dims=0)
-    torch.testing.assert_close(found, 0.65 * ((cosines / 0.1).softmax(1) - told) / 0.1 / 6, rtol=1e-5, atol=1e-8)
+    taught = (cosines / 0.07).softmax(1).roll(3, dims=0)
+    torch.testing.assert_close(found, 0.65 * ((cosines / 0.1).softmax(1) - taught) / 0.1 / 6, rtol=1e-5, atol=1e-8)
 
 
-def test_outputs_are_the_projection_and_cosines_side_by_side() -> None:
+def test_outputs_are_projections_and_cosines_concatenated() -> None:
     method = small("simgcd", k=5)
     inputs = inputs_of(method, 6)
     outputs, features = method(inputs), method.backbone.tail(inputs)

@@ -1,4 +1,4 @@
-"""UNO+: swapped shares against loops over views, heads and the queue, which is only what settles."""
+"""UNO+: swapped targets against loops over views, heads and the queue, and the updates after a step."""
 
 from __future__ import annotations
 
@@ -6,21 +6,10 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+import tiny_methods
 import torch
 import torch.nn.functional as nnf
-from tiny_methods import (
-    CASES,
-    Row,
-    batch_of,
-    convnet,
-    cross_entropy,
-    inputs_of,
-    mean,
-    sinkhorn_knopp,
-    small,
-    softmax,
-    values,
-)
+from tiny_methods import CASES, Row, batch_of, convnet, cross_entropy, mean, sinkhorn_knopp, small, softmax, values
 from torch import Tensor
 
 from sortal.config import Swaps
@@ -33,7 +22,7 @@ RICH = Swaps(queue=11, heads=2, overclustering=3)
 def targets_of(
     cosines: list[Row], labels: list[int], known: list[int], size: int, c: Swaps, recent: list[Row]
 ) -> list[Row]:
-    """METHOD §6: what each view is told to be in a head of some size, one view after the other."""
+    """Compute the targets of each view in a head as in METHOD §6, view by view."""
     n, targets = len(labels), []
     unlabelled = [i for i in range(n) if labels[i] < 0]
     for view in range(2 * n):
@@ -51,7 +40,7 @@ def targets_of(
 def by_head(
     rows: list[Row], labels: list[int], known: list[int], sizes: list[int], c: Swaps, queue: list[Row]
 ) -> list[Row]:
-    """What each view costs in each head; a row has the cosines of all heads."""
+    """Compute the loss of each view in each head; a row has the cosines of all heads."""
     costs, start = [], 0
     for size in sizes:
         cosines, recent = ([row[start : start + size] for row in of] for of in (rows, queue))
@@ -62,7 +51,7 @@ def by_head(
     return costs
 
 
-def slowly(
+def oracle(
     rows: list[Row], labels: list[int], known: list[int], sizes: list[int], c: Swaps, queue: list[Row]
 ) -> dict[str, float]:
     costs = by_head(rows, labels, known, sizes, c, queue)
@@ -73,8 +62,8 @@ def slowly(
     }
 
 
-def made_up(n: int, width: int, seed: int = 0) -> Tensor:
-    """Cosines of 2n views."""
+def synthetic(n: int, width: int, seed: int = 0) -> Tensor:
+    """Make cosines of 2n views."""
     return torch.rand(2 * n, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 1.2 - 0.6
 
 
@@ -83,8 +72,8 @@ def made_up(n: int, width: int, seed: int = 0) -> Tensor:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("config", [PLAIN, RICH], ids=["plain", "with heads and a queue"])
-def test_losses_are_those_of_a_loop_step_by_step(case: str, config: Swaps) -> None:
-    """Over several steps, in which the queue fills up and overflows; whatever the progress."""
+def test_losses_match_a_loop_step_by_step(case: str, config: Swaps) -> None:
+    """Over several steps, in which the queue fills up and overflows; progress does not matter."""
     labels, known, k = CASES[case]
     method = Uno(convnet(), k, known, config)
     over = len(known) + 3 * (k - len(known))
@@ -92,9 +81,9 @@ def test_losses_are_those_of_a_loop_step_by_step(case: str, config: Swaps) -> No
     queue: list[Row] = []
     for number in range(4):
         mine = labels[number % 2 :] + labels[: number % 2]
-        outputs = made_up(len(mine), sum(method.sizes), seed=number).float()
+        outputs = synthetic(len(mine), sum(method.sizes), seed=number).float()
         batch = batch_of(outputs, mine, number / 4)
-        expected = slowly(outputs.tolist(), mine, known, method.sizes, config, queue)
+        expected = oracle(outputs.tolist(), mine, known, method.sizes, config, queue)
         assert values(method.losses(batch)) == pytest.approx(expected, rel=1e-4, abs=1e-5)
         method.after_step(batch)
         rows = [row for row, label in zip(outputs.tolist(), [*mine, *mine], strict=True) if label < 0]
@@ -105,11 +94,11 @@ def test_losses_are_those_of_a_loop_step_by_step(case: str, config: Swaps) -> No
 
 
 @pytest.mark.parametrize("change", [{"temperature": 0.3}, {"epsilon": 0.2}, {"iterations": 1}, {"iterations": 7}])
-def test_every_constant_is_what_it_says(change: dict[str, Any]) -> None:
+def test_every_constant_has_its_documented_effect(change: dict[str, Any]) -> None:
     labels, known, k = CASES["mixed"]
-    config, outputs = replace(PLAIN, **change), made_up(6, k)
+    config, outputs = replace(PLAIN, **change), synthetic(6, k)
     got = values(Uno(convnet(), k, known, config).losses(batch_of(outputs, labels)))
-    assert got == pytest.approx(slowly(outputs.tolist(), labels, known, [k], config, []), rel=1e-5)
+    assert got == pytest.approx(oracle(outputs.tolist(), labels, known, [k], config, []), rel=1e-5)
     plain = values(Uno(convnet(), k, known, PLAIN).losses(batch_of(outputs, labels)))
     assert got["unsupervised"] != pytest.approx(plain["unsupervised"], rel=1e-3)
     assert (got["supervised"] == pytest.approx(plain["supervised"])) == ("temperature" not in change)
@@ -118,12 +107,12 @@ def test_every_constant_is_what_it_says(change: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-def test_gradients_are_those_of_targets_that_are_held() -> None:
-    """(chances − targets) / τ over the number of views: nothing goes through the shares, or into the queue."""
+def test_gradients_treat_targets_as_constants() -> None:
+    """They are (probabilities − targets) / τ / views: none pass through the targets or into the queue."""
     labels, known, k = CASES["mixed"]
     method = Uno(convnet(), k, known, replace(PLAIN, queue=4))
-    method.after_step(batch_of(made_up(6, k, seed=5).float(), labels))
-    outputs = made_up(6, k).requires_grad_()
+    method.after_step(batch_of(synthetic(6, k, seed=5).float(), labels))
+    outputs = synthetic(6, k).requires_grad_()
     losses = method.losses(batch_of(outputs, labels))
     (found,) = torch.autograd.grad(torch.stack([*losses.values()]).sum(), outputs)
     targets = targets_of(outputs.tolist(), labels, known, k, method.config, method.queue.tolist())
@@ -138,27 +127,24 @@ def test_gradients_are_those_of_targets_that_are_held() -> None:
 @pytest.mark.parametrize(
     ("k", "batch_size", "length"), [(16, 128, 0), (17, 128, 68), (1, 8, 0), (1, 7, 4), (3, 25, 0), (4, 25, 16)]
 )
-def test_by_default_there_is_a_queue_where_half_a_batch_has_fewer_than_four_for_each_category(
+def test_by_default_there_is_a_queue_if_half_a_batch_has_fewer_than_four_images_per_category(
     k: int, batch_size: int, length: int
 ) -> None:
-    method = small("uno", k=k, known=[0], batch_size=batch_size)
-    assert method.queue.shape == (length, k)
-    assert int(method.filled) == 0
+    assert small("uno", k=k, known=[0], batch_size=batch_size).queue.shape == (length, k)
 
 
-@pytest.mark.parametrize(("batch_size", "chosen", "length"), [(86, "auto", 44), (88, "auto", 0), (88, 5, 5), (2, 0, 0)])
-def test_the_largest_head_or_a_number_decides_on_the_length_of_the_queue(
-    batch_size: int, chosen: Any, length: int
+@pytest.mark.parametrize(("batch_size", "queue", "length"), [(86, "auto", 44), (88, "auto", 0), (88, 5, 5), (2, 0, 0)])
+def test_the_largest_head_or_a_number_determines_the_length_of_the_queue(
+    batch_size: int, queue: Any, length: int
 ) -> None:
-    method = small("uno", k=3, known=[0], batch_size=batch_size, losses=Swaps(overclustering=5, queue=chosen))
-    assert method.sizes == [3, 11]
-    assert method.queue.shape == (length, 14)
+    losses = Swaps(overclustering=5, queue=queue)  # heads of 3 and 11 categories
+    assert small("uno", k=3, known=[0], batch_size=batch_size, losses=losses).queue.shape == (length, 14)
 
 
-# What settles
+# Updates after a step
 
 
-def test_prototypes_have_length_1_from_the_start_and_after_every_update() -> None:
+def test_prototypes_have_unit_length_initially_and_after_every_update() -> None:
     method = Uno(convnet(), 5, [0], RICH)
     generator = torch.Generator().manual_seed(0)
     for number in range(4):
@@ -169,21 +155,21 @@ def test_prototypes_have_length_1_from_the_start_and_after_every_update() -> Non
             for head, direction in zip(method.heads, directions, strict=True):
                 direction += 0.3 * torch.randn(direction.shape, generator=generator)
                 head.weight.copy_(direction)
-            method.after_step(batch_of(made_up(2, sum(method.sizes), seed=number).float(), [-1, 0]))
+            method.after_step(batch_of(synthetic(2, sum(method.sizes), seed=number).float(), [-1, 0]))
         for head, direction in zip(method.heads, directions, strict=True):
             torch.testing.assert_close(head.weight, nnf.normalize(direction, dim=1))
 
 
-def test_with_prototypes_of_length_1_outputs_are_cosines_of_all_heads() -> None:
+def test_outputs_are_the_cosines_of_all_heads() -> None:
     method = Uno(convnet(), 3, [0], RICH)
-    inputs = inputs_of(method, 6)
+    inputs = tiny_methods.inputs_of(method, 6)
     outputs, features = method(inputs), method.backbone.tail(inputs)
     assert outputs.shape == (6, 3 + 3 + 7 + 7)
     weights = torch.cat([head.weight for head in method.heads])
     torch.testing.assert_close(outputs, nnf.cosine_similarity(features[:, None], weights[None], dim=2))
 
 
-# Which head predicts
+# The predicting head
 
 
 def test_the_running_loss_of_each_head_by_hand() -> None:
@@ -193,7 +179,7 @@ def test_the_running_loss_of_each_head_by_hand() -> None:
     queue: list[Row] = []
     assert method.mean_losses.shape == (3,)
     for number in range(3):
-        outputs = made_up(6, sum(method.sizes), seed=number).float()
+        outputs = synthetic(6, sum(method.sizes), seed=number).float()
         costs = by_head(outputs.tolist(), labels, known, method.sizes, config, queue)
         expected = [0.99 * before + 0.01 * mean(now) for before, now in zip(expected, costs, strict=False)]
         method.after_step(batch_of(outputs, labels))
@@ -203,7 +189,7 @@ def test_the_running_loss_of_each_head_by_hand() -> None:
 
 @pytest.mark.parametrize("best", [0, 2])
 def test_the_head_with_the_lowest_loss_predicts(best: int) -> None:
-    """Of those of k categories: over-clustering heads only teach, however sure they are."""
+    """Among the heads of k categories: over-clustering heads never predict, however confident they are."""
     method = Uno(convnet(), 3, [0, 1, 2], Swaps(queue=0, heads=3, overclustering=2))
     sure = torch.eye(3).repeat(2, 1)
     heads = [sure * (0.9 if head == best else 0.3 if head < 3 else 1.0) for head in range(6)]
@@ -215,7 +201,7 @@ def test_the_head_with_the_lowest_loss_predicts(best: int) -> None:
     assert not table[:, -1].any()
 
 
-def test_heads_start_apart() -> None:
+def test_heads_are_initialised_differently() -> None:
     method = Uno(convnet(), 4, [0], Swaps(heads=3, overclustering=1))
     starts = torch.stack([head.weight.detach().flatten() for head in method.heads])
     assert (torch.corrcoef(starts) - torch.eye(6)).abs().max() < 0.15  # 2,048 numbers each

@@ -1,4 +1,4 @@
-"""A run that was killed, at any moment and any number of times, ends as one that was not."""
+"""A run that is killed at any moment, any number of times, ends like an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ IN_MEMORY, NOWHERE = Budget(memory=10**9), Budget(memory=0)
 
 
 @pytest.fixture(autouse=True)
-def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests do not survive power cuts, and waiting would take longer than all the rest."""
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip fsync, which takes longer than everything else."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
@@ -49,15 +49,15 @@ def reached(ended: Ended, stage: str) -> list[int]:
 
 
 def comes_to(stage: str, least: int) -> Callable[[list[Any]], bool]:
-    """Whether a child says that it has done so much of a stage, or is beyond it."""
+    """Make a condition that holds once a child reports so much of a stage, or a later stage."""
     return lambda words: words[2] >= least if words[1] == stage else words[1] == tiny_run.LEARNING
 
 
 @pytest.mark.parametrize(("kind", "every"), [("live", 0.04), ("file", 0.0)])
-def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(
+def test_a_run_killed_at_random_moments_ends_like_an_uninterrupted_one(
     fork_server: ForkServer, tmp_path: Path, kind: str, every: float
 ) -> None:
-    """Where checkpoints are rarer than steps, what was done since the last one is done again."""
+    """If checkpoints are rarer than steps, those since the last one are repeated."""
     job = Job(str(tmp_path / "killed"), kind, every=every)
     whole = fork_server.run(tiny_run.perform_in_child, asdict(replace(job, folder=str(tmp_path / "whole"))))
     total = job.epochs * STEPS
@@ -65,7 +65,7 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(
 
     points = sorted(random.Random(kind).sample(range(1, total), 4))
     for stage, least in [(tiny_run.TOKENS, 1), (tiny_run.TOKENS, 33), *((tiny_run.LEARNING, step) for step in points)]:
-        # The signal comes a moment after the child has told of its progress, when it is anywhere.
+        # The signal arrives a moment after the child has reported its progress.
         fork_server.run(tiny_run.perform_in_child, asdict(job), None, True, kill=comes_to(stage, least), codes=[KILLED])
     last = fork_server.run(tiny_run.perform_in_child, asdict(job), codes=[0])
     assert left(tmp_path / "killed") == left(tmp_path / "whole")
@@ -73,10 +73,10 @@ def test_a_run_killed_at_random_moments_ends_as_one_that_was_not(
 
 
 @pytest.mark.parametrize(("kind", "epochs", "batch_size", "each"), [("live", 1, 6, 1), ("file", 1, 18, 2)])
-def test_a_run_killed_before_any_operation_on_files_goes_on(
+def test_a_run_killed_before_any_file_operation_resumes(
     fork_server: ForkServer, tmp_path: Path, kind: str, epochs: int, batch_size: int, each: int
 ) -> None:
-    """Of three checkpoints and the model, or every other one of tokens in a file, one checkpoint and the model."""
+    """All operations of three checkpoints and the model, and every other one with tokens in a file."""
     job = Job(str(tmp_path / "whole"), kind, epochs, batch_size=batch_size)
     whole = fork_server.run(tiny_run.perform_in_child, asdict(job), codes=[0])
     (operations,) = whole.each("operations")
@@ -87,7 +87,7 @@ def test_a_run_killed_before_any_operation_on_files_goes_on(
         ended = fork_server.run(tiny_run.perform_in_child, mine, fatal, codes=[KILLED])
         again = fork_server.run(tiny_run.perform_in_child, mine, codes=[0])
         for stage, unmarked in ((tiny_run.TOKENS, 0), (tiny_run.LEARNING, 1)):
-            if done := reached(ended, stage):  # at most the step that was in no checkpoint yet is done twice
+            if done := reached(ended, stage):  # only a step without a checkpoint is repeated
                 assert min(reached(again, stage), default=99) > done[-1] - unmarked, fatal
         assert left(folder) == left(tmp_path / "whole"), fatal
         assert list(map(timeless, again.each("result"))) == list(map(timeless, whole.each("result"))), fatal
@@ -102,9 +102,9 @@ class CrashError(Exception):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A run of three epochs that nothing happened to: its folder, what it left there and its result."""
+    """Do an uninterrupted run of three epochs; return its folder, what it left there and its result."""
     folder = tmp_path_factory.mktemp("whole")
-    result = timeless(vars(go_on(folder, every=30.0)))
+    result = timeless(vars(resume(folder, every=30.0)))
     return SimpleNamespace(folder=folder, left=left(folder), result=result)
 
 
@@ -115,47 +115,43 @@ def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def go_on(folder: Path, method: Method | None = None, **options: Any) -> TrainingResult:
-    """Do the tiny run in this process; `options` are settings, or what train is given beside them."""
-    beside = {name: options.pop(name) for name in ("runtime", "budget") if name in options}
+def resume(folder: Path, method: Method | None = None, **options: Any) -> TrainingResult:
+    """Do the tiny run in this process; `options` are settings, or other arguments of train."""
+    others = {name: options.pop(name) for name in ("runtime", "budget") if name in options}
     method = method or a_convnet()
     images, store = a_set(method.backbone.spec.image_size)
     every = options.pop("every", 0.0)
     config = settings(**{"epochs": 3, **options})
-    return train(method, images, store, config, folder=folder, checkpoint_every=every, **{"runtime": CPU, **beside})
+    return train(method, images, store, config, folder=folder, checkpoint_every=every, **{"runtime": CPU, **others})
 
 
 def interrupt(
     folder: Path, at: int, method: Method | None = None, error: BaseException | None = None, **options: Any
 ) -> None:
-    """Interrupt the tiny run after a step, before the checkpoint of it; at 0 before its first step."""
+    """Interrupt the tiny run after a step, before its checkpoint; at 0 before the first step."""
     stop, last = Mock(side_effect=error or KeyboardInterrupt()), (tiny_run.LEARNING, at)
     with pytest.MonkeyPatch.context() as patch:
         if not at:
             patch.setattr("sortal.learning.train.Log.write", stop)
+        runtime = replace(CPU, progress=lambda *report: stop() if report[:2] == last else None)
         with pytest.raises(type(stop.side_effect)):
-            go_on(
-                folder,
-                method,
-                runtime=replace(CPU, progress=lambda *said: stop() if said[:2] == last else None),
-                **options,
-            )
+            resume(folder, method, runtime=runtime, **options)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), CrashError("full")])
 @pytest.mark.parametrize("at", [0, 1, STEPS, STEPS + 1, 3 * STEPS])
-def test_the_same_call_with_the_same_method_goes_on(tmp_path: Path, whole: Any, at: int, error: BaseException) -> None:
-    """As in a notebook; what was interrupted, even before the first step, is found as it was."""
+def test_the_same_call_with_the_same_method_resumes(tmp_path: Path, whole: Any, at: int, error: BaseException) -> None:
+    """As in a notebook; an interrupted method, even before the first step, has its initial weights."""
     method = a_convnet()
     for _ in range(2):
         interrupt(tmp_path, at, method, error)
         assert same(weights(method), weights(a_convnet()))
-    result = go_on(tmp_path, method)
+    result = resume(tmp_path, method)
     assert left(tmp_path) == whole.left
     assert timeless(vars(result)) == whole.result
 
 
-def test_the_best_weights_of_before_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_weights_before_an_interruption_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first epoch is the best here."""
     scores = iter([0.9, 0.5, 0.4])
     seen: list[dict[str, Any]] = []
@@ -167,63 +163,61 @@ def test_the_best_weights_of_before_are_kept(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("sortal.learning.validation.Validation.accuracy", accuracy)
     interrupt(tmp_path, 2 * STEPS + 1)
     method = a_convnet()
-    result = go_on(tmp_path, method)
+    result = resume(tmp_path, method)
     assert (result.selected, result.validation, len(seen)) == (0, 0.9, 3)
     assert same(weights(method.backbone), seen[0])
     assert not same(seen[0], seen[2])
     assert same(weights(load_backbone(str(tmp_path / "model.json"))), seen[0])
-    assert go_on(tmp_path, method) == result  # the method is known as what came of the run, although not of its end
+    assert resume(tmp_path, method) == result  # the selected weights, though not the last, identify the run
 
 
 # Tokens and chunks
 
 
 @pytest.mark.parametrize(("precision", "budget"), [("bf16", IN_MEMORY), ("float32", tiny_run.IN_A_FILE)])
-def test_tokens_in_memory_are_computed_again_also_in_another_place(
-    tmp_path: Path, precision: str, budget: Budget
-) -> None:
+def test_tokens_in_memory_are_recomputed_even_in_another_place(tmp_path: Path, precision: str, budget: Budget) -> None:
     kind: dict[str, Any] = {"views": 3, "precision": precision}
-    whole = go_on(tmp_path / "whole", a_transformer(), budget=IN_MEMORY, **kind)
+    whole = resume(tmp_path / "whole", a_transformer(), budget=IN_MEMORY, **kind)
     interrupt(tmp_path / "broken", 6, a_transformer(), budget=IN_MEMORY, **kind)
-    result = go_on(tmp_path / "broken", a_transformer(), budget=budget, **kind)
+    result = resume(tmp_path / "broken", a_transformer(), budget=budget, **kind)
     assert left(tmp_path / "broken") == left(tmp_path / "whole")
     assert timeless(vars(result)) == timeless(vars(whole))
     assert result.views == 3
 
 
-def test_a_run_goes_on_with_views_as_it_began(tmp_path: Path) -> None:
-    """One with new views also where there is room to keep them by then; one with kept views must have the room."""
+def test_a_run_resumes_with_the_kind_of_views_it_started_with(tmp_path: Path) -> None:
+    """Live views stay live even if there is room by then; cached views require the room again."""
     kept, new, whole = (tmp_path / name for name in ("kept", "new", "whole"))
     interrupt(kept, 6, a_transformer(), views="auto", budget=IN_MEMORY)
     before = contents(kept)
     with pytest.raises(InputError, match=r"started with 8 cached views .* Raise the budget"):
-        go_on(kept, a_transformer(), views="auto", budget=NOWHERE)
+        resume(kept, a_transformer(), views="auto", budget=NOWHERE)
     assert contents(kept) == before
-    assert go_on(kept, a_transformer(), views="auto", budget=IN_MEMORY).views == 8
-    go_on(whole, a_transformer(), views="auto", budget=NOWHERE)
+    assert resume(kept, a_transformer(), views="auto", budget=IN_MEMORY).views == 8
+    resume(whole, a_transformer(), views="auto", budget=NOWHERE)
     interrupt(new, 6, a_transformer(), views="auto", budget=NOWHERE)
-    assert go_on(new, a_transformer(), views="auto", budget=IN_MEMORY).views is None
+    assert resume(new, a_transformer(), views="auto", budget=IN_MEMORY).views is None
     assert left(new) == left(whole)
 
 
-def test_tokens_of_another_run_are_not_taken_for_ones_own(tmp_path: Path) -> None:
-    """Those of other weights are still there, without a checkpoint that would tell."""
-    go_on(tmp_path / "one", a_transformer(), views=3, budget=tiny_run.IN_A_FILE)
+def test_tokens_of_another_run_are_not_reused(tmp_path: Path) -> None:
+    """Tokens of other weights are left, without a checkpoint that would reveal it."""
+    resume(tmp_path / "one", a_transformer(), views=3, budget=tiny_run.IN_A_FILE)
     interrupt(tmp_path / "two", 1, a_transformer(seed=1), views=3, budget=tiny_run.IN_A_FILE)
     assert (tmp_path / "two/tokens.bf16").exists()
     assert checkpoint.load(tmp_path / "two") is None
-    go_on(tmp_path / "two", a_transformer(), views=3, budget=tiny_run.IN_A_FILE)
+    resume(tmp_path / "two", a_transformer(), views=3, budget=tiny_run.IN_A_FILE)
     assert left(tmp_path / "two") == left(tmp_path / "one")
 
 
 @pytest.mark.parametrize(("before", "asked", "wanted"), [(1, 2, 2), (4, 1, 4)])
-def test_chunks_are_those_of_before_or_the_more_that_are_asked_for(
+def test_chunks_are_those_of_before_or_more_if_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: int, asked: int, wanted: int
 ) -> None:
     call, least, seen = TrainingStep.__call__, before, set()
 
     def spied(self: TrainingStep, *values: Any) -> Any:
-        self.chunks = max(self.chunks, least)  # as where memory ran out
+        self.chunks = max(self.chunks, least)  # as if memory had run out
         seen.add(self.chunks)
         return call(self, *values)
 
@@ -232,28 +226,28 @@ def test_chunks_are_those_of_before_or_the_more_that_are_asked_for(
     assert seen == {before}
     least = 1
     seen.clear()
-    go_on(tmp_path, chunks=asked)
+    resume(tmp_path, chunks=asked)
     assert seen == {wanted}
 
 
-# Every method, with what it keeps beside its weights
+# Every method, with its buffers
 
 Ends = dict[str, tuple[dict[str, Any], Path]]
 
 
 def of_kind(name: str) -> Any:
-    """A method for the tiny set; UNO has two heads and a queue, which overflows in the second epoch."""
+    """Make a method for the tiny set; UNO has two heads and a queue that overflows in the second epoch."""
     losses = Swaps(heads=2) if name == "uno" else None
     return small(name, a_convnet().backbone, k=4, known=[0, 1], batch_size=4, losses=losses)
 
 
 @pytest.fixture(scope="module")
 def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
-    """The weights and buffers of a run of each method that nothing happened to, and its folder."""
+    """Do an uninterrupted run of each method; return its final weights and buffers, and its folder."""
     found = {}
     for name in NAMES:
         method, folder = of_kind(name), tmp_path_factory.mktemp(name)
-        go_on(folder, method, every=30.0)
+        resume(folder, method, every=30.0)
         found[name] = weights(method), folder
     assert found["uno"][0]["filled"] == 16
     assert found["uno"][0]["mean_losses"].all()
@@ -261,7 +255,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> Ends:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_method_goes_on_from_any_step_to_the_same_weights_and_buffers(
+def test_every_method_resumes_from_any_step_to_the_same_weights_and_buffers(
     tmp_path: Path, ends: Ends, name: str
 ) -> None:
     """Interrupted after every step but the last, with the same method and with new ones in turn."""
@@ -270,7 +264,7 @@ def test_every_method_goes_on_from_any_step_to_the_same_weights_and_buffers(
         method = method if at % 2 else of_kind(name)
         interrupt(tmp_path, at, method)
         assert same(weights(method), weights(of_kind(name)))
-    go_on(tmp_path, method)
+    resume(tmp_path, method)
     assert same(weights(method), ends[name][0])
     assert left(tmp_path) == left(ends[name][1])
 
@@ -294,13 +288,13 @@ def test_checkpoints_hold_the_buffers_of_the_method_and_not_those_of_the_backbon
 
 
 @pytest.mark.parametrize("n_damaged", [1, 2])
-def test_a_damaged_checkpoint_costs_a_step_and_two_of_them_the_run(tmp_path: Path, whole: Any, n_damaged: int) -> None:
+def test_a_damaged_checkpoint_costs_a_step_and_two_cost_the_run(tmp_path: Path, whole: Any, n_damaged: int) -> None:
     """Steps 1 to 6 are in the newest checkpoint, 1 to 5 in the one before."""
     interrupt(tmp_path, STEPS + 3)
     for name in (checkpoint.NAME, checkpoint.PREVIOUS)[:n_damaged]:
         os.truncate(tmp_path / name, (tmp_path / name).stat().st_size // 2)
     seen: list[int] = []
-    go_on(tmp_path, runtime=replace(CPU, progress=lambda _, done, __: seen.append(done)))
+    resume(tmp_path, runtime=replace(CPU, progress=lambda _, done, __: seen.append(done)))
     assert seen == list(range(STEPS + 2 if n_damaged == 1 else 1, 3 * STEPS + 1))
     assert left(tmp_path) == whole.left
 
@@ -318,17 +312,10 @@ def test_a_damaged_checkpoint_costs_a_step_and_two_of_them_the_run(tmp_path: Pat
     ],
 )
 def test_another_run_in_the_folder_is_refused(whole: Any, unfinished: Path, what: str, change: dict[str, Any]) -> None:
-    given = {
-        "epochs": 3,
-        "lr": 0.1,
-        "labels": tiny_run.LABELS,
-        "held_out": tiny_run.HELD_OUT,
-        "side": tiny_run.SMALL,
-        "weights": 0,
-        **change,
-    }
-    images, store = named(given["labels"], given["held_out"]), small_store(len(tiny_run.LABELS), given["side"])
-    method, config = a_convnet(seed=given["weights"]), settings(epochs=given["epochs"], lr=given["lr"])
+    images = named(change.get("labels", tiny_run.LABELS), change.get("held_out", tiny_run.HELD_OUT))
+    store = small_store(len(tiny_run.LABELS), change.get("side", tiny_run.SMALL))
+    method = a_convnet(seed=change.get("weights", 0))
+    config = settings(epochs=change.get("epochs", 3), lr=change.get("lr", 0.1))
     for folder in (whole.folder, unfinished):
         before = contents(folder)
         with pytest.raises(InputError, match=re.escape(f"holds one with different {what}. Choose another folder")):
@@ -336,10 +323,10 @@ def test_another_run_in_the_folder_is_refused(whole: Any, unfinished: Path, what
         assert contents(folder) == before
 
 
-def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfinished: Path) -> None:
-    """Weights of a convnet know nothing of the size of images, of their colours, or of which of them are trained.
+def test_the_same_weights_with_images_seen_differently_are_another_run(unfinished: Path) -> None:
+    """The weights of a convnet do not determine the size of images, their normalisation, or what is trained.
 
-    Nor does the digest of a file know what size it was packed at.
+    Nor does the digest of an image determine the size at which it was packed.
     """
     images, store = a_set()
     resized, recoloured, frozen, frozen_head = (a_convnet() for _ in range(4))
@@ -369,30 +356,30 @@ def test_the_same_weights_with_another_view_of_the_images_are_another_run(unfini
 def test_another_method_in_the_folder_is_refused(ends: Ends, change: dict[str, Any], what: str) -> None:
     other = small("uno", a_convnet().backbone, **{"k": 4, "known": [0, 1], "batch_size": 4, **change})
     with pytest.raises(InputError, match=re.escape(f"holds one with different {what}")):
-        go_on(ends["uno"][1], other)
+        resume(ends["uno"][1], other)
 
 
 # Finished runs
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_finished_run_gives_a_method_its_weights_and_buffers_and_refuses_others(
+def test_a_finished_run_restores_its_weights_and_buffers_and_refuses_others(
     ends: Ends, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """So that the classifier of a run that was done before is the one that was trained."""
+    """So that the classifier of a finished run is the trained one."""
     wanted, folder = ends[name]
     monkeypatch.setattr(TrainingStep, "__call__", None)
     method = of_kind(name)
-    for _ in range(2):  # the second time it already is what came of it
-        go_on(folder, method)
+    for _ in range(2):  # the second time it already has the final weights
+        resume(folder, method)
         assert same(weights(method), wanted)
     with torch.no_grad():
         (method.queue if name == "uno" else next(method.head.parameters()))[1, 2] += 1
     with pytest.raises(InputError, match="holds one with different weights"):
-        go_on(folder, method)
+        resume(folder, method)
 
 
-def test_without_validation_a_finished_run_knows_its_last_weights(
+def test_without_validation_a_finished_run_recognises_its_last_weights(
     unfinished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method, data = a_convnet(), (named(tiny_run.LABELS), a_set()[1])
@@ -402,7 +389,7 @@ def test_without_validation_a_finished_run_knows_its_last_weights(
     assert train(method, *data, settings(), folder=tmp_path, runtime=CPU) == first
     assert same(weights(method), trained)
     with pytest.raises(InputError, match="holds one with different weights"):
-        go_on(unfinished, method)  # which began with others
+        resume(unfinished, method)  # which started from others
 
 
 @pytest.mark.parametrize("kind", ["live", "file"])
@@ -415,24 +402,19 @@ def test_a_finished_run_returns_at_once_with_the_same_result(
     monkeypatch.setattr(TrainingStep, "__call__", None)
     monkeypatch.setattr("sortal.learning.frozen.FrozenEncoder.__call__", None)
     seen: list[object] = []
-    assert perform(job, lambda *said: seen.append(said)) == first
+    assert perform(job, lambda *report: seen.append(report)) == first
     assert first.views == (None if kind == "live" else 3)
     assert seen == []
     assert contents(tmp_path) == before
-    for name in ("model.json", "model.safetensors"):  # which are saved again where they were lost
+    for name in ("model.json", "model.safetensors"):  # restored if lost
         (tmp_path / name).unlink()
     assert perform(job) == first
     assert contents(tmp_path) == before
 
 
-def test_without_a_folder_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = train(
-        a_transformer(),
-        *a_set(tiny_run.LARGE),
-        settings(views=3),
-        runtime=CPU,
-        budget=tiny_run.IN_A_FILE,
-    )
+    data, budget = a_set(tiny_run.LARGE), tiny_run.IN_A_FILE
+    result = train(a_transformer(), *data, settings(views=3), runtime=CPU, budget=budget)
     assert list(tmp_path.iterdir()) == []
-    assert result.views is None  # a file of tokens has no place either
+    assert result.views is None  # there is no place for a file of tokens either

@@ -1,4 +1,4 @@
-"""A step: the gradients of the whole batch, however it is cut; the update that torch makes of them; what settles."""
+"""Training steps: gradients of the whole batch in any number of chunks, torch's updates, and after_step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU = Compute(torch.device("cpu"))
 
 
 class Lines(Backbone):
-    """Features are a linear map of the inputs, in double precision."""
+    """Its features are a nonlinearity of a linear map, in double precision."""
 
     def __init__(self, seed: int) -> None:
         net = nn.Linear(5, 4).double()
@@ -47,8 +47,8 @@ class Lines(Backbone):
         return torch.tanh(self.net(inputs))
 
 
-class Apart(Method):
-    """Every row's cost depends on all other rows; at most `room` rows fit at once."""
+class Coupled(Method):
+    """The loss of every row depends on all other rows; at most `room` rows fit at once."""
 
     def __init__(self, *, room: int | None = None, seed: int = 0) -> None:
         super().__init__(Lines(seed))
@@ -72,8 +72,8 @@ class Apart(Method):
         }
 
 
-class Told(Apart):
-    """Writes down when it is asked for losses and when it is to settle, with what weights and batch."""
+class Recording(Coupled):
+    """Records the calls of losses and after_step, with their weights and batches."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -81,14 +81,14 @@ class Told(Apart):
         self.autocast = False
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        self._write("losses", batch)
+        self._record("losses", batch)
         self.autocast = torch.is_autocast_enabled("cpu")
         return super().losses(batch)
 
     def after_step(self, batch: Batch) -> None:
-        self._write("after_step", batch)
+        self._record("after_step", batch)
 
-    def _write(self, what: str, batch: Batch) -> None:
+    def _record(self, what: str, batch: Batch) -> None:
         self.seen.append((what, weights(self)["backbone.net.weight"], batch, torch.is_grad_enabled()))
 
 
@@ -98,13 +98,13 @@ def processes() -> Processes:
 
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
-HALF_WAY = torch.tensor(0.5)
+HALFWAY = torch.tensor(0.5)
 
 
 def a_batch(n: int, seed: int = 0) -> Inputs:
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(n, 5, generator=generator, dtype=torch.float64)
-    return inputs, torch.arange(n) % (n // 2), torch.arange(n) % 3 - 1, HALF_WAY
+    return inputs, torch.arange(n) % (n // 2), torch.arange(n) % 3 - 1, HALFWAY
 
 
 def sgd(method: nn.Module, **options: Any) -> Optimiser:
@@ -112,8 +112,8 @@ def sgd(method: nn.Module, **options: Any) -> Optimiser:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_the_optimiser_is_torchs_to_the_last_bit(momentum: float) -> None:
-    """At changing rates, and with a weight that has no gradient at times."""
+def test_the_optimiser_matches_torch_bit_for_bit(momentum: float) -> None:
+    """With changing learning rates, and a weight that sometimes has no gradient."""
     one, other = nn.Linear(3, 2), nn.Linear(3, 2)
     other.load_state_dict(one.state_dict())
     ours = sgd(one, lr=0.1, momentum=momentum, weight_decay=0.01)
@@ -132,15 +132,15 @@ def test_the_optimiser_is_torchs_to_the_last_bit(momentum: float) -> None:
 
 
 def taken(processes: Processes, method: Method, chunks: int, batch: Inputs) -> dict[str, Tensor]:
-    """The gradients of a step, seen in its update with a learning rate of 1, and its losses."""
+    """Return the losses of a step, and its gradients from the update with a learning rate of 1."""
     before = weights(method)
     terms = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), chunks)(*batch)
     return {"terms": terms, **{name: before[name] - value for name, value in method.state_dict().items()}}
 
 
 def by_autograd(method: Method, batch: Inputs) -> dict[str, Tensor]:
-    inputs, *beside = batch
-    losses = method.losses(Batch(method(inputs), *beside))
+    inputs, *others = batch
+    losses = method.losses(Batch(method(inputs), *others))
     terms = torch.stack(list(losses.values()))
     names, values = zip(*method.named_parameters(), strict=True)
     gradients = torch.autograd.grad(terms.sum(), values)
@@ -152,55 +152,57 @@ EXACT: Any = {"rtol": 1e-11, "atol": 1e-12}
 
 @pytest.mark.parametrize(("n", "chunks"), [(2, 1), (6, 2), (14, 3), (12, 5), (6, 6), (6, 13)])
 def test_any_number_of_chunks_gives_the_gradients_of_the_whole(processes: Processes, n: int, chunks: int) -> None:
-    method = Apart()
+    method = Coupled()
     got = taken(processes, method, chunks, a_batch(n))
-    torch.testing.assert_close(got, by_autograd(Apart(), a_batch(n)), **EXACT)
+    torch.testing.assert_close(got, by_autograd(Coupled(), a_batch(n)), **EXACT)
     assert float(got["backbone.net.weight"].abs().max()) > 0.01
     assert max(size for size, _ in method.sizes) == -(-n // chunks)  # never more rows at once
 
 
-def test_losses_come_under_their_names_and_frozen_weights_stay(processes: Processes) -> None:
-    method = Apart()
+def test_losses_have_names_and_frozen_weights_stay(processes: Processes) -> None:
+    method = Coupled()
     method.backbone.get_parameter("net.bias").requires_grad_(False)
     step = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), 3)
     terms = step(*a_batch(6))
     assert step.names == ["spread", "images", "labels"]
     assert not terms.requires_grad
-    changed = [name for name, value in weights(Apart()).items() if not torch.equal(value, weights(method)[name])]
+    changed = [name for name, value in weights(Coupled()).items() if not torch.equal(value, weights(method)[name])]
     assert changed == ["backbone.net.weight"]
-    assert all(value.grad is None or not value.grad.any() for value in method.parameters())  # none adds up over steps
+    assert all(
+        value.grad is None or not value.grad.any() for value in method.parameters()
+    )  # none accumulate over steps
 
 
-# Memory that runs out
+# Running out of memory
 
 
 @pytest.mark.parametrize(("n", "room"), [(2, 1), (10, 3), (12, 5), (6, 100)])
-def test_where_memory_runs_out_chunks_are_halved_for_good_to_the_same_result(
+def test_running_out_of_memory_halves_chunks_for_good_with_the_same_result(
     processes: Processes, caplog: pytest.LogCaptureFixture, n: int, room: int
 ) -> None:
-    method = Apart(room=room)
+    method = Coupled(room=room)
     step = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), 1)
-    expected = by_autograd(Apart(), a_batch(n))
+    expected = by_autograd(Coupled(), a_batch(n))
     terms = step(*a_batch(n))
-    update = {name: value - weights(method)[name] for name, value in weights(Apart()).items()}
+    update = {name: value - weights(method)[name] for name, value in weights(Coupled()).items()}
     torch.testing.assert_close({"terms": terms, **update}, expected, **EXACT)
-    chunks, said = 1, []
+    chunks, messages = 1, []
     while -(-n // chunks) > room:
         chunks *= 2
-        said.append(f"Out of memory: batches are now split into {chunks} chunks, with the same result.")
+        messages.append(f"Out of memory: batches are now split into {chunks} chunks, with the same result.")
     method.sizes.clear()
     step(*a_batch(n, seed=1))
     assert max(size for size, _ in method.sizes) <= room  # nothing larger is tried again
-    assert (step.chunks, caplog.messages) == (chunks, said)
+    assert (step.chunks, caplog.messages) == (chunks, messages)
     assert {record.levelno for record in caplog.records} <= {logging.WARNING}
 
 
-def test_memory_that_runs_out_half_way_through_leaves_no_gradients_behind(
+def test_running_out_of_memory_halfway_leaves_no_gradients_behind(
     processes: Processes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without gradients all fits; with them it is the second chunk that does not, after the first was added."""
+    """Everything fits without gradients; with them the second chunk does not, after the first was added."""
 
-    class Later(Told):
+    class Later(Recording):
         def forward(self, inputs: Tensor) -> Tensor:
             if torch.is_grad_enabled() and [size for size, graded in self.sizes if graded] == [4]:
                 self.sizes.append((0, True))
@@ -210,57 +212,52 @@ def test_memory_that_runs_out_half_way_through_leaves_no_gradients_behind(
     method = Later()
     got = taken(processes, method, 2, a_batch(8))
     assert [size for size, graded in method.sizes if graded] == [4, 0, 2, 2, 2, 2]
-    torch.testing.assert_close(got, by_autograd(Apart(), a_batch(8)), **EXACT)
+    torch.testing.assert_close(got, by_autograd(Coupled(), a_batch(8)), **EXACT)
     assert len(caplog.messages) == 1
-    assert [what for what, *_ in method.seen] == ["losses", "losses", "after_step"]  # nothing settles twice
+    assert [what for what, *_ in method.seen] == ["losses", "losses", "after_step"]  # after_step runs once
 
 
-def test_where_one_row_does_not_fit_that_is_said_and_nothing_settles(processes: Processes) -> None:
-    method = Told(room=0)
+def test_a_single_row_that_does_not_fit_is_reported_and_nothing_is_updated(processes: Processes) -> None:
+    method = Recording(room=0)
     before = weights(method)
-    with pytest.raises(
-        SortalError, match=r"Out of memory with batches split into 8 chunks\. .* a smaller backbone"
-    ) as caught:
+    with pytest.raises(SortalError, match=r"with batches split into 8 chunks\. .* a smaller backbone") as caught:
         taken(processes, method, 1, a_batch(8))
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
-    assert min(size for size, _ in method.sizes) == 1  # one row at once was tried
+    assert min(size for size, _ in method.sizes) == 1  # single rows were tried
     torch.testing.assert_close(weights(method), before, rtol=0, atol=0)
     assert method.seen == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ValueError("memory")])
-def test_other_errors_pass_through(
+def test_other_errors_are_raised(
     processes: Processes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr(Apart, "forward", Mock(side_effect=error))
+    monkeypatch.setattr(Coupled, "forward", Mock(side_effect=error))
     with pytest.raises(type(error)) as caught:
-        taken(processes, Apart(), 1, a_batch(4))
+        taken(processes, Coupled(), 1, a_batch(4))
     assert caught.value is error
     assert caplog.messages == []
 
 
-def test_precision_is_lower_only_where_it_was_chosen(processes: Processes) -> None:
-    (inputs, *beside), seen = a_batch(4), list[bool]()
+def test_autocast_is_used_only_if_chosen_and_never_in_losses(processes: Processes) -> None:
+    (inputs, *others), seen = a_batch(4), list[bool]()
     for bf16, dtype in ((False, torch.float32), (True, torch.bfloat16)):
-        method = Told().float()
+        method = Recording().float()
         method.register_forward_pre_hook(lambda *_: seen.append(torch.is_autocast_enabled("cpu")))
-        TrainingStep(processes, method, Compute(torch.device("cpu"), bf16), sgd(method, lr=0.1), 2)(
-            inputs.float(), *beside
-        )
+        step = TrainingStep(processes, method, Compute(torch.device("cpu"), bf16), sgd(method, lr=0.1), 2)
+        step(inputs.float(), *others)
         assert method.seen[0][2].outputs.dtype == dtype
-        assert not method.autocast  # while losses are taken
+        assert not method.autocast  # in the losses
         assert all(value.dtype == torch.float32 for value in method.parameters())
     assert seen == [False] * 4 + [True] * 4
 
 
-# What settles after a step
+# After a step
 
 
 @pytest.mark.parametrize("chunks", [1, 3])
-def test_a_method_settles_once_after_each_update_with_the_batch_of_its_losses(
-    processes: Processes, chunks: int
-) -> None:
-    method = Told()
+def test_after_step_runs_once_after_each_update_with_the_batch_of_the_losses(processes: Processes, chunks: int) -> None:
+    method = Recording()
     step = TrainingStep(processes, method, CPU, sgd(method, lr=0.1), chunks)
     for number in range(2):
         inputs, images, labels, _ = a_batch(6, seed=number)
@@ -272,7 +269,7 @@ def test_a_method_settles_once_after_each_update_with_the_batch_of_its_losses(
         assert not grad
         assert not torch.equal(old, new)
         assert torch.equal(new, weights(method)["backbone.net.weight"])
-        torch.testing.assert_close(batch.outputs.detach(), before)  # of the weights before the update
+        torch.testing.assert_close(batch.outputs.detach(), before)  # from the weights before the update
         assert torch.equal(batch.images, images)
         assert torch.equal(batch.labels, labels)
         assert batch.progress == number / 2
@@ -290,7 +287,7 @@ def real_batch(number: int) -> Inputs:
 def stepped(
     processes: Processes, name: str, *, chunks: int = 1, room: int | None = None
 ) -> tuple[Tensor, list[dict[str, Tensor]]]:
-    """The losses of four steps, and the weights and buffers before and after; no more than `room` rows fit at once."""
+    """Return the losses of four steps, and the weights and buffers before and after; only `room` rows fit at once."""
     method = small(name, convnet(trained=3), losses=Swaps(heads=2, queue=9) if name == "uno" else None)
     start = weights(method)
 
@@ -306,10 +303,10 @@ def stepped(
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("chunks", "room"), [(5, None), (1, 4)])
-def test_every_method_has_the_same_weights_and_buffers_in_any_number_of_chunks(
+def test_every_method_ends_with_the_same_weights_and_buffers_in_any_number_of_chunks(
     processes: Processes, caplog: pytest.LogCaptureFixture, name: str, chunks: int, room: int | None
 ) -> None:
-    """Also where they were halved because memory ran out: then nothing is put into a queue twice."""
+    """Even if chunks were halved because memory ran out: nothing is queued twice."""
     with double_precision():
         terms, (start, whole) = stepped(processes, name)
         got, (_, cut) = stepped(processes, name, chunks=chunks, room=room)

@@ -1,10 +1,9 @@
-"""Tokens: kept ones are those of the trunk, in the right place; a kill costs little; plans keep to their budgets."""
+"""Tokens: cached ones match the trunk, killed runs resume, and plans respect their budgets."""
 
 import io
 import json
 import os
 import shutil
-from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,26 +18,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from processes import run_two
 from stores import small_store
-from tiny_run import IN_A_FILE, LARGE, a_transformer, named
-from tiny_run import settings as tiny_settings
 from torch import Tensor
 
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import token_cache, train, views
+from sortal.learning import token_cache, views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
-from sortal.learning.token_cache import (
-    Budget,
-    CachedTokens,
-    LiveViews,
-    TokenPlan,
-    cache_tokens,
-    plan_tokens,
-    token_shape,
-)
+from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, TokenPlan, cache_tokens, plan_tokens
 from sortal.system.device import Compute
 from sortal.system.distributed import Processes
 from sortal.system.files import write_atomically
@@ -56,12 +45,12 @@ def bits(values: Tensor) -> bytes:
 
 
 def tiny(size: int = 8) -> Backbone:
-    """All of it is tail, so its tokens are the normalised pixels, exactly, whatever else is in a batch."""
+    """Make a backbone without a trunk, so that its tokens are exactly the normalised pixels in any batch."""
     return load_backbone("convnet", weights="random", image_size=size)
 
 
 class Counting(FrozenEncoder):
-    """A trunk that notes how many views it is given."""
+    """Lists the sizes of its batches."""
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__(backbone, Compute(CPU))
@@ -75,7 +64,7 @@ class Counting(FrozenEncoder):
 def computed(
     trunk: FrozenEncoder | None = None, store: PixelStore | None = None, rows: NDArray[np.int64] = ROWS, **options: Any
 ) -> CachedTokens:
-    """Tokens of the small store."""
+    """Compute the tokens of the small store."""
     options = {"n_views": V, "flip": True, "seed": 7, "where": "memory", **options}
     return cache_tokens(trunk or Counting(tiny()), store or small_store(6, 8), rows, **options)
 
@@ -83,7 +72,7 @@ def computed(
 def one_view(
     backbone: Backbone, store: PixelStore, row: int, number: int, *, flip: bool = True, seed: int = 7, epoch: int = 0
 ) -> Tensor:
-    """The trunk's tokens of one view, alone, from the definitions."""
+    """Compute the tokens of a single view from the definitions."""
     size, keys = backbone.spec.image_size, views.content_keys(store)
     at = np.array([row]), np.array([number])
     where = views.random_crops(store, keys, *at, size=size, flip=flip, seed=seed, epoch=epoch)
@@ -94,20 +83,21 @@ def one_view(
         return backbone.trunk(backbone.normalise(torch.from_numpy(piece.copy())[None]))[0]
 
 
-# What is kept
+# Cached tokens
 
 
-def test_kept_tokens_are_those_of_each_view_by_itself() -> None:
+def test_cached_tokens_match_those_of_each_view_alone() -> None:
     vit, store = load_backbone("test_vit", weights="random", image_size=32), small_store(6, 32)
     kept = computed(FrozenEncoder(vit, Compute(CPU)), store)
-    assert kept.tokens.shape == (4, V, *token_shape(vit)) == (4, V, 5, 64)
+    assert kept.tokens.shape == (4, V, *token_cache.token_shape(vit)) == (4, V, 5, 64)
     assert kept.tokens.dtype == torch.bfloat16
+    assert kept.tokens.untyped_storage().nbytes() == 4 * V * 5 * 64 * 2  # no more than planned
     for at, row in enumerate(ROWS.tolist()):
         for number in range(V):
             wanted = one_view(vit, store, row, number).bfloat16()
             torch.testing.assert_close(kept.tokens[at, number], wanted, rtol=2**-6, atol=2**-7)
     others = [(kept.tokens[at, i] - kept.tokens[at, j]).abs().max() for at in range(4) for i, j in ((0, 1), (1, 2))]
-    assert min(others) > 2**-4  # so that the right one of them was asked for
+    assert min(others) > 2**-4  # no two views are confused
 
 
 @pytest.mark.parametrize(
@@ -118,54 +108,29 @@ def test_pieces_of_any_size_give_the_same_bits(
 ) -> None:
     monkeypatch.setattr(token_cache, "PIECE", piece)
     store, trunk = small_store(6, 8), Counting(tiny())
-    said: list[Report] = []
-    kept = computed(trunk, store, seed=seed, flip=flip, runtime=Runtime(progress=lambda *report: said.append(report)))
+    reports: list[Report] = []
+    runtime = Runtime(progress=lambda *report: reports.append(report))
+    kept = computed(trunk, store, seed=seed, flip=flip, runtime=runtime)
     assert trunk.sizes == sizes
-    assert said == [("Computing tokens", int(done), 12) for done in np.cumsum(sizes)]
+    assert reports == [("Computing tokens", int(done), 12) for done in np.cumsum(sizes)]
     for at, row in enumerate(ROWS.tolist()):
         for number in range(V):
             wanted = one_view(tiny(), store, row, number, flip=flip, seed=seed).bfloat16()
             assert torch.equal(kept.tokens[at, number], wanted)
 
 
-def test_the_room_that_is_stated_is_what_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = a_transformer()
-    taken: list[int] = []
-    notes: list[str] = []
-
-    def watched(*values: Any, **named: Any) -> CachedTokens:
-        made = cache_tokens(*values, **named)
-        taken.extend([made.tokens.nbytes, made.tokens.untyped_storage().nbytes()])
-        taken.append((tmp_path / "tokens.bf16").stat().st_size)
-        return made
-
-    monkeypatch.setattr(token_cache, "cache_tokens", watched)
-    train.train(
-        method,
-        named(["a", "b", None, None, None, None]),
-        small_store(6, LARGE),
-        tiny_settings(epochs=1, batch_size=3, views=5),
-        folder=tmp_path,
-        runtime=Runtime(device="cpu", note=notes.append),
-        budget=IN_A_FILE,
-    )
-    assert taken == [6 * 5 * prod(token_shape(method.backbone)) * 2] * 3 == [19_200] * 3
-    assert notes == ["5 views of 6 images: 19,200 bytes of tokens are cached in a file."]
-    assert not (tmp_path / "tokens.bf16").exists()  # once the run is done
-
-
-# Going on
+# Resuming
 
 
 def kept_in(folder: Path, **options: Any) -> tuple[CachedTokens, int]:
-    """Tokens in a file, and how many views were computed for that."""
+    """Cache tokens in a file, and count the computed views."""
     trunk = Counting(tiny())
     made = computed(trunk, where="file", folder=folder, **{"key": "run", **options})
     return made, sum(trunk.sizes)
 
 
 def spoil(folder: Path, mark: bytes, size: int | None = 12 * 384) -> None:
-    """Put other numbers, so many bytes of them, in the place of all views, and another mark."""
+    """Replace the file by this many other bytes, and its mark."""
     (folder / "tokens.json").write_bytes(mark)
     (folder / "tokens.bf16").unlink()
     if size is not None:
@@ -173,19 +138,19 @@ def spoil(folder: Path, mark: bytes, size: int | None = 12 * 384) -> None:
 
 
 @pytest.mark.parametrize("done", [0, 3, 12])
-def test_what_is_marked_is_left_and_the_rest_computed(
+def test_marked_tokens_are_reused_and_the_rest_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
 ) -> None:
     monkeypatch.setattr(token_cache, "PIECE", 4)
     wanted = kept_in(tmp_path)[0].tokens.flatten(0, 1).clone()
     spoil(tmp_path, json.dumps({"key": "run", "done": done}).encode())
-    said: list[Report] = []
-    again, views_computed = kept_in(tmp_path, runtime=Runtime(progress=lambda *report: said.append(report)))
+    reports: list[Report] = []
+    again, views_computed = kept_in(tmp_path, runtime=Runtime(progress=lambda *report: reports.append(report)))
     assert views_computed == 12 - done
-    assert said == [("Computing tokens", min(at, 12), 12) for at in range(done + 4, 16, 4)]
+    assert reports == [("Computing tokens", min(at, 12), 12) for at in range(done + 4, 16, 4)]
     found = again.tokens.flatten(0, 1)
     assert bits(found[done:]) == bits(wanted[done:])
-    assert bits(found[:done]) == b"\x42" * done * 384  # nobody looked at these
+    assert bits(found[:done]) == b"\x42" * done * 384  # these were not touched
     assert json.loads((tmp_path / "tokens.json").read_text()) == {"key": "run", "done": 12}
 
 
@@ -208,7 +173,7 @@ ALL_DONE = b'{"key": "run", "done": 12}'
         (ALL_DONE, 4609),
     ],
 )
-def test_a_damaged_mark_one_of_another_run_and_a_file_of_another_size_vouch_for_nothing(
+def test_damaged_or_foreign_marks_and_files_of_the_wrong_size_are_not_trusted(
     tmp_path: Path, mark: bytes, size: int | None
 ) -> None:
     wanted = bits(kept_in(tmp_path)[0].tokens)
@@ -224,7 +189,7 @@ def kept_until_killed(folder: str) -> None:
     kept_in(Path(folder), runtime=Runtime(progress=lambda _, done, __: die() if done == 6 else None))
 
 
-def test_a_killed_run_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_where_it_stopped(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.run(kept_until_killed, str(tmp_path), codes=[KILLED])
     again, views_computed = kept_in(tmp_path)
     assert views_computed == 6
@@ -232,8 +197,8 @@ def test_a_killed_run_goes_on_where_it_was(fork_server: ForkServer, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokens.bf16", "tokens.json"]
 
 
-def test_marks_are_made_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of another run goes at once: else a kill would leave half-done tokens under it."""
+def test_marks_are_written_periodically_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mark of another run is removed first, or a kill would leave unfinished tokens under it."""
     kept_in(tmp_path, key="another")
     monkeypatch.setattr(token_cache, "PIECE", 2)
     clock = iter([0.0, 4.0, 8.0, 11.0, 11.5, 15.0, 22.0, 22.5, 30.0, 31.0, 32.0])
@@ -255,21 +220,17 @@ SHARED = {"odd": ([4, 0, 5], (4, 5)), "one image": ([2], (1, 2)), "all": (ROWS, 
 
 
 def both(rank: int, folder: Path) -> None:
-    """One of two processes; writes what it found."""
+    """Cache tokens as one of two processes, and save the results."""
     found: dict[str, Any] = {}
     for name, (rows, _) in SHARED.items():
-        trunk, said = Counting(tiny()), list[Report]()
-        kept = computed(
-            trunk,
-            rows=np.array(rows),
-            processes=Processes(dist.group.WORLD),
-            runtime=Runtime(progress=lambda *report, said=said: said.append(report)),
-        )
-        found[name] = (bits(kept.tokens), sum(trunk.sizes), said)
+        trunk, reports = Counting(tiny()), list[Report]()
+        runtime = Runtime(progress=lambda *report, reports=reports: reports.append(report))
+        kept = computed(trunk, rows=np.array(rows), processes=Processes(dist.group.WORLD), runtime=runtime)
+        found[name] = (bits(kept.tokens), sum(trunk.sizes), reports)
     torch.save(found, folder / f"{rank}.pt")
 
 
-def test_two_processes_share_the_work_and_both_have_all(tmp_path: Path) -> None:
+def test_two_processes_share_the_work_and_both_get_all_tokens(tmp_path: Path) -> None:
     run_two(both, tmp_path)
     for rank in (0, 1):
         found = torch.load(tmp_path / f"{rank}.pt")
@@ -285,13 +246,13 @@ NONE = Draws(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3), dtype=np.int64))
 
 
 def some_draws(rows: NDArray[np.int64]) -> Draws:
-    """Six steps of five images, of which some come more than once."""
+    """Make six steps of five images, some of them repeated."""
     generator = np.random.default_rng(0)
     return Draws(generator.choice(rows, (6, 5)), generator.integers(0, 9, (6, 5)))
 
 
 @pytest.mark.parametrize("epoch", [0, 11])
-def test_a_step_of_kept_views_is_the_first_of_each_image_then_the_second(epoch: int) -> None:
+def test_a_step_of_cached_views_has_the_first_view_of_each_image_then_the_second(epoch: int) -> None:
     kept, keys, draws = computed(n_views=4), views.content_keys(small_store(6, 8)), some_draws(ROWS)
     steps = list(kept.stream(draws, epoch))
     for step, rows, times in zip(steps, draws.rows, draws.times, strict=True):
@@ -300,12 +261,12 @@ def test_a_step_of_kept_views_is_the_first_of_each_image_then_the_second(epoch: 
         wanted = [kept.tokens[[*ROWS].index(row), view] for half in pairs for row, view in zip(rows, half, strict=True)]
         assert torch.equal(step, torch.stack(wanted))
     assert list(kept.stream(NONE, epoch)) == []
-    with pytest.raises((IndexError, RuntimeError)):  # an image without tokens is never another one
+    with pytest.raises((IndexError, RuntimeError)):  # an image without tokens is an error
         list(kept.stream(Draws(np.array([[1]]), np.array([[0]])), epoch))
 
 
 @pytest.mark.parametrize("flip", [True, False])
-def test_live_views_are_numbered_by_how_often_an_image_was_drawn(flip: bool) -> None:
+def test_live_views_are_numbered_by_earlier_draws(flip: bool) -> None:
     store, backbone, draws = small_store(6, 8), tiny(), some_draws(np.arange(6))
     source = LiveViews(FrozenEncoder(backbone, Compute(CPU)), store, flip=flip, seed=7)
     for step, rows, times in zip(source.stream(draws, 11), draws.rows.tolist(), draws.times.tolist(), strict=True):
@@ -319,18 +280,16 @@ def test_live_views_are_numbered_by_how_often_an_image_was_drawn(flip: bool) -> 
 
 
 def machine(patch: pytest.MonkeyPatch, *, gpu: int = 0, memory: int = 0, disk: int = 0) -> None:
-    """Pretend that so many bytes are free, those of the disk beside its margin."""
+    """Pretend that this many bytes are free, on the disk in addition to the margin."""
     patch.setattr(token_cache, "free_memory", lambda: memory)
     patch.setattr(torch.cuda, "mem_get_info", lambda _: (gpu, 10**12))
     patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=disk + MARGIN))
 
 
-def test_the_file_of_a_run_that_goes_on_needs_no_room_a_second_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_file_of_a_resumed_run_needs_no_additional_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     budget, n_bytes = Budget(memory=0, disk=10**6), 2**16
-    write_atomically(tmp_path / "tokens.bf16", b"x" * n_bytes)  # which waits until it has its blocks
-    machine(monkeypatch)  # it has filled the disk
+    write_atomically(tmp_path / "tokens.bf16", b"x" * n_bytes)  # synced, so that its blocks are allocated
+    machine(monkeypatch)  # the disk is full
     assert plan_tokens(n_bytes, budget, CPU, tmp_path) == TokenPlan(n_bytes, "file")
     (tmp_path / "tokens.bf16").unlink()
     assert plan_tokens(n_bytes, budget, CPU, tmp_path) == TokenPlan(n_bytes, None)
@@ -348,14 +307,14 @@ maybe = st.none() | amount
     device=st.sampled_from([CPU, GPU]),
     folder=st.sampled_from([None, Path("/nowhere")]),
 )
-def test_tokens_go_to_the_fastest_place_that_has_room(
+def test_tokens_go_to_the_fastest_place_with_room(
     n_bytes: int,
     free: tuple[int, int, int],
     limits: tuple[int | None, int | None, int],
     device: torch.device,
     folder: Path | None,
 ) -> None:
-    """Never more than is free or allowed: seven tenths of a GPU and half of memory, unless told otherwise."""
+    """Never more than is free or allowed: by default 70 % of a GPU and half of the memory."""
     with pytest.MonkeyPatch.context() as patch:
         machine(patch, gpu=free[0], memory=free[1], disk=free[2])
         budget = Budget(device=limits[0], memory=limits[1], disk=limits[2])
@@ -369,7 +328,7 @@ def test_tokens_go_to_the_fastest_place_that_has_room(
     assert (found.bytes, found.where) == (n_bytes, fits[0] if fits else None)
 
 
-def test_plans_say_what_they_cost() -> None:
+def test_plans_state_their_size_and_place() -> None:
     assert str(TokenPlan(2_500_000_000, "device")) == "2.5 GB of tokens are cached on the device"
     assert str(TokenPlan(25_000_000, "memory")) == "25.0 MB of tokens are cached in memory"
     assert str(TokenPlan(12_345, "file")) == "12,345 bytes of tokens are cached in a file"
@@ -379,7 +338,7 @@ def test_plans_say_what_they_cost() -> None:
 
 
 @pytest.mark.parametrize("name", ["device", "memory", "disk"])
-def test_budgets_are_not_negative(name: str) -> None:
+def test_negative_budgets_are_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         Budget(**{name: -1})
     assert str(caught.value) == f"The {name} budget must be a number of bytes of at least 0, got -1."
@@ -390,7 +349,7 @@ PAGES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @pytest.mark.parametrize(
-    ("said", "free"),
+    ("meminfo", "free"),
     [
         (MEMORY, 1234 * 1024),
         (None, PAGES // 2),
@@ -398,27 +357,27 @@ PAGES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         ("MemAvailable: many kB\n", PAGES // 2),
     ],
 )
-def test_free_memory_is_what_the_system_says_or_else_half_of_all(
-    monkeypatch: pytest.MonkeyPatch, said: str | None, free: int
+def test_free_memory_is_that_of_the_system_or_else_half_of_the_total(
+    monkeypatch: pytest.MonkeyPatch, meminfo: str | None, free: int
 ) -> None:
     def opened(*_: object, **__: object) -> io.StringIO:
-        if said is None:
+        if meminfo is None:
             raise FileNotFoundError("/proc/meminfo")
-        return io.StringIO(said)
+        return io.StringIO(meminfo)
 
     assert 0 < token_cache.free_memory() <= PAGES
     monkeypatch.setattr(token_cache, "CGROUP", ("none",) * 3)  # as outside of containers
     monkeypatch.setattr(token_cache, "open", opened, raising=False)
     assert token_cache.free_memory() == free
     monkeypatch.delattr(os, "sysconf")
-    assert token_cache.free_memory() == (free if said == MEMORY else 2**32)
+    assert token_cache.free_memory() == (free if meminfo == MEMORY else 2**32)
 
 
 @pytest.mark.parametrize(("limit", "free"), [("1000", 520), ("400", 0), ("max", 10**6)])
-def test_a_container_has_what_is_left_of_its_limit(
+def test_the_free_memory_of_a_container_is_the_rest_of_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int
 ) -> None:
-    """Where 600 bytes are taken, of which 50 and 70 are files that are given up when memory is asked for."""
+    """600 bytes are used, of which 50 and 70 are file caches that can be reclaimed."""
     written = {"max": limit, "current": "600", "stat": "anon 9\nactive_file 50\ninactive_file 70\n"}
     for name, text in written.items():
         (tmp_path / name).write_text(text)

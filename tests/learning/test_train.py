@@ -1,4 +1,4 @@
-"""The loop: the weights that ten plain lines of PyTorch give, whatever the order, the processes and the place."""
+"""Training: the weights of a plain loop in PyTorch, whatever the order of rows, the processes and the cache."""
 
 from __future__ import annotations
 
@@ -15,26 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiny_run
 import torch
 from processes import run_two
 from runtimes import CPU
 from stores import noise, small_store, store_of
 from tiny_methods import NAMES, double_precision, small
-from tiny_run import (
-    HELD_OUT,
-    IN_A_FILE,
-    LABELS,
-    LARGE,
-    SMALL,
-    a_convnet,
-    a_set,
-    a_transformer,
-    named,
-    reordered,
-    same,
-    settings,
-    weights,
-)
+from tiny_run import LABELS, LARGE, SMALL, a_convnet, a_set, a_transformer, named, reordered, same, settings, weights
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, SequentialLR
 
@@ -61,8 +48,8 @@ PLENTY = Budget(memory=10**9)
 
 
 @pytest.fixture(autouse=True)
-def _no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests do not survive power cuts, and waiting would take longer than all the rest."""
+def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip fsync, which takes longer than everything else."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
 
 
@@ -78,7 +65,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def contrast(rows: Tensor, ids: Sequence[int], temperature: float) -> Tensor:
-    """The paper's formula, one anchor after the other."""
+    """Compute the paper's formula, anchor by anchor."""
     costs = []
     for i, own in enumerate(ids):
         others = [j for j, other in enumerate(ids) if j != i and other >= 0]
@@ -91,7 +78,7 @@ def contrast(rows: Tensor, ids: Sequence[int], temperature: float) -> Tensor:
 
 
 def view(store: PixelStore, crops: views.Crops, backbone: Any) -> Tensor:
-    """Views as the backbone wants them, cut one by one and normalised in float32, as the backbone does it."""
+    """Cut views one by one and normalise them in float32, as the backbone does."""
     size, cut = backbone.spec.image_size, []
     mean, std = (np.array(values, np.float32) * 255 for values in (backbone.spec.mean, backbone.spec.std))
     for row, top, left, flipped in zip(crops.rows, crops.tops, crops.lefts, crops.flipped, strict=True):
@@ -101,7 +88,7 @@ def view(store: PixelStore, crops: views.Crops, backbone: Any) -> Tensor:
 
 
 def costs_of(method: Method, batch: Batch) -> Tensor:
-    """Of GCD by the paper's formula; of other methods by their own losses, which have loops as oracles elsewhere."""
+    """Compute the loss of GCD by the paper's formula, and that of other methods, tested elsewhere, by themselves."""
     if not isinstance(method, Contrastive):
         return torch.stack([*method.losses(batch).values()]).sum()
     c = method.config
@@ -111,7 +98,7 @@ def costs_of(method: Method, batch: Batch) -> Tensor:
 
 
 def rates_of(optimizer: torch.optim.Optimizer, config: Training) -> LRScheduler:
-    """Torch's own schedules."""
+    """Make the schedule from those of torch."""
     before = round(config.warmup * config.epochs)
     if config.schedule == "step":
         at = math.ceil(config.drop_at * config.epochs) - before
@@ -123,20 +110,15 @@ def rates_of(optimizer: torch.optim.Optimizer, config: Training) -> LRScheduler:
     return SequentialLR(optimizer, [LinearLR(optimizer, config.final_lr, total_iters=before), then], [before])
 
 
-def by_hand(
-    method: Method,
-    data: tuple[ImageSet, PixelStore],
-    config: Training,
-    costs_of: Callable[[Method, Batch], Tensor] = costs_of,
-) -> list[float]:
-    """Train in plain PyTorch; the mean loss of each epoch."""
+def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training) -> list[float]:
+    """Train in plain PyTorch, and return the mean loss of each epoch."""
     (images, store), backbone = data, method.backbone
     learned = np.array(
         sorted(np.flatnonzero(~images.validation).tolist(), key=lambda row: (store.digests[row], images.labels[row]))
     )
     keys, kept = views.content_keys(store), isinstance(config.views, int)
     of_views: Any = {"size": backbone.spec.image_size, "flip": config.flip, "seed": config.seed}
-    contents = {digest: number for number, digest in enumerate(store.digests)}  # one image twice is one image
+    contents = {digest: number for number, digest in enumerate(store.digests)}  # copies are one image
     optimizer = torch.optim.SGD(
         [value for value in method.parameters() if value.requires_grad],
         lr=config.lr,
@@ -181,7 +163,7 @@ def by_hand(
 
 
 def distance(one: dict[str, Tensor], other: dict[str, Tensor], start: dict[str, Tensor]) -> float:
-    """How far apart two runs ended, as a part of how far they went; the worst of all weights."""
+    """Return the largest distance between two runs of any weight, relative to its change."""
     assert one.keys() == other.keys() == start.keys()
     parts = [
         float((one[name] - value).double().norm() / (value - start[name]).double().norm())
@@ -197,8 +179,8 @@ def assert_alike(got: Method, wanted: Method, start: Method) -> None:
     assert distance(weights(got), weights(wanted), weights(start)) < CLOSE
 
 
-# In float64 a run of some thousand operations in a row loses fewer than 7 of 16 digits to their order, even where each
-# amplifies what the one before lost. The smallest mistakes below are a million times as large.
+# In float64 a thousand operations in a row lose fewer than 7 of 16 digits to their order, even if each amplifies the
+# error of the one before. The smallest mistakes below are a million times as large.
 CLOSE = 1e-9
 MISTAKE = 1e-3
 
@@ -218,7 +200,7 @@ PLACES: dict[str, tuple[Callable[[], Contrastive], int | None]] = {
 
 
 def of_kind(name: str, where: str = "no trunk", labels: Sequence[str | None] = LABELS, **options: Any) -> Any:
-    """A method for images with these labels, of whose classes two are new; batches of 4 are too small for UNO."""
+    """Make a method for images with these labels and two new classes; batches of 4 are too small for UNO."""
     known = range(len({label for label in labels if label is not None}))
     return small(name, PLACES[where][0]().backbone, k=len(known) + 2, known=known, batch_size=4, **options)
 
@@ -230,7 +212,7 @@ def of_kind(name: str, where: str = "no trunk", labels: Sequence[str | None] = L
     + [(name, "kept", "some labelled") for name in NAMES]
     + [("gcd", "kept", "one image"), ("gcd", "live", "some labelled")],
 )
-def test_ten_plain_lines_give_the_same_weights_and_buffers(tmp_path: Path, name: str, where: str, which: str) -> None:
+def test_weights_and_buffers_match_a_plain_loop(tmp_path: Path, name: str, where: str, which: str) -> None:
     methods = [of_kind(name, where, SETS[which]) for _ in range(3)]
     data = named(SETS[which]), small_store(len(SETS[which]), methods[0].backbone.spec.image_size)
     config = settings(views=PLACES[where][1], epochs=3, lr=0.02, momentum=0.8, weight_decay=0.01, seed=5)
@@ -270,8 +252,8 @@ def test_ten_plain_lines_give_the_same_weights_and_buffers(tmp_path: Path, name:
     ],
     ids=str,
 )
-def test_every_setting_is_what_it_says(change: dict[str, Any]) -> None:
-    """And one that was not read, or read as another, would be told from rounding."""
+def test_every_setting_has_its_documented_effect(change: dict[str, Any]) -> None:
+    """A setting that is ignored or confused with another makes a difference far above rounding."""
     method, other, unchanged = a_convnet(), a_convnet(), a_convnet()
     data, base = (named(LABELS), a_set()[1]), {"epochs": 2, "lr": 0.02, "weight_decay": 0.01}
     config = settings(**{**base, **{name: value for name, value in change.items() if name != "losses"}})
@@ -286,23 +268,9 @@ def test_every_setting_is_what_it_says(change: dict[str, Any]) -> None:
 
 
 @double_precision()
-@pytest.mark.parametrize("where", PLACES)
-def test_one_view_that_lost_its_label_is_told_from_rounding(where: str) -> None:
-    def one_less(method: Method, batch: Batch) -> Tensor:
-        return costs_of(method, replace(batch, labels=batch.labels.index_fill(0, torch.tensor(0), -1)))
-
-    method, other, start = (PLACES[where][0]() for _ in range(3))
-    data = named(SETS["all labelled"]), small_store(9, method.backbone.spec.image_size)
-    config = settings(views=PLACES[where][1], epochs=1, lr=0.02)
-    fit(method, data, config)
-    by_hand(other, data, config, one_less)
-    assert distance(weights(method), weights(other), weights(start)) > MISTAKE
-
-
-@double_precision()
 @pytest.mark.parametrize(("labels", "held_out"), [("a", []), ("aa", [0, 1]), ("aab", [0, 1])])
 def test_copies_are_one_image_and_validation_images_are_not_learned_from(labels: str, held_out: list[int]) -> None:
-    """Views of copies are not pushed apart; validation images without a class to compare with select nothing."""
+    """Views of copies are not pushed apart; validation images without a labelled one of their class select nothing."""
     pixels = noise(4, SMALL)
     data = named([*labels, None, None, None, None, None][:6], held_out), store_of([*pixels, pixels[1], pixels[0]])
     method, other, config = a_convnet(), a_convnet(), settings(epochs=4, batch_size=6, balanced=False)
@@ -320,17 +288,17 @@ def rates(**options: Any) -> list[float]:
     return [schedule(config, epoch) for epoch in range(config.epochs)]
 
 
-def test_the_schedule_is_a_cosine_by_hand() -> None:
+def test_the_cosine_schedule_by_hand() -> None:
     half = math.sqrt(0.5)
     wanted = [0.1, 1e-4 + 0.0999 * (1 + half) / 2, 1e-4 + 0.0999 / 2, 1e-4 + 0.0999 * (1 - half) / 2]
     assert rates(epochs=4) == pytest.approx(wanted, rel=1e-12)
-    assert schedule(Training(epochs=4, lr=0.1), 4) == pytest.approx(1e-4)  # where it would go
+    assert schedule(Training(epochs=4, lr=0.1), 4) == pytest.approx(1e-4)  # the limit
     assert rates(epochs=3, final_lr=1) == pytest.approx([0.1] * 3)
     assert rates(epochs=2, final_lr=0) == pytest.approx([0.1, 0.05])
     assert schedule(Training(epochs=0), 0) == 0.1
 
 
-def test_a_step_leaves_a_share_of_lr_from_its_epoch_on() -> None:
+def test_the_step_schedule_reduces_lr_from_its_epoch_on() -> None:
     for epochs, drop_at, before in ((4, 0.5, 2), (4, 0.51, 3), (3, 0.0, 0), (3, 1.0, 3), (1, 0.85, 1)):
         got = rates(epochs=epochs, schedule="step", final_lr=0.5, drop_at=drop_at)
         assert got == [0.1] * before + [0.05] * (epochs - before)
@@ -339,8 +307,8 @@ def test_a_step_leaves_a_share_of_lr_from_its_epoch_on() -> None:
         assert got == pytest.approx([0.1] * percent + [0.01] * (100 - percent)), percent
 
 
-def test_a_warm_up_rises_in_a_line_and_is_followed_by_the_schedule() -> None:
-    """From a tenth of lr over 4 of 12 epochs, by 0.0225 each; then half a wave over 8."""
+def test_a_warm_up_is_linear_and_followed_by_the_schedule() -> None:
+    """From a tenth of lr over 4 of 12 epochs, by 0.0225 each; then half a cosine over 8."""
     got = rates(epochs=12, warmup=1 / 3, final_lr=0.1)
     assert got[:4] == pytest.approx([0.01, 0.0325, 0.055, 0.0775])
     assert got[4:] == pytest.approx(rates(epochs=8, final_lr=0.1))
@@ -354,7 +322,7 @@ def test_a_warm_up_rises_in_a_line_and_is_followed_by_the_schedule() -> None:
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, method: Method, values: Sequence[float]) -> list[dict[str, Tensor]]:
-    """Let validation say these numbers; the weights and buffers that each was said of."""
+    """Let validation return these numbers; list the weights and buffers at each call."""
     seen: list[dict[str, Tensor]] = []
 
     def accuracy(_: Validation) -> float:
@@ -365,12 +333,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch, method: Method, values: Sequence[f
     return seen
 
 
-def test_the_best_epoch_on_validation_images_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its own buffers; while training goes on from the last weights, whichever are the best."""
+def test_the_epoch_with_the_best_validation_accuracy_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its buffers; training itself always continues from the last weights."""
     runs = []
     for values, best in (
         ([0.9, 0.8, 0.3, 0.2], 0),
-        ([0.1, 0.8, 0.8, 0.2], 2),  # of equals the later one
+        ([0.1, 0.8, 0.8, 0.2], 2),  # the later one of equals
         ([0.0, 0.0, 0.0, 0.0], 3),
     ):
         folder, method = tmp_path / str(best), of_kind("uno", losses=Swaps(heads=2))
@@ -386,9 +354,7 @@ def test_the_best_epoch_on_validation_images_is_kept(tmp_path: Path, monkeypatch
     assert all(same(one, other) for run in runs[1:] for one, other in zip(runs[0], run, strict=True))
 
 
-def test_validation_may_be_rarer_but_never_misses_the_last_epoch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_validation_may_be_rarer_but_includes_the_last_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for every, measured in ((2, [1, 3, 4]), (9, [4])):
         method, folder = a_convnet(), tmp_path / str(every)
         scripted(monkeypatch, method, [0.5] * 5)
@@ -399,7 +365,7 @@ def test_validation_may_be_rarer_but_never_misses_the_last_epoch(
 # Nothing to learn, order, determinism
 
 
-def test_no_epochs_leave_the_backbone_as_it_is(tmp_path: Path) -> None:
+def test_training_for_no_epochs_changes_nothing(tmp_path: Path) -> None:
     method = a_convnet()
     result = fit(method, a_set(), settings(epochs=0), folder=tmp_path)
     assert same(weights(method), weights(a_convnet()))
@@ -410,7 +376,7 @@ def test_no_epochs_leave_the_backbone_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", PLACES)
 def test_neither_the_order_of_rows_nor_global_random_numbers_matter(tmp_path: Path, where: str) -> None:
-    """Nor that of copies: a labelled image is there again without its label, and held out under it."""
+    """Nor that of copies: a labelled image appears again unlabelled, and as a validation image."""
     make, n_views = PLACES[where]
     one, other = make(), make()
     pixels = noise(9, one.backbone.spec.image_size)
@@ -422,17 +388,17 @@ def test_neither_the_order_of_rows_nor_global_random_numbers_matter(tmp_path: Pa
     np.random.seed(3)
     before = torch.manual_seed(3).get_state()
     second = fit(other, shuffled, settings(views=n_views))
-    assert torch.equal(torch.get_rng_state(), before)  # none was drawn
+    assert torch.equal(torch.get_rng_state(), before)  # none were drawn
     assert same(weights(one), weights(other))
     assert (first.losses, first.selected, first.validation) == (second.losses, second.selected, second.validation)
-    assert fit(make(), shuffled, settings(views=n_views), folder=tmp_path) == first  # it is the same run
+    assert fit(make(), shuffled, settings(views=n_views), folder=tmp_path) == first  # the same run
 
 
-# What is told
+# Logs and notes
 
 
-def test_the_log_has_what_the_run_is_and_every_epoch(tmp_path: Path) -> None:
-    """With the accuracy that the epoch was selected by, and the speed at which images were seen."""
+def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
+    """With the accuracy by which the epoch was selected, and the speed."""
     method, config = a_transformer(), settings(views=3, epochs=5, warmup=0.4)
     result = fit(method, a_set(LARGE), config, folder=tmp_path)
     start, *records = log_of(tmp_path)
@@ -478,18 +444,18 @@ TOKENS = 18 * 3 * 5 * 64 * 2  # bytes: images, views, tokens of 2 × 2 patches a
         (Budget(memory=TOKENS - 1, disk=TOKENS - 1), "do not fit the budget; views are computed in every epoch"),
     ],
 )
-def test_where_tokens_are_kept_is_said_and_makes_no_difference(tmp_path: Path, budget: Budget, where: str) -> None:
+def test_the_place_of_tokens_is_reported_and_makes_no_difference(tmp_path: Path, budget: Budget, where: str) -> None:
     notes: list[str] = []
     progress: list[tuple[str, int, int]] = []
     in_a_file: set[bool] = set()
 
-    def told(*done: Any) -> None:
+    def on_progress(*done: Any) -> None:
         assert len(notes) == 1  # before anything is computed
         progress.append(done)
         in_a_file.add((tmp_path / "tokens.bf16").exists())
 
     method, other, fits = a_transformer(), a_transformer(), "not fit" not in where
-    runtime = replace(CPU, note=notes.append, progress=told)
+    runtime = replace(CPU, note=notes.append, progress=on_progress)
     result = fit(method, a_set(LARGE), settings(views=3), folder=tmp_path, budget=budget, runtime=runtime)
     assert notes == [f"3 views of 18 images: {TOKENS:,} bytes of tokens {where}."]
     assert in_a_file == {"in a file" in where}
@@ -501,7 +467,7 @@ def test_where_tokens_are_kept_is_said_and_makes_no_difference(tmp_path: Path, b
     assert same(weights(method), weights(other))
 
 
-def test_views_are_kept_by_default_where_there_is_a_trunk() -> None:
+def test_views_are_cached_by_default_if_there_is_a_trunk() -> None:
     method, eight = a_transformer(), a_transformer()
     notes: list[str] = []
     assert fit(method, a_set(LARGE), settings(views="auto")).views == 8
@@ -509,14 +475,14 @@ def test_views_are_kept_by_default_where_there_is_a_trunk() -> None:
     assert same(weights(method), weights(eight))
     assert fit(a_convnet(), a_set(), settings(views="auto"), runtime=replace(CPU, note=notes.append)).views is None
     fit(a_transformer(), a_set(LARGE), settings(views=None), runtime=replace(CPU, note=notes.append))
-    assert notes == []  # where no tokens could be kept
+    assert notes == []  # no tokens could be cached
 
 
-# What is refused
+# Errors
 
 
-def test_a_loss_that_is_no_number_any_more_ends_the_run(tmp_path: Path) -> None:
-    """Weights that are lost are not selected, and no log holds what is not JSON."""
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
+    """Diverged weights are not selected, and the log remains valid JSON."""
     with pytest.raises(SortalError, match=r"The losses must be finite, got .*nan.* Lower lr"):
         fit(a_convnet(), a_set(), settings(epochs=4, lr=1e30), folder=tmp_path)
     assert "NaN" not in (tmp_path / "log.jsonl").read_text()
@@ -524,7 +490,7 @@ def test_a_loss_that_is_no_number_any_more_ends_the_run(tmp_path: Path) -> None:
 
 
 def not_read(store: PixelStore) -> PixelStore:
-    """The same with an image in row 3 that could not be decoded."""
+    """Make the image in row 3 unreadable."""
     heights = np.where(np.arange(len(store)) == 3, 0, store.heights)
     lost = (Quarantined("3.png", "truncated", "torn"),)
     return replace(store, heights=heights, quarantine=lost)
@@ -535,18 +501,12 @@ def not_read(store: PixelStore) -> PixelStore:
     [
         ((a_set()[0], small_store(21, SMALL)), "store must have one row per image, got 21 rows for 22 images"),
         ((a_set()[0], not_read(a_set()[1])), r"1 could not be read: '3\.png'\. Leave them out"),
-        (
-            (a_set()[0], store_of([*noise(21, SMALL), noise(1, SMALL)[0][:7]])),
-            r"at least 8 × 8 .* 1 are smaller, the first in row 21 \(7 × ",
-        ),
-        (
-            (named(["a"] * 3, range(3)), small_store(3, SMALL)),
-            "images must include training images, but all of them are for validation",
-        ),
+        ((a_set()[0], store_of([*noise(21, SMALL), noise(1, SMALL)[0][:7]])), r"the first in row 21 \(7 × "),
+        ((named(["a"] * 3, range(3)), small_store(3, SMALL)), "include training images, but all .* are for validation"),
         (a_set(), "views must be None or 'auto' for a backbone without frozen blocks, .* got 4"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_and_nothing_written(tmp_path: Path, data: Any, message: str) -> None:
+def test_invalid_input_is_refused_and_nothing_is_written(tmp_path: Path, data: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         fit(a_convnet(), data, settings(views=4 if "views" in message else None), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -554,21 +514,13 @@ def test_what_cannot_be_trained_is_refused_and_nothing_written(tmp_path: Path, d
 
 def test_a_frozen_backbone_is_refused() -> None:
     frozen = a_convnet()
-    frozen.backbone.requires_grad_(False)  # with a head that could be trained, which would be for nothing
-    with pytest.raises(
-        InputError, match=r"must have blocks to train, but it is frozen\. Use backbone\.train_last\(1\)"
-    ):
+    frozen.backbone.requires_grad_(False)  # but not its head
+    with pytest.raises(InputError, match=r"blocks to train, but it is frozen\. Use backbone\.train_last\(1\)"):
         train(frozen, *a_set())
 
 
-# Who may train where
-
-
-def test_a_folder_where_another_run_is_at_work_or_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    with (
-        lock_folder(tmp_path),
-        pytest.raises(InputError, match=r"Another process is at work in .* choose another folder\."),
-    ):
+def test_a_folder_that_is_in_use_or_a_file_is_refused(tmp_path: Path) -> None:
+    with lock_folder(tmp_path), pytest.raises(InputError, match=r"Another process is at work in .* another folder\."):
         fit(a_convnet(), a_set(), settings(), folder=tmp_path)
     (tmp_path / "run").write_text("no folder")
     with pytest.raises(InputError, match=r"The folder '.*run' cannot be written: .* Choose another\."):
@@ -579,7 +531,7 @@ def test_a_folder_where_another_run_is_at_work_or_that_is_a_file_is_refused(tmp_
 
 
 def tight(method: Contrastive, room: int, ranks: str = "01") -> Contrastive:
-    """Let memory be too small for more than `room` views at once, in the processes of `ranks`."""
+    """Run out of memory with more than `room` views at once, in the processes of `ranks`."""
 
     def check(_: torch.nn.Module, inputs: tuple[Tensor]) -> None:
         if os.environ["RANK"] in ranks and len(inputs[0]) > room:
@@ -593,14 +545,14 @@ STEP_BATCH = 8
 
 
 def one_step(processes: Any, chunks: int, part: slice, method: Contrastive) -> dict[str, Any]:
-    """The update of one step with a learning rate of 1, which is the gradient, and the losses."""
+    """Return the losses of one step, and its update with a learning rate of 1, which is the gradient."""
     inputs = torch.randn(2, STEP_BATCH, 3, SMALL, SMALL, generator=torch.Generator().manual_seed(0))
     images, labels = torch.arange(STEP_BATCH), torch.arange(STEP_BATCH) % 3 - 1
     step = TrainingStep(
         processes, method, Compute(torch.device("cpu")), Optimiser(dict(method.named_parameters()), lr=1.0), chunks
     )
-    beside = images[part].repeat(2), labels[part].repeat(2), torch.tensor(0.0)
-    terms = step(inputs[:, part].flatten(0, 1), *beside)
+    others = images[part].repeat(2), labels[part].repeat(2), torch.tensor(0.0)
+    terms = step(inputs[:, part].flatten(0, 1), *others)
     start = weights(a_convnet())
     found = {"terms": terms, **{name: start[name] - value for name, value in weights(method).items()}}
     return {"chunks": step.chunks, "gradients": found}
@@ -619,18 +571,17 @@ END = tuple[TrainingResult, dict[str, Tensor]]
 
 
 def together(name: str, folder: Path | None, **options: Any) -> END:
-    """What a run returns and leaves; the methods have no validation images, so that the queue of UNO overflows."""
+    """Return the result and weights of a run; methods get no validation images, so that the queue of UNO overflows."""
     make, changes = TOGETHER[name]
     method = make()
-    data = named(LABELS, () if name in NAMES else HELD_OUT), a_set(method.backbone.spec.image_size)[1]
+    data = named(LABELS, () if name in NAMES else tiny_run.HELD_OUT), a_set(method.backbone.spec.image_size)[1]
     result = fit(method, data, settings(**changes), folder=folder, **options)
     return result, weights(method)
 
 
 def work(rank: int, folder: Path) -> None:
-    """One of two processes, as torchrun sets it up, which have met already; writes what it found."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    """Train as one of two processes in the environment of torchrun, and save the results."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     processes = launch("cpu")
     found: dict[str, Any] = {"place": (processes.rank, processes.size)}
     half = slice(rank * STEP_BATCH // 2, (rank + 1) * STEP_BATCH // 2)
@@ -642,11 +593,15 @@ def work(rank: int, folder: Path) -> None:
             found[name] = together(name, None if name in NAMES else folder / name, processes=processes)
         found["again"] = together("no trunk", folder / "no trunk", processes=processes)
         found["resumed"] = together("no trunk", folder / "resumed", processes=processes)
-        found["in a file"] = together("kept", folder / "in a file", processes=processes, budget=IN_A_FILE)
+        found["in a file"] = together("kept", folder / "in a file", processes=processes, budget=tiny_run.IN_A_FILE)
     for name, method, config in (
         ("uneven", a_convnet(), settings(batch_size=5)),
         ("tight", tight(a_convnet(), 0), settings()),
-        ("tight in one", tight(a_convnet(), 0, "1"), settings()),  # last: one that gives up alone leaves one waiting
+        (
+            "tight in one",
+            tight(a_convnet(), 0, "1"),
+            settings(),
+        ),  # last: a process that fails alone leaves the other waiting
     ):
         try:
             fit(method, a_set(), config, processes=processes)
@@ -660,7 +615,7 @@ Both = tuple[Path, list[dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
-    """What each of two processes found; they go on with a run that one process began."""
+    """Return the results of two processes; one of their runs was begun by a single process."""
     folder = tmp_path_factory.mktemp("both")
 
     def stop(_: str, done: int, __: int) -> None:
@@ -675,8 +630,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
 
 @double_precision()
 @pytest.mark.parametrize(("how", "chunks"), [("1", 1), ("3", 3), ("one that is tight", 2)])
-def test_a_step_of_two_processes_has_the_gradients_of_one(both: Both, how: str, chunks: int) -> None:
-    """Also where memory is too small for the whole in one of them, so that both cut their parts."""
+def test_a_step_of_two_processes_gives_the_gradients_of_one(both: Both, how: str, chunks: int) -> None:
+    """Even if one of them runs out of memory, so that both split their parts."""
     wanted = one_step(launch("cpu"), 1, slice(None), a_convnet())["gradients"]
     assert float(wanted["backbone.net.0.0.weight"].norm()) > 1e-4
     for rank, found in enumerate(both[1]):
@@ -688,8 +643,8 @@ def test_a_step_of_two_processes_has_the_gradients_of_one(both: Both, how: str, 
         assert found[f"step in {how}"]["chunks"] == chunks
 
 
-def assert_one_learns_the_same(ends: list[END], name: str, folder: Path | None, began: int = 2) -> None:
-    """Both processes return the same and have the weights and buffers of one; log and model are written once."""
+def assert_ends_like_one_process(ends: list[END], name: str, folder: Path | None, began: int = 2) -> None:
+    """Check that both processes end like a single one, and that log and model are written once."""
     results = [{**asdict(result), "seconds": 0, "images_per_second": 0} for result, _ in ends]
     assert results[0] == results[1]
     assert same(ends[0][1], ends[1][1])
@@ -710,20 +665,20 @@ def assert_one_learns_the_same(ends: list[END], name: str, folder: Path | None, 
 
 @double_precision()
 @pytest.mark.parametrize("name", ["no trunk", "kept", "in chunks", *NAMES, "again", "resumed", "in a file"])
-def test_two_processes_learn_what_one_learns(both: Both, name: str) -> None:
-    """Also when they go on with a run that one began, or that was done; they have no use for a file of tokens."""
+def test_two_processes_end_like_one(both: Both, name: str) -> None:
+    """Even when they resume a run of one process or a finished one; they do not use files of tokens."""
     how = {"again": "no trunk", "resumed": "no trunk", "in a file": "live"}.get(name, name)
     folder = None if name in NAMES else both[0] / ("no trunk" if name == "again" else name)
     ends = [found[name] for found in both[1]]
-    assert_one_learns_the_same(ends, how, folder, began=1 if name == "resumed" else 2)
+    assert_ends_like_one_process(ends, how, folder, began=1 if name == "resumed" else 2)
     if name == "again":
         assert ends[0][0] == both[1][0]["no trunk"][0]
-    if name == "uno":  # the views of both are in the queue, in the same order
+    if name == "uno":  # the queue has the views of both, in the same order
         assert ends[0][1]["filled"] == len(ends[0][1]["queue"]) == 16
 
 
-def test_what_one_process_refuses_ends_the_run_in_all(both: Both) -> None:
-    """A batch that cannot be shared out evenly, and memory that is too small for a row, in all or in one."""
+def test_an_error_in_one_process_ends_the_run_in_all(both: Both) -> None:
+    """A batch that cannot be divided evenly, and running out of memory in all processes or in one."""
     for found in both[1]:
         assert found["uneven"] == "InputError: batch_size must be a multiple of 2 (the processes), got 5."
         for where in ("tight", "tight in one"):
@@ -746,8 +701,8 @@ torch.distributed.destroy_process_group()
 
 
 @double_precision()
-def test_torchrun_starts_processes_that_learn_together(tmp_path: Path) -> None:
-    """A real start, as people do it: kept tokens are shared out, validation is done once, the model saved once."""
+def test_torchrun_trains_in_several_processes(tmp_path: Path) -> None:
+    """Cached tokens are shared, validation is done once, and the model is saved once."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     paths = os.pathsep.join(
@@ -762,4 +717,4 @@ def test_torchrun_starts_processes_that_learn_together(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     ends = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
-    assert_one_learns_the_same(ends, "kept", tmp_path / "run")
+    assert_ends_like_one_process(ends, "kept", tmp_path / "run")

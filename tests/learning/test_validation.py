@@ -1,4 +1,4 @@
-"""Selection: validation images that are nearest to the mean of their own class, and nothing else, count."""
+"""Validation: the fraction of validation images that are nearest to the mean of their own class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import validation as selection
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.validation import Validation
@@ -28,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 class Colours(Backbone):
-    """Features are the mean colour of a view, times a number that is trained."""
+    """Its features are the mean colours of views."""
 
     def __init__(self) -> None:
         spec = Spec(name="colours", image_size=4, shorter_side=4, width=3, mean=(0, 0, 0), std=(1, 1, 1))
@@ -60,38 +59,33 @@ def validation(
 RED, GREEN, BLUE, YELLOW = (200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 0)
 
 
-def test_colours_count_by_hand() -> None:
+def test_accuracy_by_hand() -> None:
     """Red and green are the means; a dark red is red, whatever its length, and yellow-green is green."""
     colours = [RED, GREEN, (40, 0, 0), (90, 200, 0), (200, 90, 0), GREEN]
     images = named(["red", "green", "red", "green", "green", "red"], held_out=[2, 3, 4, 5])
     assert validation(Colours(), images, store_of(plain(*colours))).accuracy() == 0.5
 
 
-def test_the_mean_is_of_rows_of_length_one() -> None:
-    """(1, 0, 0) and (0, 1, 0) have the mean (½, ½, 0) however bright they are, to which both orange and lime are nearer
-    than to green; of colours as they are it would be almost red, and lime nearer to green."""
+def test_class_means_are_of_normalised_rows() -> None:
+    """Normalised, red and green have the mean (½, ½, 0), to which orange and lime are both nearer than to green.
+
+    Otherwise the mean would be almost red, and lime nearer to green.
+    """
     colours = [(250, 0, 0), (0, 10, 0), (0, 200, 0), (200, 140, 0), (140, 200, 0)]
     images = named(["mixed", "mixed", "green", "mixed", "mixed"], held_out=[3, 4])
     assert validation(Colours(), images, store_of(plain(*colours))).accuracy() == 1.0
 
 
-def test_only_labelled_images_and_validation_images_of_their_classes_are_looked_at() -> None:
+def test_only_labelled_images_and_validation_images_of_their_classes_count() -> None:
     colours = [RED, GREEN, BLUE, (150, 40, 0), BLUE, RED]
-    images = named(["red", "green", None, "red", "blue", "green"], held_out=[3, 4, 5])  # no blue to learn from
+    images = named(["red", "green", None, "red", "blue", "green"], held_out=[3, 4, 5])  # no labelled blue
     counted = validation(Colours(), images, store_of(plain(*colours)))
     assert counted.rows.tolist() == [0, 1, 3, 5]
     assert counted.accuracy() == 0.5
 
 
-def test_validation_images_do_not_move_the_means() -> None:
-    """Purple is nearer to blue than to red; were the three part of red, its mean would be purple."""
-    purple = (120, 0, 200)
-    images = named(["red", "blue", "red", "red", "red"], held_out=[2, 3, 4])
-    assert validation(Colours(), images, store_of(plain(RED, BLUE, purple, purple, purple))).accuracy() == 0.0
-
-
 def labelled(n: int, classes: int, seed: int) -> ImageSet:
-    """Every class has labelled images and validation images, and there are unlabelled ones."""
+    """Make images of which every class has labelled and validation images, and some are unlabelled."""
     generator = np.random.default_rng(seed)
     kinds = generator.integers(0, classes, size=n)
     kinds[: 2 * classes] = np.tile(np.arange(classes), 2)
@@ -117,14 +111,14 @@ def by_scikit_learn(backbone: Backbone, images: ImageSet, pixels: Sequence[Image
 
 @double_precision()
 @pytest.mark.parametrize(("make", "piece"), [(a_convnet, 1), (a_convnet, 256), (a_transformer, 7)])
-def test_accuracy_is_that_of_scikit_learns_nearest_centroid(
+def test_accuracy_matches_scikit_learns_nearest_centroid(
     monkeypatch: pytest.MonkeyPatch, make: Any, piece: int
 ) -> None:
-    """In any order of rows and pieces, and of tokens that are kept when the weights change; which it does not do.
+    """For any order and batch size, with cached tokens when the weights change, and without changing the weights.
 
-    In float64, as the features of noise are so close to each other that rounding might decide which mean is nearest.
+    In float64, as the features of noise are so close that rounding could decide which mean is nearest.
     """
-    monkeypatch.setattr(selection, "BATCH", piece)
+    monkeypatch.setattr("sortal.learning.validation.BATCH", piece)
     backbone = make().backbone
     images, pixels = labelled(40, 3, 0), noise(40, backbone.spec.image_size)
     order = np.random.default_rng(0).permutation(40).tolist()
@@ -147,8 +141,8 @@ def test_accuracy_is_that_of_scikit_learns_nearest_centroid(
     assert len(seen) > 1
 
 
-def test_keeping_tokens_does_not_change_the_number_in_the_last_digit() -> None:
-    """Else it would depend on the memory that is free which epoch is selected.
+def test_caching_tokens_does_not_change_the_accuracy_by_rounding() -> None:
+    """Otherwise the selected epoch would depend on the free memory.
 
     Greens of 100, 101.6 and 100.83 are 201, 204 and 202 steps of bfloat16: rounded, the last is nearer to the first.
     """
@@ -168,7 +162,7 @@ def test_keeping_tokens_does_not_change_the_number_in_the_last_digit() -> None:
     assert numbers == [1.0] * 4
 
 
-def test_the_trunk_runs_once_where_tokens_are_kept() -> None:
+def test_the_trunk_runs_once_if_tokens_are_cached() -> None:
     images, store = named(["red", "green", "red"], held_out=[2]), store_of(plain(RED, GREEN, RED))
     for keep, calls in ((True, [1, 1, 1]), (False, [1, 2, 3])):
         backbone = Colours()
@@ -181,7 +175,7 @@ def test_the_trunk_runs_once_where_tokens_are_kept() -> None:
 
 
 def test_half_precision_is_close_enough_to_select_by() -> None:
-    """Of colours as far apart as these, none is mistaken."""
+    """Colours this far apart are not confused."""
     backbone = a_transformer().backbone
     colours = [RED, GREEN, BLUE, YELLOW] * 3
     images = named(["r", "g", "b", "y"] * 3, held_out=range(4, 12))

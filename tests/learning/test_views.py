@@ -1,13 +1,15 @@
-"""Views: a function of seed, epoch, content and number and of nothing else; torchvision as oracle."""
+"""Views depend on seed, epoch, content and number alone; centre crops match torchvision."""
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from stores import store_of
 
 from sortal.errors import InputError
 from sortal.images.decoding import FACTS, Quarantined
@@ -20,19 +22,20 @@ BIG = 2**63 - 1
 
 
 def build(sizes: Sequence[tuple[int, int]], contents: Sequence[object] | None = None) -> PixelStore:
-    """A store of images of these heights and widths, without pixels; those of size 0 could not be read."""
+    """Make a store of images with these heights and widths, without pixels; those of size 0 were unreadable."""
     names = [hashlib.blake2b(repr(each).encode(), digest_size=16).hexdigest() for each in contents or range(len(sizes))]
     digests = np.array([name if size[0] else "" for name, size in zip(names, sizes, strict=True)], dtype="S32")
     heights, widths = np.array(sizes, dtype=np.int64).reshape(-1, 2).T
     quarantine = tuple(Quarantined(f"{row}.png", "truncated", "") for row in np.flatnonzero(heights == 0))
-    return PixelStore(
-        flat=np.zeros(0, np.uint8),
-        offsets=np.zeros(len(sizes), dtype=np.int64),
+    offsets, facts = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), FACTS)
+    return replace(
+        store_of([]),
+        offsets=offsets,
         heights=heights,
         widths=widths,
         quarantine=quarantine,
         digests=digests,
-        facts=np.zeros(len(sizes), FACTS),
+        facts=facts,
     )
 
 
@@ -51,11 +54,11 @@ def crops(
 
 
 def table(found: Crops) -> NDArray[np.int64]:
-    """Top, left and flip of each view, (n, 3)."""
+    """Return top, left and flip of each view, (n, 3)."""
     return np.stack([found.tops, found.lefts, found.flipped], axis=1)
 
 
-# What a view depends on
+# Random views
 
 SIZES = [(256, 300), (224, 400), (256, 256), (512, 256), (240, 250), (300, 224)]
 
@@ -95,10 +98,10 @@ def split_mix(value: int) -> int:
     n_views=st.integers(2, 30),
 )
 @example(seed=BIG, epoch=BIG, number=BIG, digest="f" * 32, n_views=2)
-def test_views_are_those_of_python_s_whole_numbers(
+def test_views_match_a_computation_in_python_integers(
     seed: int, epoch: int, number: int, digest: str, n_views: int
 ) -> None:
-    """A rule written down: a run that goes on after an update, and tokens on disk, count on it."""
+    """A fixed rule: runs resumed after an update, and tokens on disk, rely on it."""
     # The first numbers of the reference implementation from the state 1234567.
     assert split_mix(1234567) == 6457827717110365317
     assert split_mix(1234567 + 0x9E3779B97F4A7C15) == 3203168211198807973
@@ -131,7 +134,9 @@ def test_no_rows_give_no_views() -> None:
 
 
 @pytest.mark.parametrize("room", [0, 1, 32, 2**31 - 225])
-def test_the_lowest_and_highest_random_number_give_the_ends(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_smallest_and_largest_random_words_give_the_first_and_last_position(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = build([(224 + room, 224)])
     for random, top in ((0, 0), (2**64 - 1, room)):
         constant = np.array([random], dtype=np.uint64)
@@ -139,12 +144,12 @@ def test_the_lowest_and_highest_random_number_give_the_ends(room: int, monkeypat
         assert crops(store, np.array([0])).tops.tolist() == [top]
 
 
-# The middle
+# Centre crops
 
 
 @pytest.mark.parametrize("size", [4, 5])
-def test_the_middle_is_torchvision_s_centre_crop(size: int) -> None:
-    """It rounds halves to even: of 1 pixel too much the crop starts at 0, of 3 at 2."""
+def test_centre_crops_match_torchvision(size: int) -> None:
+    """Halves are rounded to even: with 1 extra pixel the crop starts at 0, with 3 at 2."""
     functional = pytest.importorskip("torchvision.transforms.functional")
     torch = pytest.importorskip("torch")
     sizes = [(size + i, size + j) for i in range(9) for j in (0, 1, 3, 200)]
@@ -165,7 +170,7 @@ def test_the_middle_is_torchvision_s_centre_crop(size: int) -> None:
 # Checks
 
 
-def test_images_too_small_or_too_large_are_counted_and_the_first_is_named() -> None:
+def test_images_too_small_or_too_large_are_counted_and_the_first_is_reported() -> None:
     store = build([(256, 256), (0, 0), (300, 223), (224, 224), (100, 400)])
     with pytest.raises(InputError) as caught:
         check_size(store, 224, 256)
@@ -173,7 +178,7 @@ def test_images_too_small_or_too_large_are_counted_and_the_first_is_named() -> N
         "Stored images must be at least 224 × 224 pixels for this backbone, but 2 are smaller, the first in row 2 "
         "(300 × 223). Pack them with Settings(shorter_side=256)."
     )
-    check_size(store, 100, 128)  # an image that is not there has no size
+    check_size(store, 100, 128)  # missing images have no size
     with pytest.raises(InputError, match=r"1 are smaller, the first in row 4 \(100 × 400\)"):
         check_size(store, 101, 128)
     scraps = build([(256, 256), (0, 0), (513, 600), (512, 9000)])
@@ -186,7 +191,7 @@ def test_images_too_small_or_too_large_are_counted_and_the_first_is_named() -> N
     )
 
 
-def test_images_that_could_not_be_read_are_counted_and_named() -> None:
+def test_unreadable_images_are_counted_and_listed() -> None:
     store = build([(9, 9), (0, 0), (9, 9), (0, 0), (0, 0)])
     with pytest.raises(InputError) as caught:
         check_present(store.select(np.arange(5) < 4))

@@ -1,4 +1,4 @@
-"""Vision transformers: the class token's row by itself is that of timm's whole network, and so are its gradients."""
+"""Vision transformers: computing the class token alone gives the features and gradients of timm's whole network."""
 
 import copy
 from collections.abc import Callable
@@ -21,12 +21,12 @@ from sortal.learning.backbones.vit import VisionTransformer, _is_supported
 
 @dataclass(frozen=True)
 class Kind:
-    """A network of timm made small, and whether its last block is one that is computed for the class token alone."""
+    """A small network of timm, and whether its last block can be computed for the class token alone."""
 
     name: str
     changes: dict[str, Any] = field(default_factory=dict)
     known: bool = True
-    prefix: int = 1  # tokens that are no patches
+    prefix: int = 1  # tokens that are not patches
 
 
 KINDS = {
@@ -56,7 +56,7 @@ known_kinds = pytest.mark.parametrize("kind", [name for name, kind in KINDS.item
 
 
 def shake(net: nn.Module, seed: int = 0, by: float = 0.1) -> None:
-    """Weights at which every part counts: new networks have biases of 0, norms of 1 and almost no layer scale."""
+    """Perturb the weights, as new networks have biases of 0, norms of 1 and almost no layer scale."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in net.parameters():
@@ -69,7 +69,7 @@ def tiny(kind: str, grid: int = 3) -> VisionTransformer:
 
 @cache
 def prototype(kind: str, grid: int) -> VisionTransformer:
-    """Four blocks of width 48 with three heads, for images of `grid` × `grid` patches."""
+    """Make four blocks of width 48 with three heads, for images of `grid` × `grid` patches."""
     name = KINDS[kind].name
     with torch.random.fork_rng(devices=[]):
         patch = 14 if "patch14" in name else 16
@@ -90,14 +90,14 @@ def images_for(backbone: VisionTransformer, n: int = 5) -> Tensor:
 
 
 def whole(backbone: VisionTransformer, images: Tensor) -> Tensor:
-    """The oracle: timm computes every row, and the first is taken."""
+    """Let timm compute every row, and take the first."""
     net: Any = backbone.net
     features: Tensor = net.forward_features(images)[:, 0]
     return features
 
 
 def off(found: Tensor, expected: Tensor) -> float:
-    """The largest error relative to the largest number."""
+    """Return the largest error relative to the largest number."""
     return float((found - expected).abs().max() / expected.abs().max())
 
 
@@ -105,7 +105,7 @@ def off(found: Tensor, expected: Tensor) -> float:
 
 
 def gradients(backbone: VisionTransformer, features: Callable[[Tensor], Tensor], images: Tensor) -> dict[str, Tensor]:
-    """Of a number that depends on all features, by every trained parameter."""
+    """Differentiate a number that depends on all features by every trained parameter."""
     backbone.zero_grad(set_to_none=True)
     out = features(images)
     direction = torch.randn(out.shape, generator=torch.Generator().manual_seed(3)).to(out.dtype)
@@ -117,8 +117,8 @@ def gradients(backbone: VisionTransformer, features: Callable[[Tensor], Tensor],
 
 @kinds
 @pytest.mark.parametrize("trained", [0, 1, 2, 4])
-def test_features_and_gradients_are_those_of_the_whole_network(kind: str, trained: int) -> None:
-    """In double precision but for the softmax; `trained` says what goes through the trunk and what through the tail."""
+def test_features_and_gradients_match_the_whole_network(kind: str, trained: int) -> None:
+    """In double precision except for the softmax; `trained` decides the split into trunk and tail."""
     known = KINDS[kind].known
     backbone = tiny(kind).double() if known else tiny(kind)  # timm cannot do all of the others in double
     assert _is_supported(backbone.blocks[-1]) == known
@@ -140,8 +140,8 @@ def test_features_and_gradients_are_those_of_the_whole_network(kind: str, traine
 
 
 @known_kinds
-def test_single_and_half_precision(kind: str) -> None:
-    """With weights in bfloat16, under autocast, and from cached tokens, no worse than timm's whole network by much."""
+def test_single_and_half_precision_are_accurate(kind: str) -> None:
+    """With bfloat16 weights, under autocast, and from cached tokens, errors are similar to those of timm."""
     backbone = tiny(kind)
     images = images_for(backbone, n=16)
 
@@ -173,14 +173,14 @@ def test_single_and_half_precision(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["DINO", "DINOv3", "EVA-02"])
 def test_a_copy_in_bfloat16_keeps_the_angles_of_its_rotations(kind: str) -> None:
-    """An angle of 3 rounded to bfloat16 is up to half a degree off, that of a far patch more."""
+    """An angle of 3 rounded to bfloat16 is off by up to half a degree, those of far patches by more."""
     backbone = tiny(kind, grid=8)
     images = images_for(backbone)
     with torch.no_grad():
         expected = backbone(images)
         lower = backbone.in_bf16()
         assert lower(images.to(torch.bfloat16)).dtype == torch.bfloat16
-        assert torch.equal(backbone(images), expected)  # the first is as it was
+        assert torch.equal(backbone(images), expected)  # the original is unchanged
     assert all(parameter.dtype == torch.bfloat16 for parameter in lower.parameters())
     assert (lower.spec, lower.trained) == (backbone.spec, backbone.trained)
     angles = {name: value for name, value in backbone.named_buffers() if "rope" in name}
@@ -188,7 +188,7 @@ def test_a_copy_in_bfloat16_keeps_the_angles_of_its_rotations(kind: str) -> None
     assert all(torch.equal(lower.get_buffer(name), value) for name, value in angles.items())
 
 
-def test_no_images_have_no_features() -> None:
+def test_no_images_give_no_features() -> None:
     backbone = tiny("DINO")
     assert backbone(images_for(backbone, n=0)).shape == (0, 48)
     assert backbone.attention(images_for(backbone, n=0)).shape == (0, 3, 3, 3)
@@ -196,8 +196,8 @@ def test_no_images_have_no_features() -> None:
     assert other(images_for(other, n=0)).shape == (0, 48)
 
 
-def test_a_large_query_does_not_overflow() -> None:
-    """All attention on one token: the softmax is taken of numbers in the thousands."""
+def test_large_queries_do_not_overflow() -> None:
+    """All attention is on one token, with scores in the thousands."""
     backbone = tiny("DINO").double()
     attn: Any = backbone.blocks[-1].attn
     with torch.no_grad():
@@ -235,7 +235,7 @@ def test_large_queries_saturate_attention_in_bfloat16_too(
         assert key_gradient(block, tokens, bf16=True) > 100 * usual, "as with rounded scores"
 
 
-def test_blocks_of_an_older_timm_have_no_gates() -> None:
+def test_blocks_of_older_versions_of_timm_are_supported() -> None:
     backbone = tiny("DINO")
     del backbone.blocks[-1].attn.gate  # type: ignore[union-attr]
     assert _is_supported(backbone.blocks[-1])
@@ -245,7 +245,7 @@ def test_blocks_of_an_older_timm_have_no_gates() -> None:
 
 
 @kinds
-def test_attention_is_that_of_the_whole_network(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_matches_the_whole_network(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backbone = tiny(kind)
     backbone.train_last(3)
     images = images_for(backbone)
@@ -269,4 +269,4 @@ def test_attention_is_that_of_the_whole_network(kind: str, monkeypatch: pytest.M
     rows = torch.softmax((query[:, :, :1] @ key.mT)[:, :, 0] * query.shape[-1] ** -0.5, dim=-1)
     assert maps.shape == (5, query.shape[1], 3, 3)
     torch.testing.assert_close(maps.flatten(2), rows[:, :, KINDS[kind].prefix :], rtol=1e-4, atol=1e-6)
-    assert float(maps.flatten(2).std(dim=2).max()) > 1e-3  # it does look somewhere
+    assert float(maps.flatten(2).std(dim=2).max()) > 1e-3  # not uniform

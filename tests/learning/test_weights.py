@@ -1,4 +1,4 @@
-"""Weights from files: who wrote them, what stands beside them, what is wrong with them; nothing in them is run."""
+"""Weights from files: the formats of other programs, weights that do not fit, and files that contain code."""
 
 import argparse
 import os
@@ -29,7 +29,7 @@ TINY = {"depth": 2, "embed_dim": 8, "num_heads": 2, "mlp_ratio": 2}
 
 
 def vit(name: str = "vit_small_patch16_224", size: int = 48, **changes: Any) -> nn.Module:
-    """Make a ViT of two blocks of width 8; every call gives other weights."""
+    """Make a ViT of two blocks of width 8, with new random weights."""
     return timm.create_model(name, num_classes=0, global_pool="token", img_size=size, **(TINY | changes))
 
 
@@ -58,7 +58,7 @@ def state() -> State:
 
 
 @pytest.fixture(autouse=True)
-def the_list_of_harmless_classes_stays_as_it_was() -> Iterator[None]:
+def safe_globals_are_restored() -> Iterator[None]:
     before = torch.serialization.get_safe_globals()
     yield
     assert set(map(id, torch.serialization.get_safe_globals())) == set(map(id, before))
@@ -67,11 +67,10 @@ def the_list_of_harmless_classes_stays_as_it_was() -> Iterator[None]:
 # Kinds of files
 
 
-def test_files_are_known_by_their_content(tmp_path: Path, state: State) -> None:
+def test_formats_are_recognised_by_content(tmp_path: Path, state: State) -> None:
     path = tmp_path / "any.name"
     save_file(state, path)
     assert read(path).keys() == state.keys()
-    assert not same(vit(), state)
     assert same(load(vit(), path), state)
     for zipped in (True, False):
         assert same(load(vit(), saved(path, state, _use_new_zipfile_serialization=zipped)), state)
@@ -80,7 +79,9 @@ def test_files_are_known_by_their_content(tmp_path: Path, state: State) -> None:
 
 
 @pytest.mark.parametrize(("make", "dtype"), [(vit, torch.float64), (resnet, torch.bfloat16)])
-def test_other_precision_becomes_float32(make: Callable[[], nn.Module], dtype: torch.dtype, tmp_path: Path) -> None:
+def test_other_precisions_are_converted_to_float32(
+    make: Callable[[], nn.Module], dtype: torch.dtype, tmp_path: Path
+) -> None:
     low = {key: value.to(dtype) if value.is_floating_point() else value for key, value in make().state_dict().items()}
     save_file(low, tmp_path / "low.safetensors")
     net = load(make(), tmp_path / "low.safetensors")
@@ -88,17 +89,17 @@ def test_other_precision_becomes_float32(make: Callable[[], nn.Module], dtype: t
     assert same(net, {key: value.float() if value.is_floating_point() else value for key, value in low.items()})
 
 
-# What stands around weights in the files of others
+# Files of other programs
 
 
-def around(state: State, prefix: str, **beside: Tensor) -> State:
-    return {f"{prefix}{key}": value for key, value in state.items()} | beside
+def around(state: State, prefix: str, **others: Tensor) -> State:
+    return {f"{prefix}{key}": value for key, value in state.items()} | others
 
 
-def test_of_a_full_dino_checkpoint_the_teacher_is_taken(tmp_path: Path, state: State) -> None:
-    """As main_dino.py writes it: networks, optimiser, arguments, and learning rates that are numbers of NumPy.
+def test_the_teacher_of_a_dino_checkpoint_is_loaded(tmp_path: Path, state: State) -> None:
+    """As written by main_dino.py: networks, optimiser, arguments, and NumPy numbers as learning rates.
 
-    DINO's own files are of 2021, when NumPy's module had another name.
+    DINO's own files are from 2021, when NumPy's module had another name.
     """
     other = {key: value + 1 for key, value in state.items()}
     head = {"head.mlp.0.weight": torch.zeros(4, 8), "head.last_layer.weight_g": torch.zeros(9, 1)}
@@ -124,8 +125,8 @@ PLACES = (None, "teacher", "student", "model", "state_dict", "model_ema", "modul
 PREFIXES = ("module.backbone.", "backbone.", "module.", "_orig_mod.", "_orig_mod.module.", "module._orig_mod.", "")
 
 
-def test_weights_are_found_where_programs_put_them(tmp_path: Path, state: State) -> None:
-    """Averaged weights are better than those just trained."""
+def test_weights_are_found_under_common_keys_and_prefixes(tmp_path: Path, state: State) -> None:
+    """Averaged weights are preferred to the last ones."""
     path = tmp_path / "x.pth"
     for place, prefix in zip(PLACES, PREFIXES, strict=True):
         content = {place: around(state, prefix), "epoch": 3} if place else around(state, prefix)
@@ -137,7 +138,7 @@ def test_weights_are_found_where_programs_put_them(tmp_path: Path, state: State)
 
 
 @pytest.mark.parametrize("registers", [False, True])
-def test_raw_weights_of_dinov2(registers: bool, tmp_path: Path) -> None:
+def test_original_weights_of_dinov2_are_converted(registers: bool, tmp_path: Path) -> None:
     """With registers the class token has a position; a checkpoint of its training has the blocks in groups of two."""
     name = "vit_small_patch14_reg4_dinov2" if registers else "vit_small_patch14_dinov2"
     made = vit(name, 42, depth=4).state_dict()
@@ -150,8 +151,8 @@ def test_raw_weights_of_dinov2(registers: bool, tmp_path: Path) -> None:
     grouped = {re.sub(r"^blocks\.(\d)", lambda m: f"blocks.{int(m[1]) // 2}.{m[1]}", key): raw[key] for key in raw}
     assert "blocks.1.3.norm1.weight" in grouped
     for content in (raw, grouped):
-        beside = {"dino_head.mlp.0.weight": torch.zeros(2, 8), "ibot_head.last_layer.weight_g": torch.zeros(2, 1)}
-        path = saved(tmp_path / "x.pth", {"teacher": around(content, "backbone.", **beside)})
+        others = {"dino_head.mlp.0.weight": torch.zeros(2, 8), "ibot_head.last_layer.weight_g": torch.zeros(2, 1)}
+        path = saved(tmp_path / "x.pth", {"teacher": around(content, "backbone.", **others)})
         own = load(vit(name, 42, depth=4), path).state_dict()
         for key, value in made.items():
             # One subtraction and one addition of numbers below 8, each rounded.
@@ -159,7 +160,9 @@ def test_raw_weights_of_dinov2(registers: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("biases", [False, True])
-def test_raw_weights_of_dinov3(biases: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_original_weights_of_dinov3_are_converted(
+    biases: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     name = "vit_small_patch16_dinov3_qkvb" if biases else "vit_small_patch16_dinov3"
     made = vit(name).state_dict()
     raw = {"storage_tokens": made["reg_token"], "mask_token": torch.zeros(1, 8), "rope_embed.periods": torch.ones(1)}
@@ -172,14 +175,14 @@ def test_raw_weights_of_dinov3(biases: bool, tmp_path: Path, capfd: pytest.Captu
         raw[f"{part}.qkv.bias"] = torch.cat([query, torch.zeros(8), value])
         raw[f"{part}.qkv.bias_mask"] = torch.ones(24)
     assert same(load(vit(name), saved(tmp_path / "x.pth", raw)), made)
-    assert capfd.readouterr() == ("", "")  # timm prints what it leaves out
+    assert capfd.readouterr() == ("", "")  # timm prints the keys it drops
 
 
-def test_classifiers_and_decoders_are_no_part_of_a_backbone(tmp_path: Path, state: State) -> None:
+def test_classifiers_and_decoders_are_dropped(tmp_path: Path, state: State) -> None:
     """MAE's decoder, DeiT's two classifiers and that of a ResNet."""
     decoder = ("mask_token", "decoder_pos_embed", "decoder_blocks.0.attn.qkv.weight")
-    beside = {name: torch.zeros(4, 8) for name in (*decoder, "head.bias", "head_dist.weight", "dino_loss.center")}
-    assert same(load(vit(), saved(tmp_path / "mae.pth", {"model": state | beside})), state)
+    others = {name: torch.zeros(4, 8) for name in (*decoder, "head.bias", "head_dist.weight", "dino_loss.center")}
+    assert same(load(vit(), saved(tmp_path / "mae.pth", {"model": state | others})), state)
     made = resnet(10).state_dict()
     old = {key: value for key, value in made.items() if not key.endswith("num_batches_tracked")}  # torch before 0.4.1
     wanted = {key: value for key, value in made.items() if not key.startswith("fc.")}
@@ -216,13 +219,10 @@ def test_position_embeddings_are_resampled_to_the_size_of_the_images(tmp_path: P
         ({"pos_embed": torch.zeros(3)}, "'pos_embed' must have shape (1, 10, 8), got (3,)."),
         ({"patch_embed.proj.weight": torch.zeros(8, 5)}, "'patch_embed.proj.weight' must have shape (8, 3, 16, 16)"),
         ({"norm.bias": torch.full((8,), 1e39, dtype=torch.float64)}, "must be finite, but 'norm.bias' is not."),
-        (
-            {"norm.weight": torch.ones(8, dtype=torch.int8)},
-            "'norm.weight' must be torch.float32, got torch.int8",
-        ),  # quantised
+        ({"norm.weight": torch.ones(8, dtype=torch.int8)}, "'norm.weight' must be torch.float32, got torch.int8"),
     ],
 )
-def test_what_does_not_fit_is_named(
+def test_weights_that_do_not_fit_are_reported(
     changes: dict[str, Tensor | None], words: str, tmp_path: Path, state: State
 ) -> None:
     path = tmp_path / "some.safetensors"
@@ -233,7 +233,7 @@ def test_what_does_not_fit_is_named(
         load(net, path)
     assert str(caught.value).startswith(f"The weights in {str(path)!r} must ")
     assert words in str(caught.value)
-    assert same(net, before)  # nothing was loaded in part
+    assert same(net, before)  # nothing was loaded
 
 
 @pytest.mark.parametrize(
@@ -242,11 +242,11 @@ def test_what_does_not_fit_is_named(
         ("vit_small_patch16_224", "vit_small_patch16_dinov3", "missing: 'blocks.0.gamma_1'"),
         ("vit_small_patch14_reg4_dinov2", "vit_small_patch14_dinov2", "1 unexpected: 'reg_token'"),
         ("vit_small_patch16_224", "test_resnet", r"missing: 'bn1\.bias', .*; \d+ unexpected: 'blocks\.0"),
-        # All names are the same, and timm would resample the patches without a word.
+        # All names are the same, and timm would silently resample the patches.
         ("vit_small_patch8_224", "vit_small_patch16_224", r"must have shape \(8, 3, 16, 16\), got \(8, 3, 8, 8\)"),
     ],
 )
-def test_weights_of_another_architecture(theirs: str, ours: str, words: str, tmp_path: Path) -> None:
+def test_weights_of_another_architecture_are_refused(theirs: str, ours: str, words: str, tmp_path: Path) -> None:
     def make(name: str) -> nn.Module:
         return resnet() if name == "test_resnet" else vit(name, 42 if "patch14" in name else 48)
 
@@ -255,16 +255,16 @@ def test_weights_of_another_architecture(theirs: str, ours: str, words: str, tmp
         load(make(ours), tmp_path / "x.safetensors", ours)
 
 
-# Files that are none
+# Invalid files
 
 
-def test_a_file_of_something_else(tmp_path: Path, state: State) -> None:
+def test_files_without_weights_are_refused(tmp_path: Path, state: State) -> None:
     path, whole = tmp_path / "weights.pth", save(state)
     for data in (b"", b"\x80", b"<!DOCTYPE html><html>Not found</html>", bytes(1000), b"PK\x03\x04", whole[:8]):
         path.write_bytes(data)
         with pytest.raises(InputError) as caught:
             read(path)
-        assert str(caught.value) == (  # torch would tell how to run what is in the file
+        assert str(caught.value) == (  # torch would suggest running its code
             f"The weights file {str(path)!r} must be safetensors or a checkpoint that loads without running code, but "
             "it is damaged or has another format."
         )
@@ -285,7 +285,7 @@ def test_a_file_of_something_else(tmp_path: Path, state: State) -> None:
     changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=5),
     kept=st.one_of(st.just(1.0), st.floats(0, 1)),
 )
-def test_a_damaged_file_is_reported_or_has_other_weights(
+def test_a_damaged_file_is_reported_or_gives_tensors(
     kind: str, changes: list[tuple[float, int]], kept: float, tmp_path: Path
 ) -> None:
     path = tmp_path / "x"
@@ -307,7 +307,7 @@ def test_a_damaged_file_is_reported_or_has_other_weights(
     assert right
 
 
-def test_a_path_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_unreadable_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"^The weights file '.*/none\.pth' does not exist\. Check the path\.$"):
         read(str(tmp_path / "none.pth"))
     with pytest.raises(InputError, match=r"^The weights file '.*' is a folder\. Check the path\.$"):
@@ -318,12 +318,12 @@ def test_a_path_that_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         read(path)
 
 
-# Nothing is run
+# No code is run
 
 
 @dataclass
 class Trap:
-    """Make a folder when unpickled by a careless reader."""
+    """Makes a folder when unpickled carelessly."""
 
     target: Path
 

@@ -1,8 +1,9 @@
-"""Where and how to compute: tables of what is chosen, compilers that fail, and errors that say memory ran out."""
+"""Device, precision and compilation: the choices, compilers that fail, and recognising out-of-memory errors."""
 
 import logging
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def hardware(monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (
         ("cpu", "bf16", (True, True)),
     ],
 )
-def test_bfloat16_is_chosen_where_the_hardware_has_it_or_where_it_is_asked_for(
+def test_bfloat16_is_chosen_if_the_hardware_supports_it_or_on_request(
     monkeypatch: pytest.MonkeyPatch, device: str, precision: Any, bf16: tuple[bool, bool]
 ) -> None:
     found = []
@@ -44,14 +45,14 @@ def test_bfloat16_is_chosen_where_the_hardware_has_it_or_where_it_is_asked_for(
     assert tuple(compute.bf16 for compute in found) == bf16
 
 
-def test_a_torch_that_cannot_tell_has_no_bfloat16_in_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_cannot_detect_amx_uses_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
     assert choose_compute(CPU, worthwhile=False) == Compute(CPU)
 
 
 @pytest.mark.parametrize("long", [True, False])
 @pytest.mark.parametrize("device", ["cuda", "cpu", "mps"])
-def test_compiled_on_gpus_in_long_runs_by_default(monkeypatch: pytest.MonkeyPatch, device: str, long: bool) -> None:
+def test_long_runs_on_gpus_are_compiled_by_default(monkeypatch: pytest.MonkeyPatch, device: str, long: bool) -> None:
     hardware(monkeypatch)
     for asked, expected in ((AUTO, device == "cuda" and long), (True, True), (False, False)):
         assert choose_compute(torch.device(device), compiled=asked, worthwhile=long).compiled == expected
@@ -72,7 +73,7 @@ def test_invalid_settings_are_refused(device: str, options: dict[str, Any], mess
         choose_compute(torch.device(device), worthwhile=False, **options)
 
 
-def test_products_are_in_bfloat16_where_that_was_chosen() -> None:
+def test_products_are_in_bfloat16_if_chosen() -> None:
     x = torch.ones(2, 2)
     with Compute(CPU, bf16=True).autocast():
         assert (x @ x).dtype == torch.bfloat16
@@ -87,51 +88,37 @@ def double(x: Tensor) -> Tensor:
     return 2 * x
 
 
-class Compiler:
-    """In place of torch.compile: what comes out does `behave` first."""
+def compiler(monkeypatch: pytest.MonkeyPatch, error: BaseException | None = None, at: int = 1) -> list[Any]:
+    """Replace torch.compile, which raises at 0, else the compiled function at this call; list the calls."""
+    calls: list[Any] = []
 
-    def __init__(self, behave: Callable[[int], None]) -> None:
-        self.behave = behave
-        self.calls = 0
-        self.options: dict[str, Any] = {}
-
-    def __call__(self, function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
-        self.options = options
-        self.behave(0)
+    def compile(function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+        assert options == {"dynamic": False}
+        if error and at == 0:
+            raise error
 
         def compiled(*values: Any) -> Tensor:
-            self.calls += 1
-            self.behave(self.calls)
+            calls.append(values)
+            if error and at == len(calls):
+                raise error
             return function(*values)
 
         return compiled
 
-
-def compiler(monkeypatch: pytest.MonkeyPatch, behave: Callable[[int], None]) -> Compiler:
-    found = Compiler(behave)
-    monkeypatch.setattr(torch, "compile", found)
-    return found
+    monkeypatch.setattr(torch, "compile", compile)
+    return calls
 
 
-def failing(error: BaseException, at: int = 1) -> Callable[[int], None]:
-    def behave(call: int) -> None:
-        if call == at:
-            raise error
-
-    return behave
-
-
-def test_the_compiled_function_is_called_where_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = compiler(monkeypatch, lambda _: None)
+def test_the_compiled_function_is_called_if_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = compiler(monkeypatch)
     assert Compute(CPU).maybe_compile(double) is double
     faster = Compute(CPU, compiled=True).maybe_compile(double)
     assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
-    assert used.calls == 3
-    assert used.options == {"dynamic": False}
+    assert len(calls) == 3
 
 
 @pytest.mark.parametrize(
-    ("error", "at", "said"),  # at 0, torch.compile itself fails, as some Pythons have no compiler
+    ("error", "at", "message"),  # at 0, torch.compile itself fails, as some Pythons have no compiler
     [
         (RuntimeError("not supported on Python 3.99+"), 0, "Compilation failed: not supported on Python 3.99+"),
         (RuntimeError("no compiler here\nlong story"), 1, "Compilation failed: no compiler here"),
@@ -139,29 +126,23 @@ def test_the_compiled_function_is_called_where_that_was_chosen(monkeypatch: pyte
         (ValueError(" \n"), 1, r"Compilation failed: ValueError(' \n')"),
     ],
 )
-def test_where_the_compiler_fails_the_plain_function_runs_and_that_is_said_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, at: int, said: str
+def test_if_the_compiler_fails_the_plain_function_runs_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception, at: int, message: str
 ) -> None:
-    used = compiler(monkeypatch, failing(error, at))
+    calls = compiler(monkeypatch, error, at)
     faster = Compute(CPU, compiled=True).maybe_compile(double)
     assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
-    assert used.calls == at
-    assert caplog.messages == [said]
+    assert len(calls) == at
+    assert caplog.messages == [message]
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_errors_that_are_not_the_compilers_are_raised(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Those of the function itself, and those that come after a call that went well."""
-
-    def wrong(_: Tensor) -> Tensor:
-        raise ZeroDivisionError("mine")
-
-    compiler(monkeypatch, failing(RuntimeError("later"), at=2))
+def test_errors_of_the_function_are_raised(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Those of the function itself, and those after a successful call."""
+    compiler(monkeypatch)
     with pytest.raises(ZeroDivisionError, match="mine"):
-        Compute(CPU, compiled=True).maybe_compile(wrong)(torch.ones(1))
-    compiler(monkeypatch, failing(RuntimeError("later"), at=2))
+        Compute(CPU, compiled=True).maybe_compile(Mock(side_effect=ZeroDivisionError("mine")))(torch.ones(1))
+    compiler(monkeypatch, RuntimeError("later"), at=2)
     caplog.clear()
     faster = Compute(CPU, compiled=True).maybe_compile(double)
     faster(torch.ones(1))
@@ -170,22 +151,22 @@ def test_errors_that_are_not_the_compilers_are_raised(
     assert caplog.messages == []
 
 
-def test_lack_of_memory_is_no_fault_of_the_compiler(
+def test_running_out_of_memory_does_not_disable_the_compiler(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    used = compiler(monkeypatch, failing(torch.OutOfMemoryError("CUDA out of memory")))
+    calls = compiler(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
     faster = Compute(CPU, compiled=True).maybe_compile(double)
     with pytest.raises(torch.OutOfMemoryError):
         faster(torch.ones(1))
     assert faster(torch.tensor(4)).item() == 8
-    assert used.calls == 2  # still the compiled one
+    assert len(calls) == 2  # still compiled
     assert caplog.messages == []
 
 
-# Memory that ran out
+# Out-of-memory errors
 
 
-def test_lack_of_memory_on_this_machine_is_recognised() -> None:
+def test_running_out_of_memory_on_this_machine_is_recognised() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**55, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
@@ -206,5 +187,5 @@ def test_lack_of_memory_on_this_machine_is_recognised() -> None:
         (KeyboardInterrupt("can't allocate memory"), False),
     ],
 )
-def test_errors_that_say_memory_ran_out(error: BaseException, ran_out: bool) -> None:
+def test_out_of_memory_errors_are_recognised(error: BaseException, ran_out: bool) -> None:
     assert is_out_of_memory(error) is ran_out

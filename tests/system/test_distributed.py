@@ -1,4 +1,4 @@
-"""Processes: one alone, those of torchrun, and two that agree on what one would find."""
+"""Processes: a single one, those of torchrun, and two that compute what one would."""
 
 import math
 import os
@@ -23,20 +23,20 @@ from sortal.clustering.inputs import read_inputs
 from sortal.clustering.points import Points
 from sortal.clustering.seeding import Seeds, row_keys
 from sortal.errors import InputError
-from sortal.system import distributed as module
+from sortal.system import distributed
 from sortal.system.distributed import Processes, launch
 
-OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 SPLITS = ((17, 43), (60, 0), (0, 60))  # rows of the first and the second process
 
 
 @pytest.fixture(autouse=True)
 def without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in OF_TORCHRUN:
+    for name in TORCHRUN:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_one_process_has_everything_to_itself() -> None:
+def test_operations_of_a_single_process_change_nothing() -> None:
     processes, x = Processes(), torch.arange(6).view(2, 3)
     assert (processes.rank, processes.size) == (0, 1)
     assert torch.equal(processes.sum(x), x)
@@ -55,7 +55,7 @@ def test_one_process_has_everything_to_itself() -> None:
     assert processes.broadcast({"a": 1}) == {"a": 1}
 
 
-def test_without_torchrun_a_process_is_alone_and_takes_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchrun_a_process_is_alone_and_draws_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = torch.get_rng_state()
     found = launch()
@@ -64,13 +64,13 @@ def test_without_torchrun_a_process_is_alone_and_takes_no_random_numbers(monkeyp
     assert not dist.is_initialized()
 
 
-def test_each_process_of_torchrun_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_of_torchrun_uses_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[object] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: taken.append((backend, timeout)))
-    monkeypatch.setattr(module, "Processes", lambda group, device: device)
+    monkeypatch.setattr(distributed, "Processes", lambda group, device: device)
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert str(launch("cuda")) == "cuda:3"
@@ -83,7 +83,7 @@ def test_each_process_of_torchrun_takes_the_gpu_of_its_local_rank(monkeypatch: p
 
 
 @given(n=st.integers(0, 10**12), size=st.integers(1, 300))
-def test_parts_are_all_rows_in_rank_order_and_about_as_large(n: int, size: int) -> None:
+def test_shares_cover_all_rows_in_rank_order_and_are_about_equal(n: int, size: int) -> None:
     processes, parts = Processes(), []
     processes.size = size
     for processes.rank in range(size):
@@ -94,14 +94,14 @@ def test_parts_are_all_rows_in_rank_order_and_about_as_large(n: int, size: int) 
 
 
 def rows() -> tuple[Tensor, Tensor]:
-    """Sixty rows, some of them copies, and their labels, −1 for most."""
+    """Make sixty rows, some of them copies, and their labels, mostly −1."""
     x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)) + 5
     x[50:] = x[:10]
     return x, torch.where(torch.arange(60) % 5 == 0, torch.arange(60) % 2, -1)
 
 
 def cluster(x: Tensor, labels: Tensor, processes: Processes) -> dict[str, Any]:
-    """Every step that needs the other processes, up to who moves to an empty centre."""
+    """Run every step that needs the other processes, up to refilling empty centres."""
     points = Points(x, (labels < 0).nonzero()[:, 0], processes=processes)
     fixed = LabelledSums.of(x, labels, 2, points)
     keys = row_keys(points)
@@ -131,7 +131,7 @@ def cluster(x: Tensor, labels: Tensor, processes: Processes) -> dict[str, Any]:
     }
 
 
-# What each of two processes finds
+# In each of two processes
 
 
 TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool)
@@ -139,13 +139,13 @@ SHAPES = ((5,), (5, 3), (4, 2, 3), (1, 2), (0, 2), (3, 0))
 
 
 def numbers(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
-    """Rows to be computed; as booleans they alternate in some way."""
+    """Make rows of consecutive numbers, or a pattern of booleans."""
     values = torch.arange(1, math.prod(shape) + 1).view(shape)
     return values % 3 == 1 if dtype == torch.bool else values.to(dtype)
 
 
-def check_completed(values: Tensor, processes: Processes) -> None:
-    """Rows of which each process has only its part are filled in."""
+def check_exchange(values: Tensor, processes: Processes) -> None:
+    """Check that rows of which each process has only its part are completed."""
     mine = torch.zeros_like(values)
     start, end = processes.share_of(len(values))
     mine[start:end] = values[start:end]
@@ -153,22 +153,22 @@ def check_completed(values: Tensor, processes: Processes) -> None:
     assert_close(mine, values, rtol=0, atol=0)
 
 
-def check_rows_are_filled_in(rank: int, processes: Processes) -> None:
+def check_rows_are_exchanged(rank: int, processes: Processes) -> None:
     for dtype in TYPES:
         for shape in SHAPES:
-            check_completed(numbers(shape, dtype), processes)
-    check_completed(numbers((3, 5)).T, processes)
-    with patch.object(module, "PIECE", 16):  # bytes, which is less than a row and no part of two
-        check_completed(numbers((7, 3)), processes)
-        check_completed(numbers((9, 2), torch.bfloat16), processes)
+            check_exchange(numbers(shape, dtype), processes)
+    check_exchange(numbers((3, 5)).T, processes)
+    with patch.object(distributed, "PIECE", 16):  # bytes: not a multiple of a row
+        check_exchange(numbers((7, 3)), processes)
+        check_exchange(numbers((9, 2), torch.bfloat16), processes)
     second = dist.new_group([1])
     if rank == 1:
-        check_completed(numbers((5, 3)), Processes(second))
+        check_exchange(numbers((5, 3)), Processes(second))
 
 
 def check_launched(rank: int) -> None:
-    """A program that trains and then extracts joins twice."""
-    os.environ.update({**dict.fromkeys(OF_TORCHRUN, "2"), "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    """A program that trains and then extracts features launches twice."""
+    os.environ.update({**dict.fromkeys(TORCHRUN, "2"), "RANK": str(rank), "LOCAL_RANK": str(rank)})
     for found in (launch("cpu"), launch("cpu")):
         assert (found.group, found.rank, found.size, str(found.device)) == (dist.group.WORLD, rank, 2, "cpu")
 
@@ -203,7 +203,7 @@ def check_operations(rank: int, processes: Processes) -> None:
 
 
 def check_clusters(rank: int, processes: Processes, lengths: tuple[int, int]) -> None:
-    """Spread rows are clustered as together."""
+    """Check that distributed rows are clustered like those of one process."""
     x, labels = rows()
     part = slice(0, lengths[0]) if rank == 0 else slice(lengths[0], None)
     found, whole = cluster(x[part], labels[part], processes), cluster(x, labels, Processes())
@@ -219,7 +219,7 @@ def check_clusters(rank: int, processes: Processes, lengths: tuple[int, int]) ->
 
 
 def check_reading(rank: int, processes: Processes) -> None:
-    """Rows are of one type and classes are numbered alike; a problem of one process is raised in both."""
+    """Check that types and class numbers agree, and that a problem of one process is raised in both."""
     three = np.zeros((3, 2))
     names: Any = ["b", -1, 7] if rank == 0 else ["a", "b", -1]
     _, labels, classes = read_inputs(three, names, "cpu", processes)
@@ -233,7 +233,7 @@ def check_reading(rank: int, processes: Processes) -> None:
     missing: Any = [0, 1, None] if rank else None
     with pytest.raises(InputError, match=f"^{here}y must mark unlabelled rows with -1, got None"):
         read_inputs(three, missing, "cpu", processes)
-    # Last, as a process that gives up alone leaves the other waiting.
+    # Last, as a process that fails alone leaves the other waiting.
     with pytest.raises((TypeError, ValueError), match=f"^{here}Sparse data was passed"):
         read_inputs(csr_array(three) if rank else three, None, "cpu", processes)
 
@@ -242,20 +242,20 @@ def work(rank: int, _: Path) -> None:
     processes = Processes(dist.group.WORLD)
     check_launched(rank)
     check_operations(rank, processes)
-    check_rows_are_filled_in(rank, processes)
+    check_rows_are_exchanged(rank, processes)
     for lengths in SPLITS:
         check_clusters(rank, processes, lengths)
     check_reading(rank, processes)
 
 
-def test_two_processes_agree_on_what_one_would_find(tmp_path: Path) -> None:
+def test_two_processes_compute_what_one_would(tmp_path: Path) -> None:
     run_two(work, tmp_path)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_rows_in_memory_are_filled_in_where_processes_talk_from_gpu_to_gpu(tmp_path: Path) -> None:
+def test_rows_in_memory_are_exchanged_over_nccl(tmp_path: Path) -> None:
     dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        check_completed(numbers((3, 2)), Processes(dist.group.WORLD))
+        check_exchange(numbers((3, 2)), Processes(dist.group.WORLD))
     finally:
         dist.destroy_process_group()

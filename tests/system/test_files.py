@@ -1,12 +1,14 @@
-"""Files that are replaced together: a kill at any moment leaves all of them or none."""
+"""Atomic writes of one file, and of several that are replaced together: a kill leaves all of them or none."""
 
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,14 +17,14 @@ from sortal.system import files
 from sortal.system.files import COMMIT, NEXT, finish, is_pending, replace_all, write_atomically
 
 
-def names(folder: Path) -> dict[str, bytes]:
+def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("*") if path.is_file()}
 
 
-def pending(folder: Path, **word: object) -> Path:
+def pending(folder: Path, **commit: object) -> Path:
     start = folder / NEXT
     start.mkdir(parents=True)
-    (start / COMMIT).write_text(json.dumps(word))
+    (start / COMMIT).write_text(json.dumps(commit))
     return start
 
 
@@ -30,26 +32,61 @@ def refuse(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
+@pytest.mark.parametrize("opens_folders", [True, False])
+def test_a_file_is_synced_before_it_is_renamed_and_its_folder_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opens_folders: bool
+) -> None:
+    calls: list[tuple[str, str]] = []
+    opened, closed, rename = Mock(wraps=os.open), Mock(wraps=os.close), os.replace
+
+    def fsync(number: int) -> None:
+        found = os.fstat(number)
+        calls.append(("sync", "folder" if stat.S_ISDIR(found.st_mode) else f"{found.st_size} bytes"))
+
+    def replace(old: Path, new: Path) -> None:
+        calls.append(("rename", new.name))
+        rename(old, new)
+
+    (tmp_path / "a").write_bytes(b"older")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        patch.setattr(os, "replace", replace)
+        patch.setattr(os, "open", opened if opens_folders else Mock(side_effect=PermissionError))
+        patch.setattr(os, "close", closed)
+        write_atomically(tmp_path / "a", b"new")
+    assert calls == [("sync", "3 bytes"), ("rename", "a"), ("sync", "folder")][: 3 if opens_folders else 2]
+    assert closed.call_count == opens_folders
+    assert contents(tmp_path) == {"a": b"new"}
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(tmp_path / "a", b"new")
+    assert contents(tmp_path) == {"a": b"old"}
+
+
 def test_files_are_written_linked_or_else_copied_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, source = tmp_path / "run", tmp_path / "source"
     source.write_bytes(b"linked")
     replace_all(run, {"a": b"1", "b": b"2"}, [])
     replace_all(run, {"a": b"3", "c": source}, ["b", "never there"])
-    assert names(run) == {"a": b"3", "c": b"linked"}
+    assert contents(run) == {"a": b"3", "c": b"linked"}
     assert not (run / NEXT).exists()
     assert (run / "c").samefile(source)
     monkeypatch.setattr(os, "link", refuse)
     replace_all(run, {"c": source}, [])
-    assert names(run) == {"a": b"3", "c": b"linked"}
+    assert contents(run) == {"a": b"3", "c": b"linked"}
     assert not (run / "c").samefile(source)
 
 
 class Killed(BaseException):
-    """Nothing is done after it."""
+    """Stands for a SIGKILL."""
 
 
 def changes_of(do: Callable[[], object], fatal: float = float("inf")) -> int:
-    """Do something up to a change of files of this number, and return how many changes were made."""
+    """Run something until the file change number `fatal`, and count the changes."""
     count = 0
 
     def counted(real: Callable[..., object]) -> Callable[..., object]:
@@ -69,42 +106,42 @@ def changes_of(do: Callable[[], object], fatal: float = float("inf")) -> int:
     return count
 
 
-@pytest.mark.parametrize("was", [{"a": b"1", "b": b"2", "gone": b"3"}, {}])
+@pytest.mark.parametrize("before", [{"a": b"1", "b": b"2", "gone": b"3"}, {}])
 def test_a_kill_at_any_moment_leaves_all_or_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: dict[str, bytes]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, bytes]
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     place, source = tmp_path / "place", tmp_path / "source"
     source.write_bytes(b"4")
-    becomes, other = {"a": b"5", "b": b"4", "more": b"6"}, {"a": b"7", "last": b"8"}
+    after, other = {"a": b"5", "b": b"4", "more": b"6"}, {"a": b"7", "last": b"8"}
 
-    def begun(fatal: float = float("inf")) -> int:
+    def killed_at(fatal: float = float("inf")) -> int:
         shutil.rmtree(place, ignore_errors=True)
-        if was:
-            replace_all(place, was, [])
-        return changes_of(lambda: replace_all(place, {**becomes, "b": source}, ["gone"]), fatal)
+        if before:
+            replace_all(place, before, [])
+        return changes_of(lambda: replace_all(place, {**after, "b": source}, ["gone"]), fatal)
 
     def replaced_again() -> None:
         replace_all(place, other, ["b", "gone", "more"])
 
-    changes, outcomes = begun(), []
-    assert names(place) == becomes
+    changes, outcomes = killed_at(), []
+    assert contents(place) == after
     for first in range(changes):
-        begun(first)
-        for second in range(1, 4):  # a kill of ending what was broken off
+        killed_at(first)
+        for second in range(1, 4):  # killed while finishing
             changes_of(lambda: finish(place), second)
         finish(place)
-        assert names(place) in (was, becomes), first
+        assert contents(place) in (before, after), first
         assert not is_pending(place)
-        outcomes.append(names(place) == becomes)
+        outcomes.append(contents(place) == after)
         for second in range(first % 7, changes, 7):
-            begun(first)  # what this left may be whole: its word is not that of the next
+            killed_at(first)  # which may leave a commit that is not that of the next
             changes_of(replaced_again, second)
             finish(place)
-            assert names(place) in (was, becomes, other), (first, second)
+            assert contents(place) in (before, after, other), (first, second)
             replaced_again()
-            assert names(place) == other, "nothing of what was broken off gets into the next"
-    assert outcomes == sorted(outcomes)  # the old files up to a moment, then the new ones
+            assert contents(place) == other, "nothing of the killed call remains"
+    assert outcomes == sorted(outcomes)  # the old files up to some change, then the new ones
     assert set(outcomes) == {False, True}
 
 
@@ -122,29 +159,29 @@ def test_a_full_disk_is_reported_and_the_old_files_stay(
     assert str(caught.value) == (
         f"The folder {str(tmp_path)!r} cannot be written: No space left on device. Choose another, or free some space."
     )
-    assert names(tmp_path) == {"a": b"old"}
+    assert contents(tmp_path) == {"a": b"old"}
     assert not (tmp_path / NEXT).exists()
 
 
-def test_what_has_the_word_is_put_into_place_and_what_has_not_is_left_alone(tmp_path: Path) -> None:
+def test_committed_files_are_put_into_place_and_uncommitted_ones_left_alone(tmp_path: Path) -> None:
     start = pending(tmp_path, files=["a"], gone=["b"])
     (start / "a").write_bytes(b"new")
     (tmp_path / "a").write_bytes(b"old")
     (tmp_path / "b").write_bytes(b"gone")
     assert is_pending(tmp_path)
     finish(tmp_path)
-    assert names(tmp_path) == {"a": b"new"}
+    assert contents(tmp_path) == {"a": b"new"}
     (tmp_path / NEXT).mkdir()
-    (tmp_path / NEXT / "a").write_bytes(b"broken off")
+    (tmp_path / NEXT / "a").write_bytes(b"uncommitted")
     finish(tmp_path)
     assert not is_pending(tmp_path)
-    assert (tmp_path / NEXT / "a").exists()  # a process may be at work on it
+    assert (tmp_path / NEXT / "a").exists()  # another process may be writing it
     replace_all(tmp_path, {"c": b"1"}, [])
-    assert names(tmp_path) == {"a": b"new", "c": b"1"}
+    assert contents(tmp_path) == {"a": b"new", "c": b"1"}
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/x", "a/b", "", ".", "..", 7])
-def test_no_name_in_a_foreign_folder_leads_out_of_it(tmp_path: Path, name: object) -> None:
+def test_a_commit_cannot_name_files_outside_its_folder(tmp_path: Path, name: object) -> None:
     (tmp_path / "outside").write_bytes(b"mine")
     for kind in ("files", "gone"):
         run = tmp_path / kind
@@ -154,12 +191,12 @@ def test_no_name_in_a_foreign_folder_leads_out_of_it(tmp_path: Path, name: objec
     assert (tmp_path / "outside").read_bytes() == b"mine"
 
 
-@pytest.mark.parametrize("word", ["[]", "{}", "nonsense", '{"files": 3, "gone": []}'])
-def test_a_word_that_is_none_changes_nothing(tmp_path: Path, word: str) -> None:
+@pytest.mark.parametrize("commit", ["[]", "{}", "nonsense", '{"files": 3, "gone": []}'])
+def test_an_invalid_commit_changes_nothing(tmp_path: Path, commit: str) -> None:
     start = pending(tmp_path)
-    (start / COMMIT).write_text(word)
+    (start / COMMIT).write_text(commit)
     (tmp_path / "a").write_bytes(b"old")
     finish(tmp_path)
-    assert names(tmp_path) == {"a": b"old"}
+    assert contents(tmp_path) == {"a": b"old"}
     replace_all(tmp_path, {"a": b"new"}, [])
-    assert names(tmp_path) == {"a": b"new"}
+    assert contents(tmp_path) == {"a": b"new"}

@@ -1,4 +1,4 @@
-"""Records come back from JSON as they were, and what does not fit is named."""
+"""Records survive a round trip through JSON, and what does not fit is reported."""
 
 import json
 import re
@@ -34,13 +34,11 @@ class Large:
 
 
 LARGE = Large("x", "auto", None, (1, "a"), (Point(0.5, 2),), Small(3), {"a": 1.5}, {"b": "c"})
-
-
 OTHER = replace(LARGE, k=3, share=1.0, points=(), small=Point(1.0, 2), times={})
 
 
 @pytest.mark.parametrize("large", [LARGE, OTHER, replace(LARGE, small=None)])
-def test_records_come_back(large: Large) -> None:
+def test_records_survive_a_round_trip(large: Large) -> None:
     assert read_record(Large, json.loads(json.dumps(asdict(large)))) == large
     assert read_record(Small, {"a": 1}) == Small(1)
     whole = read_record(Point, [1, 2])
@@ -65,6 +63,6 @@ def test_records_come_back(large: Large) -> None:
         ({"more": 1}, "Large has an unknown key 'more'"),
     ],
 )
-def test_what_does_not_fit_is_named(changes: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_is_reported(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         read_record(Large, {**json.loads(json.dumps(asdict(LARGE))), **changes})

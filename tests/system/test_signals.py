@@ -1,4 +1,4 @@
-"""Signals, real ones: the first is noted and what is done is kept, the second is not waited for."""
+"""Real signals: the first one stops a run after saving its work, the second one at once."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Progress = Callable[[str, int, int], None]
 
 
 @pytest.fixture(autouse=True)
-def _as_the_command_line_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Either signal would raise KeyboardInterrupt, and does so again after each test; nobody waits for the disk."""
+def _handlers_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let both signals raise KeyboardInterrupt, check that they still do afterwards, and skip fsync."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     before = [signal.signal(number, signal.default_int_handler) for number in BOTH]
     try:
@@ -82,35 +82,35 @@ def crash() -> None:
 
 
 def inside(*acts: Callable[[], object], when: bool = True) -> list[bool]:
-    """What was told after each of some acts; one that interrupts is the last."""
-    told: list[bool] = []
+    """Act within the context; return stopped() after each act, of which an interrupting one is the last."""
+    seen: list[bool] = []
 
     def run() -> None:
         with defer_signals(when) as stopped:
             for act in acts:
                 act()
-                told.append(stopped())
+                seen.append(stopped())
 
     with pytest.raises(KeyboardInterrupt):
         run()
-    return told
+    return seen
 
 
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("sent", [send, send_from_a_thread])
-def test_a_signal_is_noted_and_interrupts_on_leaving(sent: Callable[[int], None], number: int) -> None:
+def test_a_signal_is_deferred_until_the_context_ends(sent: Callable[[int], None], number: int) -> None:
     assert inside(lambda: None, lambda: sent(number), lambda: None) == [False, True, True]
 
 
 @pytest.mark.parametrize("first", BOTH)
 @pytest.mark.parametrize("second", BOTH)
-def test_a_second_signal_interrupts_at_once_as_does_the_first_where_nothing_is_kept(first: int, second: int) -> None:
+def test_a_second_signal_interrupts_at_once_as_does_the_first_if_not_deferred(first: int, second: int) -> None:
     assert inside(lambda: send(first), lambda: send(second), lambda: None) == [True]
-    assert inside(lambda: None, lambda: send(first), lambda: None, when=False) == [False]  # nothing to wait for
+    assert inside(lambda: None, lambda: send(first), lambda: None, when=False) == [False]
 
 
 def test_without_a_signal_nothing_happens() -> None:
-    assert inside(send) == [True]  # which the next time knows nothing of
+    assert inside(send) == [True]  # which the next context must not see
     with defer_signals() as stopped:
         assert signal.default_int_handler not in handlers()
         assert not stopped()
@@ -121,13 +121,13 @@ def test_another_error_is_not_hidden() -> None:
         crash()
 
 
-def test_a_signal_while_handlers_are_put_back_leaves_none_behind() -> None:
+def test_a_signal_while_handlers_are_restored_leaves_none_behind() -> None:
     install = signal.signal
 
     def interfered(number: int, handler: Any) -> Any:
         before = install(number, handler)
         if handler is signal.default_int_handler and number == BOTH[0]:
-            send(BOTH[1])  # whose handler is next
+            send(BOTH[1])  # whose handler is restored next
         return before
 
     with patch.object(signal, "signal", interfered):
@@ -136,13 +136,13 @@ def test_a_signal_while_handlers_are_put_back_leaves_none_behind() -> None:
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.SIG_IGN, lambda *_: None])
-def test_a_handler_that_would_not_interrupt_is_left_alone(handler: Any) -> None:
+def test_a_handler_that_does_not_interrupt_is_left_alone(handler: Any) -> None:
     number, other = BOTH
     signal.signal(number, handler)
     try:
         with defer_signals() as stopped:
             assert signal.getsignal(number) is handler
-            if handler is not signal.SIG_DFL:  # by which the tests would end
+            if handler is not signal.SIG_DFL:  # which would end the tests
                 send(number)
             assert not stopped()
         assert signal.getsignal(number) is handler
@@ -151,15 +151,15 @@ def test_a_handler_that_would_not_interrupt_is_left_alone(handler: Any) -> None:
         signal.signal(number, signal.default_int_handler)
 
 
-def test_in_another_thread_it_is_inert() -> None:
-    """The main thread is interrupted as ever, the other goes on."""
-    entered, sent, told = threading.Event(), threading.Event(), []
+def test_in_other_threads_the_context_does_nothing() -> None:
+    """The main thread is interrupted as usual, the other one continues."""
+    entered, sent, seen = threading.Event(), threading.Event(), []
 
     def work() -> None:
         with defer_signals() as stopped:
             entered.set()
             sent.wait(60)
-            told.append(stopped())
+            seen.append(stopped())
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -168,14 +168,14 @@ def test_in_another_thread_it_is_inert() -> None:
         send()
     sent.set()
     thread.join()
-    assert told == [False]
+    assert seen == [False]
 
 
 # Training
 
 
 def at(stage: str, done: int, act: Callable[[], None] = send, seen: list[int] | None = None) -> Progress:
-    """Acts once so much of a stage is done; `seen` gets what was done of it by then, and after."""
+    """Act when a stage has done so much; `seen` lists its progress."""
 
     def on_progress(what: str, now: int, _: int) -> None:
         if what == stage:
@@ -192,7 +192,7 @@ def job(folder: Path, kind: str = "live", every: float = 1e9) -> Job:
 
 
 def reached(folder: Path) -> int | None:
-    """The steps of the checkpoint in a folder."""
+    """Return the number of steps in the checkpoint of a folder."""
     found = checkpoint.load(folder)
     return None if found is None else found.progress.epoch * STEPS + found.progress.step
 
@@ -202,14 +202,14 @@ Whole = dict[str, tuple[list[Any], dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    """What runs that nothing happened to leave, and their results."""
+    """Return what uninterrupted runs leave behind, and their results."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("live", "file", "memory")}
     results = {kind: timeless(vars(perform(job(folder, kind)))) for kind, folder in folders.items()}
     return {kind: (left(folder), results[kind]) for kind, folder in folders.items()}
 
 
-def goes_on(folder: Path, whole: Whole, kind: str = "live", stage: str = LEARNING) -> list[int]:
-    """Do the rest of a run, which must end as the one that was not stopped; what was done of a stage."""
+def resume(folder: Path, whole: Whole, kind: str = "live", stage: str = LEARNING) -> list[int]:
+    """Resume a run, which must end like an uninterrupted one; return the progress of a stage."""
     seen: list[int] = []
     result = perform(job(folder, kind), at(stage, 0, seen=seen))
     assert (left(folder), timeless(vars(result))) == whole[kind]
@@ -220,7 +220,7 @@ def goes_on(folder: Path, whole: Whole, kind: str = "live", stage: str = LEARNIN
     ("kind", "stops"),
     [("live", range(1, EPOCHS * STEPS + 1)), ("file", (1, STEPS, STEPS + 2)), ("memory", (STEPS - 1,))],
 )
-def test_a_run_stops_with_a_checkpoint_of_that_step_and_goes_on(
+def test_a_run_stops_with_a_checkpoint_of_its_step_and_resumes(
     tmp_path: Path, whole: Whole, kind: str, stops: Sequence[int]
 ) -> None:
     before = 0
@@ -231,19 +231,19 @@ def test_a_run_stops_with_a_checkpoint_of_that_step_and_goes_on(
         assert seen == list(range(before + 1, step + 1))
         assert reached(tmp_path) == step
         before = step
-    assert goes_on(tmp_path, whole, kind) == list(range(before + 1, EPOCHS * STEPS + 1))
+    assert resume(tmp_path, whole, kind) == list(range(before + 1, EPOCHS * STEPS + 1))
 
 
 @pytest.mark.parametrize(
     ("place", "name", "call", "step"),
     [
-        (TrainingStep, "_gradients", 6, 6),  # halfway through a step the weights are no weights of any
+        (TrainingStep, "_gradients", 6, 6),  # in the middle of a step
         (Validation, "accuracy", 1, STEPS),
         (Validation, "accuracy", EPOCHS, EPOCHS * STEPS),
         (checkpoint, "write_atomically", 5, 5),
     ],
 )
-def test_what_a_signal_finds_is_done_first(
+def test_work_in_progress_is_finished_first(
     tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, place: Any, name: str, call: int, step: int
 ) -> None:
     calls, function = 0, getattr(place, name)
@@ -259,18 +259,18 @@ def test_what_a_signal_finds_is_done_first(
     with pytest.raises(KeyboardInterrupt):
         perform(job(tmp_path, every=0.0 if place is checkpoint else 1e9))
     assert reached(tmp_path) == step
-    assert goes_on(tmp_path, whole) == list(range(step + 1, EPOCHS * STEPS + 1))
+    assert resume(tmp_path, whole) == list(range(step + 1, EPOCHS * STEPS + 1))
     if place is not checkpoint:
-        assert calls == EPOCHS * (STEPS if place is TrainingStep else 1)  # nothing was done twice
+        assert calls == EPOCHS * (STEPS if place is TrainingStep else 1)  # nothing was repeated
 
 
-def test_a_run_does_not_wait_after_a_second_signal_or_without_a_folder(tmp_path: Path, whole: Whole) -> None:
+def test_a_run_stops_at_once_after_a_second_signal_or_without_a_folder(tmp_path: Path, whole: Whole) -> None:
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         perform(job(tmp_path), at(LEARNING, 6, send_twice, seen))
     assert seen == [1, 2, 3, 4, 5]
     assert reached(tmp_path) is None
-    assert goes_on(tmp_path, whole) == list(range(1, EPOCHS * STEPS + 1))
+    assert resume(tmp_path, whole) == list(range(1, EPOCHS * STEPS + 1))
     seen.clear()
     with pytest.raises(KeyboardInterrupt):
         train(a_convnet(), *a_set(), settings(), runtime=replace(CPU, progress=at(LEARNING, 3, seen=seen)))
@@ -278,17 +278,15 @@ def test_a_run_does_not_wait_after_a_second_signal_or_without_a_folder(tmp_path:
 
 
 def together(rank: int, folder: Path) -> None:
-    """One of two processes that train; writes whether it waits when it is interrupted."""
-    os.environ.update(
-        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", TORCHELASTIC_RUN_ID="test"
-    )
+    """Train as one of two processes, and write down whether signals are deferred."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     with patch("sortal.learning.train.defer_signals", wraps=defer_signals) as asked:
         train(a_convnet(), *a_set(), settings(epochs=1), folder=folder / "run", runtime=CPU)
     (folder / f"{rank}.txt").write_text(str(asked.call_args_list))
 
 
-def test_several_processes_do_not_wait(tmp_path: Path) -> None:
-    """One that stopped alone would leave the others waiting for it."""
+def test_several_processes_do_not_defer_signals(tmp_path: Path) -> None:
+    """A process that stopped alone would leave the others waiting."""
     run_two(together, tmp_path)
     assert [(tmp_path / f"{rank}.txt").read_text() for rank in range(2)] == ["[call(False)]"] * 2
 
@@ -299,7 +297,7 @@ def test_several_processes_do_not_wait(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "stopped", "again"), [("file", [16, 32], [48, 54]), ("memory", [16], [16, 32, 48, 54])]
 )
-def test_tokens_in_a_file_are_marked_when_a_signal_comes_and_those_in_memory_not_waited_for(
+def test_a_signal_saves_tokens_in_a_file_and_abandons_those_in_memory(
     tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch, kind: str, stopped: list[int], again: list[int]
 ) -> None:
     monkeypatch.setattr(token_cache, "PIECE", 16)
@@ -307,7 +305,7 @@ def test_tokens_in_a_file_are_marked_when_a_signal_comes_and_those_in_memory_not
     with pytest.raises(KeyboardInterrupt):
         perform(job(tmp_path, kind), at(TOKENS, 32, seen=seen))
     assert seen == stopped
-    assert goes_on(tmp_path, whole, kind, TOKENS) == again
+    assert resume(tmp_path, whole, kind, TOKENS) == again
 
 
 # Features
@@ -320,24 +318,22 @@ def features(folder: Path | None, on_progress: Progress = lambda *_: None) -> An
     return extract(backbone, store, folder=folder, runtime=replace(CPU, progress=on_progress), **options)
 
 
-def kept(folder: Path) -> int:
+def saved(folder: Path) -> int:
     return sum(len(load_file(path)["features"]) for path in folder.rglob("*.safetensors"))
 
 
 @pytest.mark.parametrize(("done", "by_then"), [(2, 4), (6, 8), (8, 9), (9, 9)])
-def test_features_that_were_computed_are_kept(tmp_path: Path, done: int, by_then: int) -> None:
-    """A batch has been started when that before it is told of, and is not lost."""
+def test_computed_features_are_saved(tmp_path: Path, done: int, by_then: int) -> None:
+    """The next batch has been started when progress is reported, and is not lost."""
     with pytest.raises(KeyboardInterrupt):
         features(tmp_path, at(FEATURES, done))
-    assert kept(tmp_path) == by_then
+    assert saved(tmp_path) == by_then
     np.testing.assert_array_equal(features(tmp_path), features(None))
-    assert kept(tmp_path) == 9
+    assert saved(tmp_path) == 9
 
 
 @pytest.mark.parametrize("batch", [1, 3, 5])
-def test_a_batch_of_features_that_a_signal_finds_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
-) -> None:
+def test_the_current_batch_of_features_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     run, calls = FrozenEncoder.__call__, count(1)
 
     def signalled(*values: Any) -> Tensor:
@@ -348,15 +344,15 @@ def test_a_batch_of_features_that_a_signal_finds_is_kept(
     monkeypatch.setattr(FrozenEncoder, "__call__", signalled)
     with pytest.raises(KeyboardInterrupt):
         features(tmp_path)
-    assert next(calls) == batch + 1  # no more were started
-    assert kept(tmp_path) == min(2 * batch, 9)
+    assert next(calls) == batch + 1  # no other batch was started
+    assert saved(tmp_path) == min(2 * batch, 9)
     np.testing.assert_array_equal(features(tmp_path), features(None))
 
 
-def test_features_are_not_waited_for_after_a_second_signal_or_without_a_folder(tmp_path: Path) -> None:
+def test_features_are_abandoned_after_a_second_signal_or_without_a_folder(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         features(tmp_path, at(FEATURES, 4, send_twice))
-    assert kept(tmp_path) == 0
+    assert saved(tmp_path) == 0
     seen: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         features(None, at(FEATURES, 4, seen=seen))

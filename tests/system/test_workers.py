@@ -1,4 +1,4 @@
-"""Processes that read images: all results come, what dies is named, and nothing is left running."""
+"""Worker processes: every result arrives, crashes are reported, and no process is left running."""
 
 import itertools
 import os
@@ -32,17 +32,17 @@ NAMES = [
     "null \0.jpg",
     "",
     "x" * 5000,
-    "noisy",  # what it prints is not taken for results
+    "noisy",  # its output must not be taken for results
     f"signal {int(signal.SIGINT)}",  # Ctrl-C is for the parent
 ]
-LIMIT = 300  # seconds for what must end by itself
+LIMIT = 300  # seconds per test
 
 
 @pytest.fixture(autouse=True)
 def _impatient() -> Iterator[None]:
     """Fail rather than wait for ever."""
-    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it would wait for ever"))
-    signal.setitimer(signal.ITIMER_REAL, LIMIT, 5)  # again and again, as the ending may wait, too
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("timed out"))
+    signal.setitimer(signal.ITIMER_REAL, LIMIT, 5)  # repeatedly, as cleaning up may hang too
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
@@ -53,7 +53,7 @@ def items(*sources: ImageSource) -> list[WorkItem]:
 
 
 def all_of(task: WorkFunction, todo: list[WorkItem], n: int = 1) -> dict[int, JsonObject]:
-    """The results by row, each of which came once; and nothing is left of what gave them."""
+    """Return the results by row; each must come once, and no process or thread may be left."""
     before = set(threading.enumerate())
     found = list(run_workers(task, todo, workers=n))
     assert len({row for row, _ in found}) == len(found)
@@ -63,7 +63,7 @@ def all_of(task: WorkFunction, todo: list[WorkItem], n: int = 1) -> dict[int, Js
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process is there, and not only waiting for somebody to ask how it ended."""
+    """Tell whether a process runs and is not a zombie."""
     try:
         os.kill(pid, 0)
         if not Path("/proc/self/stat").exists():
@@ -82,7 +82,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_every_row_has_its_result_whatever_its_name_or_pixels(n: int) -> None:
+def test_every_row_gets_its_result_whatever_its_name_or_pixels(n: int) -> None:
     generator = np.random.default_rng(0)
     shapes = [(1, 1, 3), (300, 400, 3), (7, 5, 3), (1000, 900, 3)]
     arrays: list[NDArray[np.uint8]] = [generator.integers(0, 256, shape, dtype=np.uint8) for shape in shapes]
@@ -111,19 +111,19 @@ def test_every_image_has_the_options() -> None:
 
 
 def test_several_workers_share_the_work(tmp_path: Path) -> None:
-    """Nobody is ready before a second one has come, and one alone takes no more than it can hold."""
+    """Each task waits for a second process, and one alone takes no more than its queue holds."""
     found = all_of(meet, items(*[str(tmp_path)] * (2 * workers.AHEAD)), 2)
     assert len({result["pid"] for result in found.values()}) == 2
 
 
 def test_long_results_do_not_block_pixels_on_their_way() -> None:
-    """Both pipes are full at once if nobody reads while writing."""
+    """Both pipes would be full at once without reading while writing."""
     found = all_of(answer_at_length, items(*[np.zeros((400, 400, 3), np.uint8)] * 6))
     assert [len(result["text"]) for result in found.values()] == [1_000_000] * 6
 
 
-def test_jobs_are_taken_as_they_are_needed_and_nothing_is_left_when_nobody_asks_for_the_rest(tmp_path: Path) -> None:
-    """A list of the jobs is never made, which here would never end. One worker is in the middle of a task."""
+def test_jobs_are_taken_on_demand_and_nothing_is_left_when_results_are_closed_early(tmp_path: Path) -> None:
+    """The endless jobs are never listed. One worker is in the middle of a task."""
     pid = tmp_path / "pid"
     endless = (WorkItem(row, str(pid) if row == 9 else str(row)) for row in itertools.count())
     results = run_workers(act_or_hang, endless, workers=2)
@@ -136,8 +136,8 @@ def test_jobs_are_taken_as_they_are_needed_and_nothing_is_left_when_nobody_asks_
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_a_question_gets_its_reply_also_after_another_process_died_of_one(n: int) -> None:
-    """The replies overtake the images that are queued; the dead one is not asked again."""
+def test_questions_are_answered_even_after_a_reply_crashed_a_process(n: int) -> None:
+    """Replies overtake queued images; a crashed task is not retried."""
     asked: list[tuple[int, JsonObject]] = []
 
     def answer(row: int, question: JsonObject) -> JsonObject:
@@ -158,12 +158,12 @@ def test_a_question_gets_its_reply_also_after_another_process_died_of_one(n: int
         list(run_workers(ask_and_answer, items("a", "b"), workers=n, answer=refuse))
 
 
-# Files that kill, mistakes
+# Crashes and errors
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_what_kills_is_named_and_nothing_else_is_lost(n: int) -> None:
-    """The first, the last, two in a row; what was said of others is not repeated."""
+def test_crashes_are_reported_and_nothing_else_is_lost(n: int) -> None:
+    """The first, the last, two in a row; the messages of one are not those of another."""
     white = np.full((300, 300, 3), 255, np.uint8)
     sources_and_deaths: list[tuple[ImageSource, str | None]] = [
         ("exit", "exited with code 3: the last words"),
@@ -194,10 +194,8 @@ def test_what_kills_is_named_and_nothing_else_is_lost(n: int) -> None:
     ],
 )
 @pytest.mark.parametrize("n", [1, 2])
-def test_an_error_ends_the_run_and_the_processes(
-    tmp_path: Path, name: str, error: type[Exception], words: str, n: int
-) -> None:
-    """Nobody waits for an image that is being read: the one behind it, or one that another process is at."""
+def test_an_error_stops_all_processes(tmp_path: Path, name: str, error: type[Exception], words: str, n: int) -> None:
+    """Without waiting for images in progress, be they queued or in another process."""
     pid, before = tmp_path / "pid", set(threading.enumerate())
     todo = items("a", name, str(pid)) if n == 1 else items(str(pid), *[name] * workers.AHEAD)
     options = {} if n == 1 else {"after": str(pid)}
@@ -207,7 +205,7 @@ def test_an_error_ends_the_run_and_the_processes(
     assert set(threading.enumerate()) <= before
 
 
-def test_an_image_that_takes_for_ever_is_given_up_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_hangs_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = tmp_path / "pid"
 
     def fast_once_stuck() -> float:
@@ -223,25 +221,25 @@ def test_an_image_that_takes_for_ever_is_given_up_and_named(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(("module", "words"), [("no_such_module", "No module named"), ("json", "has no attribute")])
-def test_a_worker_that_cannot_find_its_task(module: str, words: str) -> None:
+def test_a_task_that_cannot_be_imported_is_reported(module: str, words: str) -> None:
     task = cast(WorkFunction, SimpleNamespace(__module__=module, __qualname__="task"))
     with pytest.raises(SortalError, match=f"could not be started: .*{words}"):
         list(run_workers(task, items("a", "b"), workers=2))
     assert list(run_workers(task, [], workers=2)) == []  # nothing to do starts nothing
 
 
-def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real, started = subprocess.Popen, itertools.count()
 
     def first_only(*args: Any, **options: Any) -> Any:
         if next(started):
-            raise OSError(11, "no process to be had")
+            raise OSError(11, "no more processes")
         return real(*args, **options)
 
     refuse = Mock(side_effect=FileNotFoundError(2, "No usable temporary directory"))
     for where, name, value, words in (
         (sys, "executable", str(tmp_path / "python"), "No such file"),
-        (subprocess, "Popen", first_only, "no process to be had"),  # when it must be replaced
+        (subprocess, "Popen", first_only, "no more processes"),  # for a replacement
         (workers.tempfile, "TemporaryFile", refuse, "No usable temporary directory"),  # type: ignore[attr-defined]
     ):
         with monkeypatch.context() as patch:
@@ -250,16 +248,16 @@ def test_a_worker_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tm
                 list(run_workers(act, items("a", "exit", "b"), workers=1))
 
 
-def test_files_beside_the_images_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_modules_in_the_current_folder_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A folder of images may hold a json.py, and be where the command is started."""
     for name in ("json.py", "numpy.py"):
-        (tmp_path / name).write_text("raise SystemExit('imported a stranger')")
+        (tmp_path / name).write_text("raise SystemExit('imported from the folder')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     assert all_of(act, items("a"))[0]["path"] == "a"
 
 
-def test_count_is_as_told_or_that_of_the_cores_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_workers_is_as_given_or_that_of_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (worker_count(1), worker_count(17)) == (1, 17)
     monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0, 2, 5}, raising=False)
     assert worker_count(None) == 3
@@ -289,7 +287,7 @@ def test_no_process_outlives_its_parent(fork_server: ForkServer, number: int, co
     wait_for(lambda: not any(map(is_alive, pids)))
 
 
-def test_an_error_while_jobs_are_made_ends_also_a_process_that_is_just_starting(
+def test_an_error_of_the_jobs_also_ends_a_process_that_is_starting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     real, started = subprocess.Popen, threading.Event()
