@@ -196,9 +196,6 @@ def test_help_loads_nothing_heavy_and_what_computes_nothing_no_torch(benchmarked
     assert done.stdout == f"{sortal.__version__}\n", "it runs as a module"
 
 
-# Options are those of the library
-
-
 def test_each_setting_is_an_option_with_its_default_and_is_documented() -> None:
     assert {type(each.default) for each in signature(FUNCTIONS["discover"]).parameters.values()} > {Discovery, Reading}
     asked = cli.app.parse_args(["discover", "photos"], exit_on_error=False, print_error=False)[1].arguments

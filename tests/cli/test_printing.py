@@ -189,9 +189,6 @@ def test_an_export_and_figures() -> None:
     assert printing.drawn(replace(drawn, files=(), left_out={})) == []
 
 
-# Health of images
-
-
 def duplicates(kind: Kind, **labels: str | None) -> Duplicates:
     """Files and their labels."""
     return Duplicates(kind=kind, files=tuple(labels), labels=tuple(labels.values()))
@@ -282,8 +279,6 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
     assert "Too many images to search for near-duplicates." in lines
     assert "No problems found." not in lines
 
-
-# Benchmarks
 
 FEWER = KRecord(asked="auto", k=48, true=55, error=7 / 55, interval=(40, 60))
 

@@ -100,9 +100,6 @@ def command(words: list[str], interrupt: bool) -> int:
     return code
 
 
-# Runs that nothing happened to
-
-
 @dataclass(frozen=True)
 class Whole:
     images: Path
@@ -129,9 +126,6 @@ def result(folder: Path, *more: str) -> dict[str, bytes]:
 def stages_of(ended: Ended) -> list[int]:
     """The number of the stage, from "[3/7] Learning", of each sign of progress."""
     return [int(what[1]) for what in ended.each("at")]
-
-
-# Kills
 
 
 def test_a_run_killed_in_every_stage_ends_as_one_that_was_not(
@@ -208,8 +202,6 @@ def everything(folder: Path) -> dict[str, bytes]:
     assert not is_pending(folder)
     return tiny.contents(folder, but=("cache", ".lock", "run.json", NEXT))
 
-
-# Signals
 
 OPTIONS = "--backbone convnet --k-max 12 --n-init 3 --held-out 0.5 --device cpu --workers 1 --epochs 5"
 

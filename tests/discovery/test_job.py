@@ -77,8 +77,6 @@ def finished(place: Path, folder: str | None, updates: Sequence[int] = ()) -> No
     cache.save(place / "run.json", {"format": FORMAT, **asdict(facts)})
 
 
-# What can be sorted
-
 UNLABELLED = (
     "Some images must be unlabelled, got 1,200 images, all labelled. Put unlabelled images into a folder "
     "named unlabelled, or leave their label empty in the table."
@@ -141,9 +139,6 @@ def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: 
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert asked(photos, runtime=Runtime(workers=1)).runtime.workers == 1
     assert not list(photos.parent.glob("*-run"))
-
-
-# Where it goes
 
 
 def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos: Path) -> None:
@@ -245,9 +240,6 @@ def test_an_earlier_run_is_gone_on_with_but_not_written_over(photos: Path) -> No
     said = f"1,234 images were added to the run in 'photos-run'; a new run would drop them. {way_out}"
     assert refusal(photos) == said
     assert asked(photos, force=True).place == Path("photos-run")
-
-
-# What repeats it
 
 
 def parsed(command: str) -> tuple[dict[str, Any], Discovery, Reading]:

@@ -57,9 +57,6 @@ def sizes_of(found: Run) -> int:
     return sum(category.size for category in found.categories)
 
 
-# What is found
-
-
 def test_planted_classes_are_found_and_tables_agree(sorted_run: SortedRun) -> None:
     found, truth = sorted_run.run, sorted_run.truth
     assert same_groups(found, truth)
@@ -109,9 +106,6 @@ def test_the_order_of_rows_does_not_matter(copied_run: SortedRun, tmp_path: Path
         assert found.k.k == len(found.categories)
         rows.append(sorted(tiny.rows_of(copied_run.out / "assignments.csv"), key=lambda row: row["file_name"]))
     assert rows[0] == rows[1]
-
-
-# What is kept
 
 
 def only(n: int) -> Callable[..., Iterator[Any]]:
@@ -227,9 +221,6 @@ def test_an_added_image_and_a_changed_label_redo_what_depends_on_them(
     assert {categories_of(found)[file] for file in elms[10:]} == {"elm"}
 
 
-# The truth
-
-
 def test_the_truth_changes_nothing_but_the_metrics(sorted_run: SortedRun, tmp_path: Path) -> None:
     """Whether it is known for some images, made up for all, or not known at all."""
     files, rows = [*sorted_run.truth], []
@@ -252,9 +243,6 @@ def test_the_truth_changes_nothing_but_the_metrics(sorted_run: SortedRun, tmp_pa
         assert (said["nmi"], said["ari"]) == (metrics.nmi(truth, category), metrics.ari(truth, category))
         assert said["images"] == len(known) == sum(map(bool, told)) - 3 * LABELLED
     assert rows[0] == rows[1] == rows[2]
-
-
-# Settings
 
 
 def test_without_training_features_are_those_of_the_backbone(
@@ -309,9 +297,6 @@ def test_small_classes_are_not_held_out_and_may_be_called_new(tmp_path: Path) ->
     assert any(note.startswith(said) for note in found.facts.notes)
     assert tuple(found.names.values()) == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
     assert [category.kind for category in found.categories] == ["known"] * 3 + ["new"] * 3
-
-
-# Files that are odd
 
 
 def test_copies_names_that_look_alike_and_tiny_images_are_noted(
@@ -377,9 +362,6 @@ def test_a_class_of_which_nothing_can_be_read_is_no_class(tmp_path: Path) -> Non
     assert peek(tmp_path / "other") is None
 
 
-# What is said of a run
-
-
 def test_the_run_says_how_it_came_about(sorted_run: SortedRun) -> None:
     said = tiny.strict_json(sorted_run.out / "run.json")
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
@@ -398,9 +380,6 @@ def test_the_run_says_how_it_came_about(sorted_run: SortedRun) -> None:
     assert said["finished"].startswith("20")
 
 
-# Images that are no folder
-
-
 def test_rows_of_an_array_are_sorted_as_files_are(sorted_run: SortedRun, tmp_path: Path) -> None:
     found = sort(tiny.as_array(), tmp_path / "run")
     assert found.facts.images == (ImageSource(folder=None, images=N, paths={}),)
@@ -410,9 +389,6 @@ def test_rows_of_an_array_are_sorted_as_files_are(sorted_run: SortedRun, tmp_pat
     assert found.names == sorted_run.run.names
     with pytest.raises(InputError, match="were given as an array"):
         load_run(tmp_path / "run").paths()
-
-
-# The folder of a run
 
 
 def test_a_run_that_failed_early_is_repaired_and_is_the_same_elsewhere(

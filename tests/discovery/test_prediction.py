@@ -78,9 +78,6 @@ def assert_means(found: Run, rows: NDArray[np.bool_], category: NDArray[np.int64
         np.testing.assert_allclose(centre, mean, rtol=0, atol=1e-5)
 
 
-# Without an update
-
-
 def test_images_of_the_run_are_where_the_nearest_centre_is(copied_run: SortedRun) -> None:
     found, a = predict(copied_run.out, copied_run.images, runtime=CPU).assignments, copied_run.run.assignments
     assert found.files == a.files
@@ -169,9 +166,6 @@ def test_a_damaged_model_is_reported(copied_run: SortedRun, more: Path) -> None:
             with pytest.raises(InputError, match=r"model\.(json|safetensors)"):
                 predict(copied_run.out, more, runtime=CPU)
         path.write_bytes(content)
-
-
-# Updates
 
 
 def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(

@@ -170,9 +170,6 @@ def test_the_scores_of_a_head_are_confidence_and_tell_what_is_next() -> None:
     np.testing.assert_array_equal(found.head, HEAD)
 
 
-# Images never seen before
-
-
 def confidence(**changes: Any) -> Confidence:
     same: dict[str, Any] = {"temperature": 0.1, "held_out": 0, "unsure_below": 0.5}
     return Confidence(**{**same, "usual": np.full(3, 0.3), "deviation": np.full(3, 0.1), **changes})
@@ -225,9 +222,6 @@ def test_a_new_image_is_what_a_head_says_wherever_the_centres_are() -> None:
         after = assess(a, x, CATEGORIES, moved, confidence(), HEAD, reassign=reassign)
         np.testing.assert_array_equal(after.category, a.category)
         np.testing.assert_array_equal(after.next_category, a.next_category)
-
-
-# What run.json says
 
 
 def test_facts_by_hand_and_hashes_do_not_depend_on_the_order() -> None:

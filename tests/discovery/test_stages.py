@@ -51,7 +51,6 @@ Ints = NDArray[np.int64]
 Classified = tuple[Run, list[str], NDArray[np.bool_], Ints]
 pytestmark = pytest.mark.usefixtures("quickly")
 
-# The order of the stages
 
 K_FIRST = ("pixels", "k", "learn", "features", "clusters")
 K_LAST = ("pixels", "learn", "features", "k", "clusters")
@@ -75,9 +74,6 @@ def test_k_comes_first_where_it_must_be_known_to_learn() -> None:
     assert (job(Discovery(), raw).order, estimator(raw)) == (K_FIRST, "brent")
     assert (job(Discovery(), untrained).order, estimator(untrained)) == (K_LAST, "brent")
     assert job(Discovery(), replace(untrained, estimate_on="raw")).order == K_LAST
-
-
-# What is held out, and where tokens go
 
 
 def test_a_thousand_classes_leave_a_thousand_images_to_calibrate_on() -> None:
@@ -120,9 +116,6 @@ def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
     assert token_plan(job, load_backbone("convnet"), Training(), 120) == (Budget(), None)
 
 
-# Names for the clusters of plain k-means
-
-
 @given(st.integers(1, 5), st.data())
 @untimed
 def test_no_other_names_agree_with_more_labelled_images(k: int, data: st.DataObject) -> None:
@@ -138,9 +131,6 @@ def test_no_other_names_agree_with_more_labelled_images(k: int, data: st.DataObj
     assert sorted(order) == list(range(k))
     assert order[len(known) :] == sorted(order[len(known) :])
     assert right(order) == max(map(right, itertools.permutations(range(k))))
-
-
-# Categories by a head
 
 
 def by_head(x: Any, labels: Sequence[str | None], head: Any, *, gone: Sequence[int] = ()) -> tuple[Ints, Any]:

@@ -86,9 +86,6 @@ def shrink(rgb: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.asarray(image.resize(shrunk(*image.size, side), Image.Resampling.BICUBIC))
 
 
-# The corpus
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_what_can_be_seen_is_seen_as_it_is(name: str, paths: dict[str, Path]) -> None:
     expected = CORPUS[name][1]
@@ -149,9 +146,6 @@ def test_what_may_be_lack_of_memory_is_no_lasting_verdict() -> None:
     assert not UnreadableError("unavailable", "").lasting
 
 
-# Reading
-
-
 @pytest.mark.usefixtures("impatient")
 def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "MAX_BYTES", 10)
@@ -170,9 +164,6 @@ def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypa
     ):
         monkeypatch.setattr(decoding, "open", Mock(side_effect=error), raising=False)
         assert outcome(lambda: read(str(tmp_path / "ten"))) == reason
-
-
-# Sizes
 
 
 @given(sides, sides, st.integers(1, 4096), st.integers(1, 10**9))
@@ -257,9 +248,6 @@ def test_a_draft_changes_pixels_a_little_and_only_where_there_is_one(way: int, m
         assert (draft.width, draft.height) == (exact.width, exact.height) == ((400, 300) if way == 1 else (300, 400))
 
 
-# Pixels as they are, and what content is known by
-
-
 def test_pixels_are_taken_as_they_are_however_they_lie_in_memory() -> None:
     for array in (nasty.NOISE, nasty.NOISE[::2, ::-3]):
         found = decode(array)
@@ -275,8 +263,6 @@ def test_digests_stay_what_they_were() -> None:
     array = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
     assert digest(array) == digest(b"pixels (1, 2, 3) \0\1\2\3\4\5")
 
-
-# Cuts and flips
 
 PACKED = zlib.compress(nasty.SCENE.tobytes())
 SAMPLES: dict[str, bytes] = {

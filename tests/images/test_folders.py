@@ -84,9 +84,6 @@ def test_hostile_names_are_kept(tmp_path: Path) -> None:
     assert all((tmp_path / name).is_file() for name in found)
 
 
-# Symbolic links
-
-
 def test_links_are_followed_under_their_own_names(tmp_path: Path) -> None:
     outside = plant(tmp_path / "outside", "x", "y.jpg", "more/y.jpg", "more/notes.txt")
     root = plant(tmp_path / "root", "a.jpg")
@@ -127,9 +124,6 @@ def test_folders_that_link_to_each_other_end(tmp_path: Path) -> None:
     (tmp_path / "a" / "b").symlink_to("../b")
     (tmp_path / "b" / "a").symlink_to("../a")
     assert find(tmp_path)[0] == ["a/b/y.jpg", "a/x.jpg", "b/a/x.jpg", "b/y.jpg"]
-
-
-# Errors
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,6 @@ def told(images: ImageSet) -> list[tuple[str, str]]:
     ]
 
 
-# The record
-
-
 def test_a_set_by_hand() -> None:
     images = make(["b", None, "a", None, "b", None], [None, "c", "a", "a", "b", None], validation=[4])
     assert len(images) == 6
@@ -115,9 +112,6 @@ def test_the_truth_does_not_change_the_labels() -> None:
         assert images.labels.tolist() == [1, 0, -1]
 
 
-# Immutable
-
-
 def test_nothing_in_a_set_can_be_changed() -> None:
     made = make(["a", "a", "b", "b"], validation=[1])
     for field in dataclasses.fields(made):
@@ -146,9 +140,6 @@ def test_the_callers_arrays_and_lists_are_copied() -> None:
         column.clear()
     assert (listed.files, listed.paths, listed.ignored) == (("0", "1"), ("x", "y"), ("t",))
     assert told(listed) == [("0", "labelled a"), ("1", "unlabelled None")]
-
-
-# Selecting
 
 
 def test_select_by_hand() -> None:
@@ -191,9 +182,6 @@ def test_select_wants_a_mask() -> None:
     for rows in (np.array([1, 1, 0, 1]), np.array([True]), np.ones(5, dtype=bool), np.ones((4, 1), dtype=bool)):
         with pytest.raises(InputError, match=r"rows must be a mask.*4"):
             make(["a", "b", "c", None]).select(rows)
-
-
-# Hiding labels
 
 
 @st.composite
@@ -292,9 +280,6 @@ def test_hide_labels_refuses(options: dict[str, Any], message: str) -> None:
         images.hide_labels(**options)
 
 
-# Holding out
-
-
 @given(known(), st.floats(0.05, 0.95), st.integers(0, 2**32 - 1))
 @settings(deadline=None)
 def test_hold_out_takes_a_fraction_of_each_class(
@@ -327,8 +312,6 @@ def test_hold_out_refuses() -> None:
     with pytest.raises(InputError, match=f"seed must be between .*, got {2**32}"):
         images.hold_out(fraction=0.5, seed=2**32)
 
-
-# Showing
 
 BYTES = "caf\udce9"  # what Python makes of a file name in Latin-1
 

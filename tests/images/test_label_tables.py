@@ -41,8 +41,6 @@ def put_parquet(folder: Path, **columns: Any) -> Path:
     return folder / "t.parquet"
 
 
-# Every kind
-
 PLAIN: Rows = [("a.jpg", "cat"), ("b/c.jpg", None), ("d.jpg", "7")]
 
 
@@ -98,8 +96,6 @@ def test_truth(tmp_path: Path) -> None:
     assert rows(put(tmp_path, "file_name,label\n")) == []
 
 
-# Odd but right
-
 HOSTILE = ["#1", "חתול", "😀", "\u202etxt", '=HYPERLINK("http://x","y")', "../../x", "a,b;c\td", 'quote"s', "x" * 300]
 HOSTILE += ["two\nlines", "two\r\nlines", "old\rmac", "a\u2028b\u0085c", "nul\0"]
 HOSTILE += ["nan", "NaN", "None", "<NA>", "--", "1.0", "true", "0"]
@@ -129,9 +125,6 @@ def test_odd_but_right(tmp_path: Path) -> None:
         ("file_name,label,size; weight; colour; note\na.jpg,cat,1\n", ("a.jpg", "cat")),
     ):
         assert rows(put(tmp_path, content), extra_columns="ignore") == [expected]
-
-
-# Labels as names of classes
 
 
 @pytest.mark.parametrize(
@@ -189,9 +182,6 @@ def test_whole_numbers_are_one_class_however_they_are_typed(number: int) -> None
     assert label_tables.as_name(number) == label_tables.as_name(str(number)) == name
     if abs(number) < 2**53:
         assert label_tables.as_name(float(number)) == name
-
-
-# Faults
 
 
 def refused(path: Path, pattern: str, **options: Any) -> str:
@@ -312,9 +302,6 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = put_parquet(tmp_path, file_name=["a"], label=["x"])
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused(path, r"needs pyarrow: pip install 'sortal\[parquet\]', or save it as CSV")
-
-
-# Writing
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

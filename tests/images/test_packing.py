@@ -150,9 +150,6 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> Inline:
     return runner
 
 
-# What is stored
-
-
 def test_row_i_is_image_i_whatever_the_path_and_the_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,9 +233,6 @@ def test_what_cannot_be_read_is_named_and_nothing_else_is_lost(tmp_path: Path, f
         check(pack(some, tmp_path / "other", settings=settings, runtime=Runtime(workers=1)), some, bad=bad)
 
 
-# Settings
-
-
 def test_every_setting_has_a_folder_of_its_own_and_changes_something(folder: Path, store: Path, inline: Inline) -> None:
     save(folder / "a.jpg", 150, 200, 1)
     save(folder / "b.png", 20, 30, 2)
@@ -272,9 +266,6 @@ def test_what_makes_no_sense_is_refused(folder: Path, store: Path) -> None:
     store.touch()
     with pytest.raises(InputError, match=r"The pixel store in '.*store.*' cannot be written: Not a directory"):
         pack(images, store)
-
-
-# What is there already
 
 
 def test_a_second_time_nothing_is_read_or_written(
@@ -452,9 +443,6 @@ def test_an_interrupt_keeps_what_is_done_and_ends_the_workers(
     assert inline.taken() == stored("002.png", "003.png")
 
 
-# One pass over the files
-
-
 def open_once(source: ImageSource, options: JsonObject) -> Generator[JsonObject, JsonObject, JsonObject]:
     """Store an image, and tell how often the image and any other file of its folder were opened, read and decoded."""
     counts = {"opened": 0, "hashed": 0, "decoded": 0}
@@ -501,9 +489,6 @@ def test_a_first_run_opens_hashes_and_decodes_each_image_once_and_a_second_none(
     check(packed, images)
 
 
-# Damage and lack of room
-
-
 def test_lost_files_are_made_again(folder: Path, store: Path, inline: Inline) -> None:
     images = fill(folder, 3)
     pack_small(images, store)
@@ -546,9 +531,6 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
     next(conversation)
     with pytest.raises(InputError, match="The pixel store in '/nowhere' cannot be written: No such file"):
         conversation.send({"offset": 0})
-
-
-# Files that vanish, and machines that fail
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,6 @@ def test_every_published_figure_has_a_preset_and_every_preset_a_figure() -> None
         assert published.of(name) == published.Published()
 
 
-# Recipes
-
-
 def test_no_recipe_changes_without_a_new_version() -> None:
     now = {}
     for method, version in VERSIONS.items():
@@ -124,9 +121,6 @@ def test_the_resnet_needs_a_weights_file() -> None:
     assert all(preset.needs is None for preset in PRESETS.values() if preset.backbone == BACKBONE)
     assert timm.is_model("resnet50")
     assert not [tag for tag in timm.list_pretrained("resnet50.*") if "dino" in tag]
-
-
-# Names
 
 
 def test_presets_are_selected_by_name_or_prefix() -> None:
@@ -168,9 +162,6 @@ def test_every_preset_has_a_title() -> None:
     assert PRESETS["table3/cub/gcd"].title == "CUB-200-2011, GCD"
     assert PRESETS["table5/cifar100/1"].title == "CIFAR-100, ResNet-50, k-means"
     assert len({preset.title for preset in PRESETS.values()}) == len(PRESETS)
-
-
-# Outside the presets
 
 
 @pytest.mark.parametrize("method", get_args(MethodName))

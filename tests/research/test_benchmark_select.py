@@ -23,9 +23,6 @@ def names_of(presets: tuple[Preset, ...]) -> list[str]:
     return [preset.name for preset in presets]
 
 
-# Methods on a data set
-
-
 def test_methods_on_a_data_set_come_once_and_in_the_order_they_were_named() -> None:
     assert chosen("cifar10", methods=METHODS) == tuple(ad_hoc("cifar10", method) for method in METHODS)
     assert names_of(chosen("cub", methods=["uno", "gcd", "uno", "kmeans"])) == ["cub/uno", "cub/gcd", "cub/kmeans"]
@@ -64,9 +61,6 @@ def test_options_replace_defaults(options: Any, fields: Any, training: Any) -> N
         usual = ad_hoc("cub", method)
         recipe = replace(usual.recipe, training=replace(usual.recipe.training, **training))
         assert chosen("cub", methods=[method], **options) == (replace(usual, recipe=recipe, **fields),)
-
-
-# Presets by name
 
 
 def test_presets_are_chosen_by_name_without_repetitions() -> None:
@@ -115,9 +109,6 @@ def test_a_weights_file_goes_to_the_presets_that_need_one() -> None:
     assert same == PRESETS["table5/cifar100/1"]
 
 
-# A preset on another data set
-
-
 def test_a_preset_on_another_data_set_has_another_name_and_no_version() -> None:
     names = {"table3/cub/gcd": "table3-gcd", "table5/cifar100/6": "table5-6", "table4/cub": "table4-k"}
     for name, moved in names.items():
@@ -144,9 +135,6 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
     assert len(set(contents)) == len(contents)
     of_table = {replace(preset, name="", title="", dataset=dataset, version=None) for preset in select(table)}
     assert set(contents) == of_table, "none is lost"
-
-
-# Invalid options
 
 
 @pytest.mark.parametrize(

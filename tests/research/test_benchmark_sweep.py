@@ -141,9 +141,6 @@ def figures(record: Record) -> dict[str, Any]:
     return {**content, "training": {name: value for name, value in training.items() if name not in varying}}
 
 
-# Records
-
-
 def test_runs_are_recorded_and_reported_in_order(done: Done) -> None:
     found, told = done.found, done.told
     assert (found.failed, found.reused) == ((), 0)
@@ -215,9 +212,6 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     check_scores(record.inductive, [file.partition("/")[0] for file in test.files], categories.tolist(), found.names)
 
 
-# Clusters
-
-
 def unlabelled(found: Run) -> NDArray[np.bool_]:
     return np.array([label is None for label in found.assignments.labels])
 
@@ -273,9 +267,6 @@ def test_the_test_split_decides_nothing_but_the_epoch_of_gcd(done: Done, tmp_pat
             assert after == before
 
 
-# The number of classes
-
-
 def test_k_is_estimated_on_raw_features_by_the_papers_rule(done: Done, tmp_path: Path) -> None:
     """Also for methods that train; the curve is recorded too."""
     out = shutil.copytree(done.out, tmp_path / "out")
@@ -316,9 +307,6 @@ def test_few_images_and_a_wrong_number_of_classes(tmp_path: Path, monkeypatch: p
     assert stamps(root) == before
     listed = [sorted(os.listdir(each)) for each in (tmp_path, out, out / "cache")]
     assert listed == [["digits", "out"], ["cache", "digits"], ["digits"]]
-
-
-# Recorded runs
 
 
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:
@@ -506,9 +494,6 @@ def test_unreadable_files_are_left_out_of_both_splits(root: Path, tmp_path: Path
     assert record.inductive is not None
     assert (record.transductive.images, record.inductive.images) == (119, 39)
     assert without_results(told.notes) == ["1 file could not be read and will be left out."]
-
-
-# Other data sets and backbones
 
 
 def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> None:

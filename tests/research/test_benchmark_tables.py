@@ -62,9 +62,6 @@ def row_notes(table: Table) -> list[str]:
     return [note for note in table.notes if not note.startswith(general)]
 
 
-# The paper's tables
-
-
 def test_every_preset_has_a_cell_next_to_its_published_figure() -> None:
     for name, preset in PRESETS.items():
         (table,) = tables([example(name, transductive=scores(12.3, 45.6, 78.9), k=k(7, 7, preset.k))])
@@ -123,9 +120,6 @@ def test_the_table_of_k_in_full() -> None:
     (table,) = tables([example(f"table4/{dataset}", seed, k=k(at, true)) for dataset, true, seed, at in each])
     assert markdown(table) == GOLDEN
     assert csv(table).decode() == GOLDEN_CSV
-
-
-# Different runs
 
 
 @pytest.mark.parametrize(
@@ -207,8 +201,6 @@ def test_other_machines_and_versions_share_a_mean_and_are_noted() -> None:
     assert f"Recipe version 1, 3; resnet50 with dino.pth; {vit}." in table.notes
 
 
-# Other tables
-
 GOLDEN_OTHERS = """\
 ## flowers55: vit_small.dino, model.safetensors (sha256 0123456789ab), true k
 
@@ -277,9 +269,6 @@ def mixed() -> list[Record]:
 @given(st.permutations(mixed()))
 def test_the_order_of_records_does_not_matter(records: Sequence[Record]) -> None:
     assert tables(records) == tables(mixed())
-
-
-# Text and files
 
 
 @pytest.mark.parametrize("name", [*HOSTILE, "a|b", "=HYPERLINK(1)", "`*_[x](y)_*`", "../../x", ""])

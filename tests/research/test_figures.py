@@ -73,9 +73,6 @@ def panels_of(drawn: Figure) -> dict[str, NDArray[np.float64]]:
     }
 
 
-# Before and after
-
-
 def test_attention_is_that_of_the_network_before_and_after_training(trained: Run) -> None:
     """Computed from the weights the run began with, and pixels in the run or, where these are gone, unchanged files."""
     images, file = Path(str(trained.facts.images[0].folder)), trained.assignments.files[7]
@@ -181,9 +178,6 @@ def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> 
     assert [*panels_of(tsne(found, runtime=CPU))] == ["Raw features", "Fine-tuned features"]
     nothing = draw(found, tmp_path / "nothing", which=["attention"], runtime=CPU)
     assert (nothing.files, nothing.out.exists()) == ((), False)
-
-
-# Files
 
 
 @pytest.fixture(scope="module")

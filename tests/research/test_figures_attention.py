@@ -23,8 +23,6 @@ from sortal.research.figures.attention_maps import ACROSS, MOST, SAMPLED, Subjec
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import LABELLED
 
-# How focused a head is
-
 
 @pytest.mark.parametrize(
     ("values", "expected"),
@@ -52,9 +50,6 @@ def test_focus_is_a_share_that_neither_scale_nor_place_changes(values: NDArray[n
     assert_allclose(focus_score(scale * values), found, atol=1e-9)
     assert_allclose(focus_score(values[::-1, ::-1]), found, atol=1e-9)
     assert focus_score(values**2) >= found - 1e-9  # a sharper map
-
-
-# Which images
 
 
 def test_a_sample_is_of_classes_old_and_new_without_labels_and_no_class_twice() -> None:
@@ -88,9 +83,6 @@ def test_images_are_found_by_name_and_by_path() -> None:
     for names, got in ((files[1], "'photos/00001.jpg'"), ([], "0"), (files[: MOST + 1], "13")):
         with pytest.raises(InputError, match=f"images must be a list of 1 to {MOST} file names of the run, got {got}"):
             find_rows(run, names)
-
-
-# The page
 
 
 def page(images: int, states: int, heads: int) -> tuple[Figure, NDArray[np.uint8], NDArray[np.float64]]:

@@ -99,9 +99,6 @@ def _whole(x: NDArray[np.float32]) -> NDArray[np.int64]:
     return places
 
 
-# t-SNE
-
-
 def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_kind(run: Run, by_rows: None) -> None:
     (axes,) = tsne(run).axes
     expected = sorted(
@@ -186,9 +183,6 @@ def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     assert calls == [0, 2, 2]
 
 
-# The number of classes
-
-
 def test_the_curve_of_k_is_what_was_tried(run: Run) -> None:
     drawn = k_curve(run)
     (axes,) = drawn.axes
@@ -221,9 +215,6 @@ def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> N
     assert k_curve(tried(1)).axes[0].get_xscale() == "linear"
 
 
-# Accuracy against coverage
-
-
 def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) -> None:
     assert run.metrics is not None
     drawn = risk_coverage(run)
@@ -246,9 +237,6 @@ def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) ->
     for figure in (risk_coverage, legacy_inflation):
         with pytest.raises(LeftOutError, match="No unlabelled image has a known true class"):
             figure(sample_run(truth=False))
-
-
-# Legacy matching
 
 
 def test_a_cluster_is_used_twice() -> None:
@@ -309,9 +297,6 @@ def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
     right = legacy_inflation(replace(run, assignments=replace(run.assignments, truth=truth))).axes[1]
     assert right.get_title(loc="left") == "11 of 11 clusters used twice; the 8 largest"
     assert len(right.texts) == 8
-
-
-# Names
 
 
 def test_a_name_is_drawn_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,9 +68,6 @@ def assert_placed(placed: Placement, expected: list[list[float]]) -> None:
     assert [column.dtype.str for column in (placed.row, placed.next_row)] == [np.dtype(np.int64).str] * 2
 
 
-# Among centres
-
-
 @given(st.data(), points_and_centres(), st.sampled_from([0.05, 1.0, 7.5]), st.booleans(), st.sampled_from([1, 5, 99]))
 @untimed
 def test_places_are_those_of_the_obvious_loop_whatever_the_chunks(
@@ -107,16 +104,10 @@ def test_temperatures_near_nothing_and_scores_of_any_size_give_probabilities() -
         assert wrong.probability.tolist() == [0, 0]
 
 
-# By the scores of a head
-
-
 def of_distances(centres: NDArray[np.float32]) -> Floats:
     """A head whose scores are |x|² − d², so that it says what distances say: 2c and −|c|²."""
     c = centres.astype(np.float64)
     return np.concatenate([2 * c, -(c**2).sum(axis=1, keepdims=True)], axis=1)
-
-
-# Calibration
 
 
 def drawn(temperature: float, *, by_head: bool = False, n: int = 6000, k: int = 5) -> dict[str, Any]:
@@ -216,9 +207,6 @@ def test_usual_distances_by_hand() -> None:
     np.testing.assert_allclose(found.deviation, deviation)
 
 
-# From distances to confidence
-
-
 def plain(**changes: Any) -> Confidence:
     values = {"temperature": 1.0, "held_out": 30, "unsure_below": 0.5}
     spread = {"usual": np.array([1.0, 2.0]), "deviation": np.array([0.5, 1.0])}
@@ -257,9 +245,6 @@ def test_json_gives_every_bit_back(numbers: list[float], held_out: int, spread: 
     assert {name: getattr(again, name) for name in values} == values
     assert (again.held_out, again.calibrated) == (held_out, held_out > 0)
     assert (again.usual.tolist(), again.deviation.tolist()) == (usual.tolist(), deviation.tolist())
-
-
-# Strangers
 
 
 def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:

@@ -53,9 +53,6 @@ def columns(rows: list[tuple[bool, float]]) -> tuple[NDArray[np.bool_], NDArray[
     return np.array([right for right, _ in rows], dtype=bool), np.array([sure for _, sure in rows], dtype=np.float64)
 
 
-# Curves
-
-
 def test_curves_by_hand() -> None:
     """The surest images come first, and those of equal confidence together."""
     right, confidence = np.array([True, False, True, True]), np.array([0.6, 0.3, 0.9, 0.8])
@@ -90,9 +87,6 @@ def test_a_curve_is_that_of_the_obvious_loop(rows: list[tuple[bool, float]]) -> 
     assert risk_coverage(*columns(rows)) == tuple(slow)
 
 
-# Calibration
-
-
 def test_bins_by_hand() -> None:
     confidence = np.array([0.0, 0.05, 0.1, 0.95, 1.0, 0.9])
     right = np.array([False, True, True, True, True, False])
@@ -122,9 +116,6 @@ def test_bins_hold_every_image_once(rows: list[tuple[bool, float]]) -> None:
     assert error is not None
     assert 0 <= error <= 1
     assert error >= abs(confidence.mean() - right.mean()) - 1e-4  # what cancels out over all bins
-
-
-# All of it
 
 
 NAMES = ("cat", "dog", "new 1", "new 2")

@@ -137,9 +137,6 @@ def files_below(folder: Path) -> set[str]:
     return found - {".sortal-export.json"}
 
 
-# What holds for each format
-
-
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run, tmp_path: Path) -> None:
     before = {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()}
@@ -167,9 +164,6 @@ def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run,
         with pytest.raises(InputError, match="given as an array"):
             export(of_pixels(run), name, tmp_path / "none")
     assert not (tmp_path / "none").exists()
-
-
-# Tables
 
 
 def test_tables_have_one_row_an_image_and_no_formula(
@@ -200,9 +194,6 @@ def test_tables_have_one_row_an_image_and_no_formula(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=re.escape('pip install "sortal[parquet]"')):
         export(hostile, "parquet", tmp_path / "never.parquet")
-
-
-# Folders
 
 
 def test_folders_hold_what_is_sure_and_the_rest_is_apart(tmp_path: Path) -> None:
@@ -237,9 +228,6 @@ def test_images_are_linked_or_copied_as_asked(tmp_path: Path) -> None:
     assert [os.path.samefile(found[how], original) for how in HOW] == [True, True, False]
     assert [found[how].is_symlink() for how in HOW] == [False, True, False]
     assert os.readlink(found["symlink"]) == original
-
-
-# Names
 
 
 def test_names_are_safe_and_given_once() -> None:
@@ -278,9 +266,6 @@ def test_any_names_become_safe_and_different(texts: list[str], how: str) -> None
         assert not RESERVED.match(name)
 
 
-# Hugging Face
-
-
 def test_the_table_of_an_image_folder_names_each_image_and_hugging_face_datasets_reads_it(
     hostile: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,9 +285,6 @@ def test_the_table_of_an_image_folder_names_each_image_and_hugging_face_datasets
     for number, row in enumerate(read["train"]):
         assert row["category_name"] == utf8(HOSTILE[number][1])
         assert row["image"].convert("RGB").getpixel((0, 0)) == (number, 2 * number % 256, 7)
-
-
-# COCO
 
 
 def test_coco_is_read_by_its_own_tools(hostile: Run, tmp_path: Path) -> None:
@@ -343,9 +325,6 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     assert [image["file_name"] for image in images] == run.paths()[:3], "with several folders, by where they are"
 
 
-# FiftyOne
-
-
 def test_fiftyone_finds_labels_by_the_names_of_files(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "fiftyone", tmp_path / "out")
     read = json.loads(content(tmp_path / "out/labels.json"))
@@ -357,9 +336,6 @@ def test_fiftyone_finds_labels_by_the_names_of_files(hostile: Run, tmp_path: Pat
     assert_told(told, hostile, file="source")
     for stem, path in zip(read["labels"], hostile.paths(), strict=True):
         assert content(by_stem[stem]) == content(path)
-
-
-# Label Studio
 
 
 def choices_of(folder: Path) -> list[str | None]:
@@ -394,9 +370,6 @@ def test_label_studio_tasks_lead_to_the_images_and_offer_every_category_once(hos
     for task in tasks:
         assert interface.validate_prediction(task["predictions"][0], return_errors=True) == []
         assert all(interface.validate_annotation(each) for each in task.get("annotations", []))
-
-
-# Where it goes
 
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:

@@ -147,9 +147,6 @@ def hostile_run(folder: Path) -> Run:
     )
 
 
-# What is written comes back
-
-
 def test_everything_comes_back_with_hostile_names_and_no_cell_is_a_formula(tmp_path: Path) -> None:
     wrote = hostile_run(tmp_path / "a run")
     wrote.save({"report.html": b"<p>"})
@@ -221,9 +218,6 @@ def test_sizes_ids_and_arrays_must_agree() -> None:
     ):
         with pytest.raises(ValueError, match="must"):
             replace(sound, **broken)
-
-
-# Writing all of it or none; that a kill at any moment leaves the one or the other is in test_whole.py
 
 
 class Killed(BaseException):
@@ -376,9 +370,6 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     assert_same(wrote, load_run(tmp_path))
 
 
-# What is no run, or a damaged one
-
-
 def test_what_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     for content in (b"", b"{", b"[]", b"null", b"{}", b'{"format": "sortal run 3"}', b"\xff"):
         (tmp_path / "run.json").write_bytes(content)
@@ -490,9 +481,6 @@ def test_pickles_and_a_head_that_is_gone_are_damage(sound: Path) -> None:
     assert storage.HEAD in said_of_damage(sound, storage.HEAD, None)
 
 
-# To look at
-
-
 def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
     plain = ["a", "NA", "0012", 'a,b;"c"', " spaces ", "two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
     wrote = a_run(tmp_path, plain, labels=[None, *plain[1:]], truth=plain)
@@ -545,9 +533,6 @@ def test_the_result_in_short_is_json() -> None:
     assert (found.report, found.cache) == (Path("x/report.html"), Path("x/cache"))
 
 
-# Images
-
-
 def test_images_open_in_their_folder_but_for_those_that_lie_elsewhere() -> None:
     photos = ImageSource(folder="/photos", images=2, paths={"sub/b.jpg": "/photos/SUB/b.jpg"})
     more = ImageSource(folder="/more", images=2, paths={"c.jpg": "/elsewhere/d.jpg"})
@@ -571,9 +556,6 @@ def test_images_come_back_with_their_labels_and_truth(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.labels, given.labels)
     np.testing.assert_array_equal(again.truth, given.truth)
     assert not again.validation.any()
-
-
-# Rows
 
 
 def test_selected_and_joined_rows_keep_their_order_and_all_columns() -> None:

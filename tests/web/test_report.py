@@ -144,9 +144,6 @@ def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.Monke
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
 
 
-# Thumbnails
-
-
 def test_a_picture_is_the_whole_image_and_a_tiny_one_is_enlarged_dot_by_dot() -> None:
     assert thumbnails.fit(np.zeros((50, 200, 3), dtype=np.uint8), 100).shape == (25, 100, 3)
     assert thumbnails.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
@@ -180,9 +177,6 @@ def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures()
     assert thumbnails.make_sheets(noise, rows, room=1000, cells=(32, 96)) is None
 
 
-# The map
-
-
 def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
     category = np.repeat([0, 1, 2], [500, 300, 1])
     distance = np.linspace(1, 0, 801)
@@ -214,9 +208,6 @@ def test_few_images_lie_at_their_principal_components_and_clusters_stay_together
     far = np.linalg.norm(placed[:, None] - placed[None], axis=2)
     same = np.repeat([0, 1, 2], 30)[:, None] == np.repeat([0, 1, 2], 30)
     assert far[same].max() < far[~same].min()
-
-
-# Charts and tables
 
 
 def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:
