@@ -270,8 +270,8 @@ def test_demo_prints_a_table_or_json(stub: Stub) -> None:
     words = "--k 7 --labelled 0.25 --epochs 2 --seed 5 --out x --device cpu"
     assert invoke("demo", *words.split()).code == 0
     usual = {"out": Path("digits-run"), "k": "auto", "labelled": 0.5, "epochs": "auto", "seed": 0}
-    told = {"out": Path("x"), "k": 7, "labelled": 0.25, "epochs": 2, "seed": 5, "device": "cpu"}
-    assert asked == [usual, usual, told]
+    chosen = {"out": Path("x"), "k": 7, "labelled": 0.25, "epochs": 2, "seed": 5, "device": "cpu"}
+    assert asked == [usual, usual, chosen]
 
 
 def test_progress_goes_to_the_terminal_and_only_the_result_to_stdout(
@@ -312,8 +312,8 @@ def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
         return prepared.pop()
 
     usual = asked()
-    told = {"images": Path("photos"), "labels": None, "out": None, "force": False}
-    assert usual == {**told, "settings": Discovery(), "reading": Reading()}
+    paths = {"images": Path("photos"), "labels": None, "out": None, "force": False}
+    assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
         changed: dict[str, Any] = {name: value}
         if name in SETTINGS:
@@ -515,8 +515,8 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
         invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force")
         assert asked.pop() == {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
     stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
-    said = "5 images written as csv: o\n  missing, left out: a.png\n"
-    assert invoke("export", "r", "--format", "csv") == Done(3, said, NOTE)
+    message = "5 images written as csv: o\n  missing, left out: a.png\n"
+    assert invoke("export", "r", "--format", "csv") == Done(3, message, NOTE)
 
 
 def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -541,10 +541,10 @@ def test_figures_options_reach_the_library(stub: Stub) -> None:
     assert invoke("figures", "r", "--images", "a.png", "--images", "b.png").code == 0
     usual = {"run": "the run", "out": None, "which": None, "images": None}
     rest = {"seed": 0, "force": False}
-    told = {"run": "the run", "out": Path("o"), "which": ["tsne", "legacy"], "images": ["a.png", "b/c.png"]}
+    chosen = {"run": "the run", "out": Path("o"), "which": ["tsne", "legacy"], "images": ["a.png", "b/c.png"]}
     assert asked == [
         {**usual, **rest},
-        {**told, "seed": 5, "device": "cpu", "workers": 1, "force": True},
+        {**chosen, "seed": 5, "device": "cpu", "workers": 1, "force": True},
         {**usual, **rest, "images": ["a.png", "b.png"]},
     ]
 
@@ -693,8 +693,8 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
 
     usual = {"tiny": check.TINY, "max_pixels": 80_000_000}
     assert checked() == ({"cat": 2, "dog": 1, None: 1}, usual)
-    told = {"tiny": 41, "max_pixels": 1599, "workers": 1}
-    assert checked("--tiny", 41, "--max-pixels", 1599, "--workers", 1)[1] == told
+    chosen = {"tiny": 41, "max_pixels": 1599, "workers": 1}
+    assert checked("--tiny", 41, "--max-pixels", 1599, "--workers", 1)[1] == chosen
     assert checked("--unlabelled", "dog")[0] == {"cat": 2, "unlabelled": 1, None: 1}
     assert checked("--folders", "ignore")[0] == {None: 4}
 
@@ -717,8 +717,8 @@ def test_sample_writes_digits_and_suggests_how_to_check_them(tmp_path: Path) -> 
     assert done.code == 0
     lines = done.out.splitlines()
     assert lines[0] == f"Wrote 1,797 images and labels.csv to {out}. Check them with:"
-    said = invoke(*shlex.split(lines[1])[1:]).out
-    assert "1,797 images: 225 labelled in 5 classes, 1,572 unlabelled." in said
+    message = invoke(*shlex.split(lines[1])[1:]).out
+    assert "1,797 images: 225 labelled in 5 classes, 1,572 unlabelled." in message
     assert "must be new or empty" in refused("sample", "digits", out)
 
 
@@ -726,13 +726,13 @@ def test_sample_writes_digits_and_suggests_how_to_check_them(tmp_path: Path) -> 
 
 
 def test_errors_print_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None:
-    for error, code, said in (
+    for error, code, message in (
         (InputError("k must be at least 5, got 2."), 2, "error: k must be at least 5, got 2."),
         (SortalError("A process could not start."), 1, "error: A process could not start."),
         (KeyboardInterrupt(), 130, "interrupted"),
     ):
         stub("sortal.discovery.demo.run", error)
-        assert invoke("demo") == Done(code, "", f"{NOTE}sortal: {said}\n")
+        assert invoke("demo") == Done(code, "", f"{NOTE}sortal: {message}\n")
         with redirect_stderr(None), redirect_stdout(io.StringIO()) as out:
             assert app.main(["demo"]) == code
         assert out.getvalue() == ""
@@ -781,7 +781,7 @@ def test_a_closed_pipe_ends_quietly_and_a_full_disk_is_reported() -> None:
     reader, gone = os.pipe()
     os.close(reader)
     no_space = "sortal: error: No space is left on the device.\n"
-    for place, said in ((gone, ""), ("/dev/full", no_space)) if os.path.exists("/dev/full") else ((gone, ""),):
+    for place, message in ((gone, ""), ("/dev/full", no_space)) if os.path.exists("/dev/full") else ((gone, ""),):
         with open(place, "w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()) as err:
             assert app.main(["benchmark", "presets", "--json"]) == 1
-        assert err.getvalue() == said
+        assert err.getvalue() == message

@@ -93,8 +93,8 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     assert found.metrics is not None
     metrics = replace(found.metrics, accuracy=Accuracy(all=0.5, old=0.98765, new=None), images=1234)
     lines = shown(replace(found, metrics=metrics), capsys)
-    said = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
-    assert lines[-5:] == ["", said, "", f"Report: {found.report}", ""]
+    accuracy = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
+    assert lines[-5:] == ["", accuracy, "", f"Report: {found.report}", ""]
 
 
 def test_unreadable_files_are_listed_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,9 +141,9 @@ def test_names_do_not_disturb_a_terminal(
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
     exported = ExportResult(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
     drawn = FiguresResult(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
-    said = [*printing.prediction(added), *printing.exported(exported), *printing.drawn(drawn)]
-    assert all(line.isprintable() for line in said)
-    assert sum(plain(name) in line for line in said) >= 4
+    printed = [*printing.prediction(added), *printing.exported(exported), *printing.drawn(drawn)]
+    assert all(line.isprintable() for line in printed)
+    assert sum(plain(name) in line for line in printed) >= 4
 
 
 def a_prediction(found: Run) -> Prediction:

@@ -59,9 +59,9 @@ def slow(
 def assert_placed(placed: Placement, expected: list[list[float]]) -> None:
     columns = [placed.row, placed.distance, placed.next_row, placed.next_distance, placed.probability]
     for at, column in enumerate(columns):
-        told = np.array([row[at] for row in expected])
-        assert column.shape == told.shape
-        np.testing.assert_allclose(column, told, rtol=1e-9, atol=1e-12)
+        wanted = np.array([row[at] for row in expected])
+        assert column.shape == wanted.shape
+        np.testing.assert_allclose(column, wanted, rtol=1e-9, atol=1e-12)
     assert [column.dtype.str for column in (placed.row, placed.next_row)] == [np.dtype(np.int64).str] * 2
 
 
@@ -75,12 +75,12 @@ def test_placements_match_a_plain_loop_for_any_chunk_size(
     row = st.lists(quarters, min_size=d + 1, max_size=d + 1)
     rows = data.draw(st.lists(row, min_size=k, max_size=k)) if by_head else None
     head = None if rows is None else np.array(rows)
-    for told in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
-        category = None if told is None else np.array(told, dtype=np.int64)
+    for given_rows in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
+        category = None if given_rows is None else np.array(given_rows, dtype=np.int64)
         with unittest.mock.patch.object(confidence, "CHUNK", chunk):
             placed = place(array(x, d), array(centres, d), temperature, row=category, head=head)
-        assert_placed(placed, slow(x, centres, temperature, told, rows))
-        assert category is None or category.tolist() == told
+        assert_placed(placed, slow(x, centres, temperature, given_rows, rows))
+        assert category is None or category.tolist() == given_rows
 
 
 def test_equal_points_have_distance_0_even_far_from_the_origin() -> None:
@@ -165,12 +165,12 @@ def test_a_head_that_scores_distances_is_calibrated_like_distances() -> None:
     for strangers in (0, 600):
         case = two_known_categories(strangers)
         plain, _, _ = mean_confidence(case, n_known=2)
-        told, _, _ = mean_confidence({**case, "head": of_distances(case["centres"])}, n_known=2)
-        assert told.temperature == pytest.approx(plain.temperature, rel=1e-3)
-        assert told.strangers == pytest.approx(plain.strangers, abs=1e-3)
-        assert told.surest == pytest.approx(plain.surest, abs=1e-2)
-        np.testing.assert_array_equal(told.usual, plain.usual)
-        np.testing.assert_array_equal(told.deviation, plain.deviation)
+        by_head, _, _ = mean_confidence({**case, "head": of_distances(case["centres"])}, n_known=2)
+        assert by_head.temperature == pytest.approx(plain.temperature, rel=1e-3)
+        assert by_head.strangers == pytest.approx(plain.strangers, abs=1e-3)
+        assert by_head.surest == pytest.approx(plain.surest, abs=1e-2)
+        np.testing.assert_array_equal(by_head.usual, plain.usual)
+        np.testing.assert_array_equal(by_head.deviation, plain.deviation)
 
 
 def test_images_on_their_centres_leave_a_positive_temperature() -> None:
@@ -194,8 +194,8 @@ def test_perfectly_separated_images_have_high_but_finite_confidence() -> None:
 def test_usual_distances_match_those_computed_by_hand() -> None:
     """A category's distances are shrunk towards the overall ones as if it had ten more images."""
     x, centres, category = array([[1], [-1], [96]], 1), array([[0], [100], [500]], 1), np.array([0, 0, 1])
-    nobody = np.zeros(3, dtype=bool)
-    found = calibrate(x, centres, category, held_out=nobody, truth=category, unsure_below=0.5)
+    none = np.zeros(3, dtype=bool)
+    found = calibrate(x, centres, category, held_out=none, truth=category, unsure_below=0.5)
     # Distances 1, 1 and 4: their mean is 2, their variance 2.
     usual = [(2 + 20) / 12, (4 + 20) / 11, 20 / 10]
     squares = [2 * (1 - usual[0]) ** 2, (4 - usual[1]) ** 2, 0]
@@ -259,11 +259,11 @@ def mean_confidence(case: dict[str, Any], n_known: int) -> tuple[Confidence, flo
 def test_strangers_in_known_categories_lower_confidence(head: Floats | None) -> None:
     """By distances, and by a head with another slope and bias, which is also unsure about images halfway."""
     case = {**two_known_categories(600), "head": head}
-    _, said, right = mean_confidence(case, n_known=0)  # as if these were new categories
-    assert said - right > 0.2
-    found, said, right = mean_confidence(case, n_known=2)
+    _, sure, right = mean_confidence(case, n_known=0)  # as if these were new categories
+    assert sure - right > 0.2
+    found, sure, right = mean_confidence(case, n_known=2)
     assert found.strangers > 0
-    assert abs(said - right) < 0.08
+    assert abs(sure - right) < 0.08
     others = case["unlabelled"] & (case["row"] == 1)
     moved = {**case, "x": case["x"] + others[:, None].astype(np.float32)}
     for n_known, same in ((1, True), (2, False)):
@@ -274,9 +274,9 @@ def test_strangers_in_known_categories_lower_confidence(head: Floats | None) -> 
 def test_without_strangers_confidence_is_hardly_lowered() -> None:
     for seed in range(3):
         case = two_known_categories(0, seed)
-        _, said, _ = mean_confidence(case, n_known=0)
+        _, sure, _ = mean_confidence(case, n_known=0)
         _, less, right = mean_confidence(case, n_known=2)
-        assert said >= less
+        assert sure >= less
         assert abs(less - right) < 0.1
 
 

@@ -481,10 +481,10 @@ def test_pickles_and_a_missing_head_are_damage(sound: Path) -> None:
     np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
     kinds = ((storage.FEATURES, "Python objects in dtype"), (storage.CENTRES, "allow_pickle=False"))
     for name, why in (*kinds, (storage.HEAD, "allow_pickle=False")):
-        said = damage_report(sound, name, buffer.getvalue())
-        assert why in said
-        assert ".." not in said.removeprefix(f"The run in {str(sound)!r}")
-    # Which losses these are is told from their keys.
+        message = damage_report(sound, name, buffer.getvalue())
+        assert why in message
+        assert ".." not in message.removeprefix(f"The run in {str(sound)!r}")
+    # The type of the losses is inferred from their keys.
     recipe = Recipe(method="rankstats", training=Training(), losses=Ranks(), clustering="head", estimate_on="raw")
     a_run(sound, ["a", "b"], head=True, facts={"recipe": recipe}).save()
     assert load_run(sound).facts.recipe == recipe
