@@ -1,4 +1,4 @@
-"""What people read: a run, a prediction, an export, figures, a benchmark, the demo, as text."""
+"""Results printed as text: runs, predictions, exports, figures, checks, benchmarks, the demo and dry runs."""
 
 import re
 from collections.abc import Sequence
@@ -34,21 +34,21 @@ NAMES = (*HOSTILE[3:7], "\x1b[31mred", "[red]oak[/red]", ":smile:", "a\rb\tc\bd\
 
 @pytest.fixture(autouse=True)
 def terminal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the tester's own terminal says must not change what is printed here."""
+    """Make the output independent of the terminal the tests run in."""
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
 
 def category(number: int, *, known: bool = False, size: int = 1, name: str = "") -> Category:
-    """The number is its id, and how many of its images are unsure; twice that many are labelled."""
+    """Make a category with `number` as its id and its count of unsure images; twice as many are labelled."""
     counts: dict[str, Any] = {"size": size, "labelled": 2 * number, "unsure": number}
     made = replace(sample_run().categories[0], id=number, name=name or f"class {number}", **counts)
     return replace(made, kind="known" if known else "new", cohesion=0.875 if size else None)
 
 
 def a_run(*categories: Category) -> Run:
-    """A run with these categories; what else it holds fits them as far as anybody looks."""
+    """Make a run with these categories, consistent as far as printing goes."""
     sizes = [each.size for each in categories]
     own = np.repeat(np.arange(len(categories)), sizes)
     run = sample_run(categories=len(categories), known=0, images=sum(sizes), truth=False, category=own)
@@ -61,14 +61,14 @@ def shown(found: Run, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def table_of(lines: Sequence[str]) -> list[list[str]]:
-    """The cells of the table of categories."""
+    """Return the cells of the table of categories."""
     start = next(at for at, line in enumerate(lines) if line.startswith("──")) + 1
     rows = lines[start:]
     return [line.split() for line in rows[: rows.index("")]]
 
 
-def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """The statuses are those of `by_hand`; known categories come first, then the larger before the smaller."""
+def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureFixture[str]) -> None:
+    """The statuses are those of `by_hand`; categories are ordered known first, then by size."""
     made = (category(0, known=True, size=4, name="oak"), category(1, size=4, name="new 1"))
     found = replace(by_hand(), categories=made, metrics=None, k=replace(by_hand().k, interval=(2, 4)))
     assert shown(found, capsys) == [
@@ -93,11 +93,11 @@ def test_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert found.metrics is not None
     metrics = replace(found.metrics, accuracy=Accuracy(all=0.5, old=0.98765, new=None), images=1234)
     lines = shown(replace(found, metrics=metrics), capsys)
-    said = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
-    assert lines[-5:] == ["", said, "", f"Report: {found.report}", ""]
+    accuracy = "Accuracy, %: All 50.0, Old 98.8, New n/a; on the 1,234 unlabelled images whose truth is known."
+    assert lines[-5:] == ["", accuracy, "", f"Report: {found.report}", ""]
 
 
-def test_files_that_cannot_be_read_are_named_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_files_are_listed_by_reason(capsys: pytest.CaptureFixture[str]) -> None:
     cut = [Quarantined(name, "truncated", "ends\nearly") for name in ("a\x1b.png", "b.png")]
     bad = (cut[0], *BAD, cut[1], Quarantined("c.png", "damaged", "not shown"))
     lines = shown(sample_run(quarantine=bad), capsys)
@@ -108,7 +108,7 @@ def test_files_that_cannot_be_read_are_named_by_reason(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("count", [24, 25, 1000])
-def test_many_categories_are_shown_in_short_and_the_sums_are_those_of_all(
+def test_a_long_list_of_categories_is_abbreviated_and_its_sums_cover_all(
     count: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = [category(number, known=number % 2 == 0, size=1 + 7 * number % 13) for number in range(count)]
@@ -120,7 +120,7 @@ def test_many_categories_are_shown_in_short_and_the_sums_are_those_of_all(
     for column, name in enumerate(("size", "labelled", "unsure"), start=1):
         assert sum(row[column] for row in numbers) == sum(getattr(each, name) for each in made)
     least = min(row[1] for row in numbers[:23])
-    assert sum(each.size > least for each in made) <= 23, "those that are listed are the largest"
+    assert sum(each.size > least for each in made) <= 23, "the largest are listed"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -133,28 +133,26 @@ def test_names_do_not_disturb_a_terminal(
     lines = shown(found, capsys)
     assert all(line.isprintable() for line in lines)
     start = next(at for at, line in enumerate(lines) if line.startswith("──")) + 1
-    assert lines[start + 6] == "", "a row for each category, however long its name"
-    assert plain(name)[:8].strip() in lines[start], "and it can still be told which it is"
+    assert lines[start + 6] == "", "one row per category, however long its name"
+    assert plain(name)[:8].strip() in lines[start], "recognisable"
     assert plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
     added = replace(a_prediction(found), quarantine=(bad,), added=1)
     candidate = Candidate(id=1, files=(name,), folders=(1,), nearest=0)
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
     exported = ExportResult(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
     drawn = FiguresResult(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
-    said = [*printing.prediction(added), *printing.exported(exported), *printing.drawn(drawn)]
-    assert all(line.isprintable() for line in said)
-    assert sum(plain(name) in line for line in said) >= 4
+    printed = [*printing.prediction(added), *printing.exported(exported), *printing.drawn(drawn)]
+    assert all(line.isprintable() for line in printed)
+    assert sum(plain(name) in line for line in printed) >= 4
 
 
 def a_prediction(found: Run) -> Prediction:
     return Prediction(run=found, assignments=by_hand().assignments, quarantine=(), added=0)
 
 
-def test_a_prediction() -> None:
+def test_a_prediction_is_printed_with_candidates_only_if_images_were_added() -> None:
     found = a_prediction(sample_run(candidates=3))
-    assert printing.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."], (
-        "nothing was added, nothing is proposed"
-    )
+    assert printing.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."]
     unread = [f"  unreadable, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
     assert printing.prediction(replace(found, quarantine=BAD[:10]))[1:] == unread
     more = "  … and 2 more unreadable files"
@@ -172,33 +170,25 @@ def test_a_prediction() -> None:
     assert len(printing.prediction(replace(found, run=replace(sample_run(), candidates=many)))) == 12
 
 
-def test_an_export_and_figures() -> None:
+def test_exports_and_figures_are_printed_with_what_is_missing() -> None:
     missing = tuple(f"{number}.jpg" for number in range(12))
     done = ExportResult(format="coco", out=Path("x.json"), images=1234, missing=missing[:10])
     left_out = [f"  missing, left out: {file}" for file in missing[:10]]
     assert printing.exported(done) == ["1,234 images written as coco: x.json", *left_out]
     assert printing.exported(replace(done, missing=missing))[1:] == [*left_out, "  … and 2 more"]
-    drawn = FiguresResult(
-        out=Path("o"), files=(Path("o/tsne.png"), Path("o/tsne.svg")), left_out={"k-curve": "k was given."}
-    )
-    assert printing.drawn(drawn) == [
-        str(Path("o/tsne.png")),
-        str(Path("o/tsne.svg")),
-        "Left out: k-curve. k was given.",
-    ]
+    files = (Path("o/tsne.png"), Path("o/tsne.svg"))
+    drawn = FiguresResult(out=Path("o"), files=files, left_out={"k-curve": "k was given."})
+    assert printing.drawn(drawn) == [*map(str, files), "Left out: k-curve. k was given."]
     assert printing.drawn(replace(drawn, files=(), left_out={})) == []
 
 
-# Health of images
-
-
 def duplicates(kind: Kind, **labels: str | None) -> Duplicates:
-    """Files and their labels."""
+    """Make a group of duplicates from files and their labels."""
     return Duplicates(kind=kind, files=tuple(labels), labels=tuple(labels.values()))
 
 
 def counts(*images: int) -> tuple[ClassCount, ...]:
-    """A class for each number but the last, which is of unlabelled images."""
+    """Make a class for each number except the last, the count of unlabelled images."""
     *known, unlabelled = images
     made = (ClassCount(name=f"class {at}", images=n, unreadable=0) for at, n in enumerate(known))
     return *made, ClassCount(name=None, images=unlabelled, unreadable=0)
@@ -214,7 +204,7 @@ def health_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
     return lines_of(capsys)
 
 
-def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pytest.CaptureFixture[str]) -> None:
     assert health_of(capsys) == [
         "1,103 images: 1,102 labelled in 2 classes, 1 unlabelled.",
         "",
@@ -276,14 +266,12 @@ def test_the_health_of_images_in_few_and_many_classes_and_in_none(capsys: pytest
     assert rows[12] == ["…", "6", "more", "classes", str(13 + 14 + 15 + 16 + 17 + 18)]
     assert rows[24:] == [["class", "0", "1"], ["(unlabelled)", "5"]]
     assert sum(int(row[-1]) for row in rows[:25]) == sum(range(31))
-    assert len(health_of(capsys, classes=counts(*range(24), 5))) == len(lines) - 1, "24 are shown one by one"
+    assert len(health_of(capsys, classes=counts(*range(24), 5))) == len(lines) - 1, "24 classes are all listed"
     lines = health_of(capsys, labelled=0, classes=counts(7), near_duplicates=None)
     assert "No image is labelled. Put the images of a class into a folder named after it, or pass" in lines[6]
     assert "Too many images to search for near-duplicates." in lines
     assert "No problems found." not in lines
 
-
-# Benchmarks
 
 FEWER = KRecord(asked="auto", k=48, true=55, error=7 / 55, interval=(40, 60))
 
@@ -297,8 +285,8 @@ def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.rstrip() for line in capsys.readouterr().out.split("\n")]
 
 
-def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 120 s each, but for the last."""
+def test_a_sweep_is_printed_by_preset_and_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    """All but the last run took 120 s."""
     printing.sweep(
         swept_of(
             example(name="flowers55/rankstats", k=FEWER, transductive=scores(12.34, 0, 100)),
@@ -320,7 +308,7 @@ def test_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_names_of_runs_are_never_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_runs_are_never_wrapped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     k = replace(FEWER, k=1048, true=1055)
     for columns, name in (("30", "table3/stanford_cars/rankstats"), ("80", "x" * 90 + "/gcd"), ("200", "a/gcd")):
         monkeypatch.setenv("COLUMNS", columns)
@@ -333,7 +321,7 @@ def test_names_of_runs_are_never_broken(monkeypatch: pytest.MonkeyPatch, capsys:
         assert all(line.split()[-3:] == ["100.0", "2", "min"] for line in lines[3:5])
 
 
-def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_lists_failures_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     name = "a\x1b[31m/gcd"
     failed = ((f"{name}, k true, seed 0", "No\nmemory."), ("b/gcd, k true, seed 1", "The loss must be a number."))
     printing.sweep(swept_of(example(name=name), failed=failed))
@@ -347,10 +335,10 @@ def test_a_sweep_tells_what_failed_and_disturbs_no_terminal(capsys: pytest.Captu
     ]
     assert all(line.isprintable() for line in lines)
     printing.sweep(swept_of(failed=failed[1:]))
-    assert lines_of(capsys) == ["", lines[7], ""], "no table where all failed"
+    assert lines_of(capsys) == ["", lines[7], ""], "no table if every run failed"
 
 
-def test_presets_are_listed_by_names_in_one_piece(capsys: pytest.CaptureFixture[str]) -> None:
+def test_presets_are_listed_by_unwrapped_names(capsys: pytest.CaptureFixture[str]) -> None:
     printing.presets(PRESETS)
     lines = lines_of(capsys)
     assert max(map(len, lines)) <= 80
@@ -365,7 +353,7 @@ ACCURACY = {name: Accuracy(all=all_, old=old, new=new) for name, (all_, old, new
 RESULT = DemoResult(run=replace(sample_run(), metrics=None), **ACCURACY, k_true=10, seconds=61.6)
 
 
-def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_is_printed_like_discover_with_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     printing.demo(RESULT)
     lines = lines_of(capsys)
     assert lines[-11:] == [
@@ -381,7 +369,7 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
         f"62 s. Report: {RESULT.run.report}",
         "",
     ]
-    assert lines[:-11] == shown(RESULT.run, capsys)[:-3], "what was found comes first, as after sortal discover"
+    assert lines[:-11] == shown(RESULT.run, capsys)[:-3], "the output of sortal discover comes first"
 
 
 COUNTS = {"images": 12_345, "labelled": 1_200, "unlabelled": 11_145, "classes": 7, "held_out": 240}
@@ -397,13 +385,13 @@ PLAN = DryRun(epochs=100, views=4, **OTHERS, **COUNTS, **WORDS, **ROOM)  # type:
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:
-    """The printed values by name."""
+    """Return the printed values by name."""
     printing.dry_run(replace(PLAN, **changes))
     rows = [re.split(r" {2,}", line.rstrip(), maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0]}
 
 
-def test_a_dry_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_is_printed_in_full(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     printing.dry_run(PLAN)
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Defaults: every choice and every suggestion; what the user set stays."""
+"""Defaults: every choice and every suggestion; explicit settings are never changed."""
 
 from dataclasses import asdict
 from typing import Any, get_args
@@ -50,7 +50,7 @@ def discoveries(draw: st.DrawFn) -> Discovery:
     )
 
 
-def said(
+def notes_for(
     settings: Discovery, n_images: int = 5000, *, on_gpu: bool = True, tiny: bool = False, labelled: int = 10
 ) -> list[str]:
     recipe = recipe_for(settings, n_images, on_gpu=on_gpu)
@@ -59,7 +59,7 @@ def said(
 
 @untimed
 @given(discoveries(), st.sampled_from([1, 1999, 2000, 10**6]), st.booleans())
-def test_what_the_user_set_stays(settings: Discovery, n_images: int, on_gpu: bool) -> None:
+def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int, on_gpu: bool) -> None:
     before = asdict(settings)
     recipe = recipe_for(settings, n_images, on_gpu=on_gpu)
     training = recipe.training
@@ -74,7 +74,7 @@ def test_what_the_user_set_stays(settings: Discovery, n_images: int, on_gpu: boo
         assert training.epochs == (200 if on_gpu and n_images >= 2000 else 100)
     if settings.lr != AUTO:
         assert training.lr == settings.lr
-    # All else suits the method, but for what the small network learns tiny images with.
+    # The rest suits the method, except for the schedule of the small network.
     usual, own = asdict(TRAININGS[settings.method]), {"epochs", "views", "seed"}
     if settings.lr != AUTO or settings.backbone == CONVNET:
         own.add("lr")
@@ -96,7 +96,7 @@ def test_what_the_user_set_stays(settings: Discovery, n_images: int, on_gpu: boo
     ],
 )
 @pytest.mark.parametrize("backbone", [BACKBONE, CONVNET])
-def test_what_goes_with_a_method_and_a_backbone(
+def test_losses_and_clustering_follow_the_method_and_the_backbone(
     method: MethodName, losses: Any, tiny: Any, clustering: str, estimate_on: str, backbone: str
 ) -> None:
     recipe = recipe_for(Discovery(method=method, backbone=backbone), 5000, on_gpu=True)
@@ -121,9 +121,11 @@ def test_what_goes_with_a_method_and_a_backbone(
         ({"backbone": CONVNET}, {"on_gpu": False, "tiny": True}, []),
         ({"backbone": CONVNET}, {"labelled": 0}, [BY_LOOKS]),
         ({"method": "kmeans"}, {"labelled": 0}, []),
-        ({"method": "kmeans"}, {"tiny": True}, []),  # a network that never learns has nothing to offer
+        ({"method": "kmeans"}, {"tiny": True}, []),  # an untrained convnet would not help
         ({"method": "kmeans"}, {"tiny": True, "on_gpu": False}, [FASTER]),
     ],
 )
-def test_what_is_said(chosen: dict[str, Any], options: dict[str, Any], expected: list[str]) -> None:
-    assert said(Discovery(**chosen), **options) == expected
+def test_notes_explain_choices_and_suggest_alternatives(
+    chosen: dict[str, Any], options: dict[str, Any], expected: list[str]
+) -> None:
+    assert notes_for(Discovery(**chosen), **options) == expected

@@ -1,7 +1,6 @@
-"""Runs of commands that are killed or interrupted, at any moment, end by the same command as those that were not.
+"""Runs that are killed or interrupted at any moment, and resumed by the same command, end like undisturbed ones.
 
-That a kill before any operation on files does no harm is held by test_resume.py for training, by test_whole.py for
-saving; here are a few at random.
+These kills are random; test_resume.py kills training, and test_files.py saving, before every file operation.
 """
 
 from __future__ import annotations
@@ -39,18 +38,18 @@ CLASSIFIED = ("head.npy", "initial.safetensors", "centres.npy")
 FIVE_EPOCHS = {"epochs": 5, "k": "auto"}
 
 
-# In a child
+# Run in a child process
 
 
 def dying(of: str, at: int, after: float) -> Progress:
-    """Say each sign of progress, and die some seconds after the one of number `at` that has `of` in it."""
-    told = 0
+    """Report progress to the parent, and die `after` seconds after the `at`-th report that contains `of`."""
+    reports = 0
 
     def on_progress(what: str, *_: int) -> None:
-        nonlocal told
+        nonlocal reports
         say("at", what)
-        told += of in what
-        if told == at and of in what:
+        reports += of in what
+        if reports == at and of in what:
             threading.Timer(after, die).start() if after else die()
 
     return on_progress
@@ -62,14 +61,14 @@ def sort(images: str, out: str, changes: dict[str, Any], of: str = "", at: int =
 
 
 def classify(images: str, out: str, at: int = 0) -> None:
-    """Train UNO in batches that are smaller than the number of categories, with a checkpoint after each."""
+    """Train UNO in batches smaller than the number of categories, with a checkpoint after each."""
     setattr(stages, "train", partial(train, checkpoint_every=0.0))  # noqa: B010
     TRAININGS["uno"] = replace(TRAININGS["uno"], batch_size=4)
     sort(images, out, {"epochs": 1, "k": "auto", "method": "uno"}, "Training", at)
 
 
 def save(images: str, out: str, update: bool, fatal: int | None = None) -> None:
-    """Discover, or predict with an update, and die before an operation on the files of the run that is saved."""
+    """Discover, or predict with an update; die before file operation `fatal` of saving the run."""
     operations = count_operations(
         ["replace", "link", "unlink", "mkdir", "rmdir"],
         fatal,
@@ -84,7 +83,7 @@ def save(images: str, out: str, update: bool, fatal: int | None = None) -> None:
 
 
 def command(words: list[str], interrupt: bool) -> int:
-    """Run the command line, which may get a SIGTERM in the third step of training."""
+    """Run the command line, and send SIGTERM in the third training step if asked to."""
     steps, step = [], TrainingStep.__call__
 
     def counted(self: TrainingStep, *values: Any) -> Any:
@@ -94,88 +93,82 @@ def command(words: list[str], interrupt: bool) -> int:
         return step(self, *values)
 
     setattr(TrainingStep, "__call__", counted)  # noqa: B010
-    with tiny.quickly(), redirect_stderr(io.StringIO()) as told:
+    with tiny.quickly(), redirect_stderr(io.StringIO()) as stderr:
         code = app.main(words)
-    say("told", told.getvalue())
+    say("stderr", stderr.getvalue())
     return code
 
 
-# Runs that nothing happened to
-
-
 @dataclass(frozen=True)
-class Whole:
+class Undisturbed:
     images: Path
     out: Path
-    said: list[str]
+    progress: list[str]
 
 
 @pytest.fixture(scope="module")
-def whole(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    folder = tmp_path_factory.mktemp("whole")
+def undisturbed(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
     truth = tiny.write(folder / "images")
     tiny.break_some(folder / "images", [*truth][:1])
     ended = fork_server.run(sort, str(folder / "images"), str(folder / "run"), FIVE_EPOCHS, codes=[0])
-    return Whole(folder / "images", folder / "run", ended.each("at"))
+    return Undisturbed(folder / "images", folder / "run", ended.each("at"))
 
 
 def result(folder: Path, *more: str) -> dict[str, bytes]:
-    """What a run wrote; nothing half done is left beside it."""
+    """Return the files of a run; no temporary file must be left."""
     assert not is_pending(folder)
     assert not list(folder.glob("*.tmp"))
     return {name: (folder / name).read_bytes() for name in (*WRITTEN, "model.safetensors", *more)}
 
 
 def stages_of(ended: Ended) -> list[int]:
-    """The number of the stage, from "[3/7] Learning", of each sign of progress."""
+    """Return the number of the stage, as in "[3/7] Learning", from each progress report."""
     return [int(what[1]) for what in ended.each("at")]
 
 
-# Kills
-
-
-def test_a_run_killed_in_every_stage_ends_as_one_that_was_not(
-    fork_server: ForkServer, whole: Whole, tmp_path: Path
+def test_a_run_killed_in_every_stage_ends_like_an_undisturbed_one(
+    fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """What was done before the stage in which it was killed is not done again."""
+    """Stages completed before a kill are not repeated."""
     out, generator = tmp_path / "run", random.Random(0)
     for stage in range(1, 8):
-        there = sum(what.startswith(f"[{stage}/") for what in whole.said)
-        at, after = generator.randint(1, there), generator.choice([0.0, 0.003, 0.03])
-        fork_server.run(sort, str(whole.images), str(out), FIVE_EPOCHS, f"[{stage}/", at, after)
-        ended = fork_server.run(sort, str(whole.images), str(out), FIVE_EPOCHS, f"[{stage}/", 1, codes=[KILLED])
-        assert stages_of(ended) == list(range(1, stage + 1))  # no more than that it has come to each
-    fork_server.run(sort, str(whole.images), str(out), FIVE_EPOCHS, codes=[0])
-    assert result(out) == result(whole.out)
-    assert load_run(out).facts.hashes == load_run(whole.out).facts.hashes
+        reports = sum(what.startswith(f"[{stage}/") for what in undisturbed.progress)
+        at, after = generator.randint(1, reports), generator.choice([0.0, 0.003, 0.03])
+        fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, f"[{stage}/", at, after)
+        ended = fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, f"[{stage}/", 1, codes=[KILLED])
+        assert stages_of(ended) == list(range(1, stage + 1))  # one report each, as there is nothing to do
+    fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, codes=[0])
+    assert result(out) == result(undisturbed.out)
+    assert load_run(out).facts.hashes == load_run(undisturbed.out).facts.hashes
 
 
-def test_a_classifier_killed_while_it_is_trained_goes_on_and_ends_as_one_that_was_not(
-    fork_server: ForkServer, whole: Whole, tmp_path: Path
+def test_a_classifier_killed_in_training_resumes_and_ends_like_an_undisturbed_one(
+    fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """What UNO remembers of recent batches is kept as well; k, which is found before, is not looked for again."""
-    unharmed = fork_server.run(classify, str(whole.images), str(tmp_path / "whole"), codes=[0])
-    assert steps_in(unharmed) == 119 // 4
+    """UNO's queue of recent batches is restored, and k is not estimated again."""
+    expected = fork_server.run(classify, str(undisturbed.images), str(tmp_path / "undisturbed"), codes=[0])
+    assert steps_in(expected) == 119 // 4
     folder = tmp_path / "killed"
-    ends = [fork_server.run(classify, str(whole.images), str(folder), at, codes=[KILLED]) for at in (1, 8)]
-    last = fork_server.run(classify, str(whole.images), str(folder), codes=[0])
+    ends = [fork_server.run(classify, str(undisturbed.images), str(folder), at, codes=[KILLED]) for at in (1, 8)]
+    last = fork_server.run(classify, str(undisturbed.images), str(folder), codes=[0])
     assert [any("scores" in what for what in ended.each("at")) for ended in (*ends, last)] == [True, False, False]
-    assert steps_in(last) == steps_in(unharmed) - 6
-    assert result(folder, *CLASSIFIED) == result(tmp_path / "whole", *CLASSIFIED)
+    assert steps_in(last) == steps_in(expected) - 6
+    assert result(folder, *CLASSIFIED) == result(tmp_path / "undisturbed", *CLASSIFIED)
 
 
 def steps_in(ended: Ended) -> int:
-    """Signs of learning, the first of which is that it has come to that stage."""
+    """Count training steps; the first report only announces the stage."""
     return sum("Training" in what for what in ended.each("at")) - 1
 
 
 @pytest.mark.parametrize("update", [False, True])
-def test_a_run_killed_while_it_is_saved_is_the_old_or_the_new_one(
-    fork_server: ForkServer, whole: Whole, tmp_path: Path, update: bool
+def test_a_run_killed_while_saving_is_either_the_old_or_the_new_one(
+    fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path, update: bool
 ) -> None:
-    """Of a run over one of another k, or of an update; all that is computed is in the cache."""
-    images, start, new = whole.images, tmp_path / "start", tmp_path / "new"
-    shutil.copytree(whole.out, start)
+    """A run with another k, or an update; everything computed is cached."""
+    images, start, new = undisturbed.images, tmp_path / "start", tmp_path / "new"
+    shutil.copytree(undisturbed.out, start)
     if update:
         images = tmp_path / "more"
         tiny.write(images, {f"{name} {n}.png": f"{name} {300 + n}" for name in tiny.CLASSES for n in range(3)})
@@ -199,33 +192,31 @@ def test_a_run_killed_while_it_is_saved_is_the_old_or_the_new_one(
         load_run(folder)
         assert everything(folder) in (before, after), fatal
         outcomes.append(everything(folder) == after)
-    assert outcomes == sorted(outcomes)  # the old one up to some operation, the new one from there on
+    assert outcomes == sorted(outcomes)  # old up to some operation, and new from then on
     assert set(outcomes) == {True, False}
 
 
 def everything(folder: Path) -> dict[str, bytes]:
-    """All files of a run, but for the one that says when it was made."""
+    """Return all files of a run except run.json, which has the time."""
     assert not is_pending(folder)
     return tiny.contents(folder, but=("cache", ".lock", "run.json", NEXT))
 
 
-# Signals
-
 OPTIONS = "--backbone convnet --k-max 12 --n-init 3 --held-out 0.5 --device cpu --workers 1 --epochs 5"
 
 
-def test_an_interrupted_command_keeps_what_it_learned_and_goes_on(
-    fork_server: ForkServer, whole: Whole, tmp_path: Path
+def test_an_interrupted_command_saves_a_checkpoint_and_resumes(
+    fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """The signal comes in the third of five steps, after which there is a checkpoint."""
+    """The signal arrives in the third of five steps, after which a checkpoint is saved."""
     out = tmp_path / "run"
-    words = ["discover", str(whole.images), "--out", str(out), *OPTIONS.split()]
-    (told,) = fork_server.run(command, words, True, codes=[130]).each("told")
-    assert told.splitlines()[-1].startswith("sortal: interrupted; run the same command to resume")
-    assert "Traceback" not in told
+    words = ["discover", str(undisturbed.images), "--out", str(out), *OPTIONS.split()]
+    (stderr,) = fork_server.run(command, words, True, codes=[130]).each("stderr")
+    assert stderr.splitlines()[-1].startswith("sortal: interrupted; run the same command to resume")
+    assert "Traceback" not in stderr
     (learned,) = (out / "cache/learn").iterdir()
     assert (learned / checkpoint.NAME).exists()
     assert peek(out) is None
-    (told,) = fork_server.run(command, words, False, codes=[3]).each("told")  # with as many threads
-    assert "Resuming in epoch 3" in told
-    assert result(out) == result(whole.out)
+    (stderr,) = fork_server.run(command, words, False, codes=[3]).each("stderr")  # with the same number of threads
+    assert "Resuming in epoch 3" in stderr
+    assert result(out) == result(undisturbed.out)

@@ -1,4 +1,4 @@
-"""Dry runs: counts by hand, times and sizes as functions of the measurements, and nothing written."""
+"""Dry runs: counts, and times and sizes derived from measurements; nothing is written."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def measurements(**changes: Any) -> Measurements:
 
 
 def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
-    """Two classes, and as many unlabelled images."""
+    """Write images of two classes, and as many unlabelled ones."""
     generator = np.random.default_rng(0)
     for name in ("a", "b", "unlabelled", "unlabelled/more"):
         (place / name).mkdir(parents=True)
@@ -52,21 +52,20 @@ def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
 
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure nothing."""
+    """Replace measuring by fixed measurements."""
     monkeypatch.setattr(dry_run, "measure", lambda *_: measurements())
 
 
 # Whole dry runs
 
 
-def test_the_small_network(tmp_path: Path) -> None:
-    """Nothing is written, and no tokens are cached."""
+def test_a_forecast_for_the_small_network_writes_nothing_and_caches_no_tokens(tmp_path: Path) -> None:
     reports: list[tuple[str, int, int]] = []
     images = folder_of(tmp_path / "images")
     job = job_of(images, tmp_path / "run", SMALL)
     found = forecast(replace(job, runtime=replace(CPU, progress=lambda *what: reports.append(what))))
     assert (found.images, found.labelled, found.unlabelled, found.classes) == (40, 20, 20, 2)
-    assert found.held_out == 0  # a fifth of them would be 4, too few for calibration
+    assert found.held_out == 0  # a fifth is 4, too few for calibration
     assert (found.k, found.method, found.epochs, found.device) == ("auto", "gcd", 3, "cpu")
     assert (found.backbone, found.weights, found.views, found.tokens) == ("convnet", "random weights", None, None)
     assert found.unreadable_sample == ()
@@ -122,14 +121,14 @@ def test_stages_that_a_method_does_not_need_take_no_time(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("unmeasured")
-def test_the_recipe_of_a_job_is_taken(tmp_path: Path) -> None:
+def test_the_recipe_of_a_job_is_used(tmp_path: Path) -> None:
     job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
     recipe = replace(defaults.recipe_for(replace(SMALL, epochs=9), 40, on_gpu=False), estimate_on="raw")
     found = forecast(replace(job, recipe=recipe))
     assert (found.epochs, [*found.seconds][2]) == (9, "k")
 
 
-def test_unreadable_files_are_left_out_and_named(tmp_path: Path) -> None:
+def test_unreadable_files_are_skipped_and_listed(tmp_path: Path) -> None:
     images = folder_of(tmp_path / "images", each=2)
     (images / "a" / "1.png").write_bytes(b"not an image")
     found = forecast(job_of(images, tmp_path / "run", SMALL))
@@ -143,7 +142,7 @@ def test_unreadable_files_are_left_out_and_named(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_notes_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_warn_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images, place, settings = folder_of(tmp_path / "images", each=2), tmp_path / "run", replace(SMALL, k=3)
     monkeypatch.setattr(dry_run, "measure", lambda *_: measurements(working=0))
     real = shutil.disk_usage
@@ -188,7 +187,7 @@ def test_weights_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 # Costs
 
 
-def test_sizes_of_models() -> None:
+def test_the_sizes_of_models_count_their_weights() -> None:
     """RankStats trains the small network and 3 outputs by 512 features and a bias, UNO the same without biases."""
     backbone = load_backbone("convnet")
     model = sum(4 * value.numel() for value in backbone.net.state_dict().values())
@@ -199,10 +198,10 @@ def test_sizes_of_models() -> None:
         assert model_sizes(backbone, make(recipe, backbone, k=3, known=[0, 1])) == (model, model + 4 * 3 * outputs)
 
 
-def test_disk_by_hand() -> None:
+def test_disk_space_is_the_sum_of_its_parts() -> None:
     # 10 images of 3 features in 2 clusters: pixels with fingerprint and index, features twice and digests once,
-    # clusters, centres twice, the model, two checkpoints with weights and momentum, a page as large as the pixels, text
-    # files.
+    # clusters, centres twice, the model, two checkpoints with weights and momentum, a report as large as the pixels,
+    # and text files.
     pixels, features, clusters = 10 * (300 + 768 + 400), 10 * (2 * 12 + 32), 10 * 8 + 2 * 24
     needed = pixels + features + clusters + 70 + 20 + pixels + 5120
     assert disk(10, 3, 2, measurements(), model=70, trained=5) == needed
@@ -210,8 +209,8 @@ def test_disk_by_hand() -> None:
     assert disk(10, 3, 2, measurements(), model=70, trained=5, tokens=token_cache.TokenPlan(50, "memory")) == needed
 
 
-def test_memory_by_hand() -> None:
-    n = near_duplicates.MOST + 1  # too many to look for near-duplicates
+def test_memory_is_that_of_the_largest_stage() -> None:
+    n = near_duplicates.MOST + 1  # too many to search for near-duplicates
     large = measurements(base=7, working=10**9)
     assert memory(10, 3, large, None) == 7 + 10**9
     assert memory(10, 3, large, token_cache.TokenPlan(50, "memory")) == 7 + 10**9 + 50
@@ -249,7 +248,7 @@ def test_times_are_counts_multiplied_by_rates() -> None:
 
 
 def test_a_clock_measures_the_second_half_of_the_last_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two tasks: reading, and then storing, 2 s each after warming up."""
+    """Two tasks, reading and then storing, take 2 s each after warming up."""
     times = iter([5.0, 6.0, 8.0, 20.0, 30.0, 32.0, 34.0])
     monkeypatch.setattr(dry_run, "perf_counter", lambda: next(times))
     clock = dry_run._Clock()
@@ -261,7 +260,7 @@ def test_a_clock_measures_the_second_half_of_the_last_task(monkeypatch: pytest.M
     assert clock.seconds_per_item == 0.0
 
 
-def test_measurements_is_from_all_over_the_set() -> None:
+def test_measurements_sample_the_whole_set() -> None:
     labels = [None] * 500 + ["a"] * 5 + [None] * 495
     images = image_set([str(i) for i in range(1000)], paths=["x"] * 1000, labels=labels)
     few = choose_rows(images, 64)

@@ -1,4 +1,4 @@
-"""Jobs: what cannot work is refused before any work, with a way out; the command repeats what was asked for."""
+"""Jobs: invalid requests are refused up front with a remedy; the recorded command repeats the request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {"runtime": CPU, "force": False}
 
 @pytest.fixture
 def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two known classes and three images without a label, in the current folder."""
+    """Create two known classes and three unlabelled images in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     return a_folder(tmp_path / "photos")
@@ -67,7 +67,7 @@ def some(labels: Sequence[str | None], *, validation: Sequence[int] = ()) -> Ima
 
 
 def finished(place: Path, folder: str | None, updates: Sequence[int] = ()) -> None:
-    """What tells that there is a run."""
+    """Write the file that marks a finished run."""
     place.mkdir(parents=True, exist_ok=True)
     facts = replace(
         sample_facts(6, np.zeros((6, 2), dtype=np.float32), 2),
@@ -76,8 +76,6 @@ def finished(place: Path, folder: str | None, updates: Sequence[int] = ()) -> No
     )
     cache.save(place / "run.json", {"format": FORMAT, **asdict(facts)})
 
-
-# What can be sorted
 
 UNLABELLED = (
     "Some images must be unlabelled, got 1,200 images, all labelled. Put unlabelled images into a folder "
@@ -105,18 +103,20 @@ VALIDATION = (
         (some(["cat", "cat", None]), {}, TWO.format(1)),
         (some(["a", "b", "c", None]), {"k_max": 2}, "k_max must be at least 3 (the labelled classes), got 2."),
         (some(["a", "b", "c", None]), {"k_max": 3}, None),
-        (some(["a", "b", "c", None]), {"k_max": 2, "k": 3}, None),  # where nothing is estimated it does not matter
+        (some(["a", "b", "c", None]), {"k_max": 2, "k": 3}, None),  # it does not matter if k is given
         (some(["a", "b", "b", None, None]), {"k": 1}, BOUNDS.format(2, 4, 1)),
         (some(["a", "b", "b", None, None]), {"k": 2}, None),
         (some(["a", "b", "b", None, None]), {"k": 4}, None),
         (some(["a", "b", "b", None, None]), {"k": 5}, BOUNDS.format(2, 4, 5)),
-        # A set of which some were left out keeps its classes, but those without an image are not counted.
+        # A selection keeps its classes, but those without images are not counted.
         (some(["a", "b", "c", None]).select(np.array([True, False, True, True])), {"k": 2}, None),
         (some(["a", None]), {"k": 2, "backbone": "convnet", "views": 4}, VIEWS),
         (some(["a", None]), {"k": 2, "backbone": "convnet", "views": "live"}, None),
     ],
 )
-def test_images_and_settings_must_go_together(images: ImageSet, settings: dict[str, Any], message: str | None) -> None:
+def test_images_and_settings_must_be_compatible(
+    images: ImageSet, settings: dict[str, Any], message: str | None
+) -> None:
     if message is None:
         check_sortable(images, Discovery(**settings))
         return
@@ -125,25 +125,24 @@ def test_images_and_settings_must_go_together(images: ImageSet, settings: dict[s
     assert str(caught.value) == message
 
 
-def test_what_cannot_work_is_refused_before_any_work(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_jobs_are_refused_before_any_work(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(photos, settings=Discovery(k=1)).startswith("k must be from 2 (the labelled classes) to 5 ")
     assert refusal(photos, reading={"folders": "ignore"}).startswith("Estimating k requires ")
     assert refusal("gone").startswith("The ")
     table = photos.parent / "labels.jsonl"
     table.write_text(json.dumps({"file_name": "loose.jpg", "label": "cat \ud800"}) + "\n")
-    said = refusal(photos, labels=table, reading={"unlisted": "unlabelled"}, settings=Discovery(k=3))
-    assert "A label must be text that can be written as UTF-8, got 'cat \\ud800'." in said
+    message = refusal(photos, labels=table, reading={"unlisted": "unlabelled"}, settings=Discovery(k=3))
+    assert "A label must be text that can be written as UTF-8, got 'cat \\ud800'." in message
     assert refusal(photos, runtime=Runtime(device="gpu")).startswith("device must be ")
     assert refusal(photos, runtime=Runtime(workers=0)).startswith("workers must be ")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    said = "discover runs in one process; do not start it with torchrun. For several, use sortal.learning.train.train."
-    assert refusal(photos) == said
+    message = (
+        "discover runs in one process; do not start it with torchrun. For several, use sortal.learning.train.train."
+    )
+    assert refusal(photos) == message
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert asked(photos, runtime=Runtime(workers=1)).runtime.workers == 1
     assert not list(photos.parent.glob("*-run"))
-
-
-# Where it goes
 
 
 def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos: Path) -> None:
@@ -151,7 +150,7 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
         job = asked(images)
         assert (job.place, job.source, job.cache) == (Path("photos-run"), str(photos), Path("photos-run/cache"))
     assert asked(photos, "elsewhere").place == Path("elsewhere")
-    assert not Path("photos-run").exists()  # nothing is written yet
+    assert not Path("photos-run").exists()  # nothing is written
     assert asked("photos").command == "sortal discover photos --out photos-run"  # only what differs
     assert asked(photos, "a b").command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
     files = [str(path) for path in photos.rglob("*.jpg")]
@@ -159,7 +158,7 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     job = asked(files, "elsewhere", settings)
     assert (job.place, job.source) == (Path("elsewhere"), str(photos.parent))
     assert job.command == "sortal.discover(...) with the settings above"
-    # Rows of an array lie nowhere.
+    # Rows of an array have no folder.
     rows = image_set(["0", "1"], pixels=np.zeros((2, 4, 4, 3), dtype=np.uint8), labels=["a", None])
     job = asked(rows, "images-run", settings)
     assert (job.source, job.place) == (None, Path("images-run"))
@@ -181,15 +180,15 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_file_or_a_place_among_the_images_is_refused(photos: Path, force: bool) -> None:
+def test_a_file_or_a_folder_among_the_images_is_refused(photos: Path, force: bool) -> None:
     Path("file").write_text("mine")
     Path("other").mkdir()
     os.symlink("gone", "dangling")
     os.symlink("photos", "link")
     os.symlink(".", "up")
     for out in ("file", "dangling"):
-        said = f"The run must be a folder, got {out!r}, which is a file. Choose another folder (out=...)."
-        assert refusal(photos, out, force=force) == said
+        message = f"The run must be a folder, got {out!r}, which is a file. Choose another folder (out=...)."
+        assert refusal(photos, out, force=force) == message
     among = "The run must be outside the folder of images, got {!r}. Choose another folder (out='{}-run')."
     for out in ("photos", "photos/cat/a/b", "./photos/run", "other/../photos/run", "link/run", "up/photos/x"):
         assert refusal("photos", out, force=force) == among.format(str(Path(out)), photos)
@@ -201,7 +200,7 @@ def test_a_file_or_a_place_among_the_images_is_refused(photos: Path, force: bool
     assert asked(".", "../photos-run", force=force).place == Path("../photos-run")
 
 
-def test_images_in_the_folder_of_the_run_are_allowed_and_other_things_there_are_not(photos: Path) -> None:
+def test_the_folder_of_a_run_may_contain_its_images_but_nothing_else(photos: Path) -> None:
     a_folder(Path("run/deep/images"))
     for out in ("run", "run/../run"):
         assert asked("run/deep/images", out).place == Path(out)
@@ -213,7 +212,7 @@ def test_images_in_the_folder_of_the_run_are_allowed_and_other_things_there_are_
     assert "which contains 'deep', 'notes.txt'. " in refusal(photos, "run")
 
 
-def test_a_folder_of_other_things_is_refused_unless_forced(photos: Path) -> None:
+def test_a_folder_with_other_content_is_refused_unless_forced(photos: Path) -> None:
     Path("out").mkdir()
     assert asked(photos, "out").place == Path("out")  # empty
     for name in ("d", "b", "a", "c"):
@@ -223,7 +222,7 @@ def test_a_folder_of_other_things_is_refused_unless_forced(photos: Path) -> None
         "Choose another folder (out=...), or write into it nevertheless (force=True)."
     )
     assert asked(photos, "out", force=True).place == Path("out")
-    # What a run leaves that was broken off early
+    # The remains of a run that was interrupted early
     Path("stages/cache").mkdir(parents=True)
     with lock_folder(Path("begun")):
         pass
@@ -233,21 +232,17 @@ def test_a_folder_of_other_things_is_refused_unless_forced(photos: Path) -> None
         assert "which contains 'metrics.json'. " in refusal(photos, name)
 
 
-def test_an_earlier_run_is_gone_on_with_but_not_written_over(photos: Path) -> None:
+def test_an_earlier_run_is_resumed_but_not_overwritten(photos: Path) -> None:
     finished(Path("photos-run"), str(photos))
     Path("photos-run/more.txt").touch()
     assert asked("photos", settings=Discovery(k=3)).place == Path("photos-run")
-    way_out = "Choose another folder (out=...), or overwrite it (force=True)."
+    remedy = "Choose another folder (out=...), or overwrite it (force=True)."
     finished(Path("photos-run"), "/other")
-    assert refusal(photos) == f"'photos-run' holds a run of other images, '/other'. {way_out}"
+    assert refusal(photos) == f"'photos-run' holds a run of other images, '/other'. {remedy}"
     assert asked(photos, force=True).place == Path("photos-run")
     finished(Path("photos-run"), str(photos), updates=[1000, 234])
-    said = f"1,234 images were added to the run in 'photos-run'; a new run would drop them. {way_out}"
-    assert refusal(photos) == said
+    assert refusal(photos) == f"1,234 images were added to the run in 'photos-run'; a new run would drop them. {remedy}"
     assert asked(photos, force=True).place == Path("photos-run")
-
-
-# What repeats it
 
 
 def parsed(command: str) -> tuple[dict[str, Any], Discovery, Reading]:
@@ -282,12 +277,12 @@ def parsed(command: str) -> tuple[dict[str, Any], Discovery, Reading]:
 @hypothesis.settings(
     deadline=None, max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
 )
-def test_the_command_is_taken_for_the_same_settings_and_paths(
+def test_the_recorded_command_parses_to_the_same_settings_and_paths(
     photos: Path, settings: Discovery, as_usual: bool, name: str
 ) -> None:
     odd = Reading(folders="ignore", unlabelled="none", unlisted="unlabelled", extra_columns="ignore")
     reading = Reading() if as_usual else odd
-    here = Path(mkdtemp(dir=photos.parent))  # one for each example: the run of one may be named like images of another
+    here = Path(mkdtemp(dir=photos.parent))  # per example, as the run of one may have the name of another's images
     a_folder(here / name)
     os.chdir(here)
     table = Path(f"{name}.csv")

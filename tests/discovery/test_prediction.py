@@ -1,4 +1,4 @@
-"""Images never seen before: their categories, and the run that takes them in."""
+"""Prediction: categories of unseen images, and updates that add them to a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("quickly")
 
 @pytest.fixture(scope="module")
 def more(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of further images of every planted class."""
+    """Write a folder of further images of every planted class."""
     folder = tmp_path_factory.mktemp("more")
     some_of_each(folder, 500)
     return folder
@@ -50,12 +50,12 @@ def some_of_each(folder: Path, start: int) -> None:
 
 
 def oaks(folder: Path, n: int) -> set[str]:
-    """Images of a class that was never seen."""
+    """Write images of an unseen class."""
     return set(tiny.write(folder, {f"oak {number}.png": f"oak {number}" for number in range(n)}))
 
 
 def category_of(found: SortedRun, name: str) -> str:
-    """What the category of a planted class is called."""
+    """Return the name of the category of a planted class."""
     a = found.run.assignments
     (category,) = {int(j) for j, file in zip(a.category.tolist(), a.files, strict=True) if found.truth[file] == name}
     return found.run.names[category]
@@ -66,22 +66,19 @@ def names_of(found: Prediction) -> list[str]:
 
 
 def distances(found: Run) -> NDArray[np.float64]:
-    """(n, k), the slow way."""
+    """Compute distances to centres (n, k) the slow way."""
     x, centres = np.asarray(found.features, dtype=np.float64), found.centres.astype(np.float64)
     return np.array([[np.sqrt(((a - b) ** 2).sum()) for b in centres] for a in x])
 
 
 def assert_means(found: Run, rows: NDArray[np.bool_], category: NDArray[np.int64]) -> None:
-    """Each centre is the mean over some of the rows of its category."""
+    """Check that each centre is the mean over some rows of its category."""
     for j, centre in enumerate(found.centres):
         mean = np.asarray(found.features[rows & (category == j)], dtype=np.float64).mean(axis=0)
         np.testing.assert_allclose(centre, mean, rtol=0, atol=1e-5)
 
 
-# Without an update
-
-
-def test_images_of_the_run_are_where_the_nearest_centre_is(copied_run: SortedRun) -> None:
+def test_images_of_the_run_are_assigned_to_the_nearest_centre(copied_run: SortedRun) -> None:
     found, a = predict(copied_run.out, copied_run.images, runtime=CPU).assignments, copied_run.run.assignments
     assert found.files == a.files
     among = distances(copied_run.run)
@@ -94,10 +91,10 @@ def test_images_of_the_run_are_where_the_nearest_centre_is(copied_run: SortedRun
     assert "labelled" not in found.status
 
 
-def test_further_images_of_planted_classes_are_in_their_categories(
+def test_further_images_are_assigned_to_the_category_of_their_class(
     copied_run: SortedRun, more: Path, tmp_path: Path
 ) -> None:
-    """And nothing is written but what is kept in the cache."""
+    """Nothing is written outside the cache."""
     before = tiny.contents(copied_run.out)
     found = predict(copied_run.out, more, runtime=CPU)
     assert tiny.contents(copied_run.out) == before
@@ -111,19 +108,18 @@ def test_further_images_of_planted_classes_are_in_their_categories(
     (tmp_path / "table.csv").write_bytes(found.to_csv())
     rows = tiny.rows_of(tmp_path / "table.csv")
     assert tuple(rows[0]) == COLUMNS
-    told = [(row["file_name"], row["category_name"], int(row["category"])) for row in rows]
-    assert told == [*zip(a.files, named, a.category.tolist(), strict=True)]
-    said = json.loads(json.dumps(found.to_json(), allow_nan=False))
-    assert [image["file_name"] for image in said["images"]] == [*a.files]
-    assert tuple(said["images"][0]) == COLUMNS
-    assert (said["quarantine"], said["added"], said["candidates"]) == ([], 0, [])
+    written = [(row["file_name"], row["category_name"], int(row["category"])) for row in rows]
+    assert written == [*zip(a.files, named, a.category.tolist(), strict=True)]
+    summary = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert [image["file_name"] for image in summary["images"]] == [*a.files]
+    assert tuple(summary["images"][0]) == COLUMNS
     files = [str(more / file) for file in reversed(a.files)]
     again = predict(copied_run.out, files, runtime=CPU)
     assert again.assignments.files == tuple(files)
     assert names_of(again) == named[::-1]
 
 
-def test_noise_is_unsure_and_broken_files_are_named(copied_run: SortedRun, tmp_path: Path) -> None:
+def test_noise_is_unsure_and_broken_files_are_listed(copied_run: SortedRun, tmp_path: Path) -> None:
     tiny.write(tmp_path, {f"{number}.png": f"elm {600 + number}" for number in range(4)})
     for number in range(4, 8):
         tiny.save(tmp_path / f"{number}.png", tiny.noise(number))
@@ -171,10 +167,7 @@ def test_a_damaged_model_is_reported(copied_run: SortedRun, more: Path) -> None:
         path.write_bytes(content)
 
 
-# Updates
-
-
-def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
+def test_an_update_appends_rows_to_unchanged_categories_and_adds_no_image_twice(
     copied_run: SortedRun, more: Path, tmp_path: Path
 ) -> None:
     before, out = copied_run.run, copied_run.out
@@ -215,7 +208,7 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
         assert predict(out, images, update=True, runtime=replace(CPU, note=notes.append)).added == 0
     assert tiny.contents(out) == contents
     assert len(notes) == 2
-    # Under other names, and one of them twice
+    # The same images under other names, and a new one twice
     tiny.write(tmp_path / "again", {"a.png": "elm 700", "b.png": "elm 700", "c.png": "ash 0", "d.png": "fir 500"})
     again = predict(out, tmp_path / "again", update=True, runtime=replace(CPU, note=notes.append))
     assert again.added == 1
@@ -224,23 +217,21 @@ def test_an_update_keeps_categories_appends_rows_and_adds_no_image_twice(
     assert "already contains 3 of these images" in notes[-1]
 
 
-def test_a_class_that_was_never_seen_is_a_candidate_until_all_is_sorted_anew(
-    copied_run: SortedRun, tmp_path: Path
-) -> None:
-    strange = oaks(tmp_path / "oaks", 8)
+def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_run: SortedRun, tmp_path: Path) -> None:
+    unseen = oaks(tmp_path / "oaks", 8)
     tiny.write(tmp_path / "oaks", {f"elm {number}.png": f"elm {800 + number}" for number in range(4)})
     found = predict(copied_run.out, tmp_path / "oaks", update=True, runtime=CPU)
     status = dict(zip(found.assignments.files, found.assignments.status.tolist(), strict=True))
-    assert {status[file] for file in strange} == {UNSURE}
+    assert {status[file] for file in unseen} == {UNSURE}
     (candidate,) = found.run.candidates
     assert candidate.id == 1
-    assert set(candidate.files) == strange
+    assert set(candidate.files) == unseen
     again = load_run(copied_run.out)
     assert again.candidates == (candidate,)
     rows = tiny.rows_of(copied_run.out / "candidates.csv")
     assert [row["file_name"] for row in rows] == list(candidate.files)
     assert {row["nearest_name"] for row in rows} == {again.names[candidate.nearest]}
-    middle = again.features[N:][[file in strange for file in again.assignments.files[N:]]].mean(axis=0)
+    middle = again.features[N:][[file in unseen for file in again.assignments.files[N:]]].mean(axis=0)
     assert np.linalg.norm(again.centres - middle, axis=1).argmin() == candidate.nearest
     assert found.to_json()["candidates"] == [
         {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest": candidate.nearest},
@@ -250,16 +241,16 @@ def test_a_class_that_was_never_seen_is_a_candidate_until_all_is_sorted_anew(
     with pytest.raises(InputError, match=r"12 images were added to the run in .*; a new run would drop them"):
         sort(copied_run.images, copied_run.out)
     assert tiny.contents(copied_run.out) == before
-    anew = sort(copied_run.images, copied_run.out, force=True)
-    assert (len(anew.assignments), anew.facts.updates) == (N, ())
+    again = sort(copied_run.images, copied_run.out, force=True)
+    assert (len(again.assignments), again.facts.updates) == (N, ())
     assert load_run(copied_run.out).candidates == ()
     assert not (copied_run.out / "candidates.csv").exists()
 
 
-def test_further_updates_go_on_and_images_that_came_unsure_move_no_centre(
+def test_updates_accumulate_and_images_added_as_unsure_move_no_centre(
     copied_run: SortedRun, more: Path, tmp_path: Path
 ) -> None:
-    """Each centre is the mean over the images that made it and those that were sure when they came, whatever then."""
+    """A centre is the mean of its original images and of those that were sure when added."""
     path = copied_run.out / "confidence.json"
     confidence = path.read_text()
     path.write_text(json.dumps({**json.loads(confidence), "unsure_below": 1.0, "temperature": 1.0}))
@@ -279,7 +270,7 @@ def test_further_updates_go_on_and_images_that_came_unsure_move_no_centre(
     a = found.assignments
     assert (a.status[N : N + ADDED] != UNSURE).any()
     assert came_sure[2].any()
-    # What is said of images is said of the moved centres.
+    # Distances and statuses refer to the moved centres.
     np.testing.assert_allclose(a.distance, distances(found)[np.arange(len(a)), a.category], atol=1e-5)
     kinds = np.array([found.categories[j].kind for j in a.category])
     sure = np.where(a.confidence >= found.confidence.unsure_below, kinds, UNSURE)
@@ -291,8 +282,10 @@ def test_further_updates_go_on_and_images_that_came_unsure_move_no_centre(
     assert [len(candidate.files) for candidate in found.candidates] == [5]
 
 
-def test_centres_weigh_the_clusters_that_made_them(tmp_path: Path, more: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image that is labelled wrong and was held out is in its class, but made the centre of its looks."""
+def test_centres_are_weighted_by_the_clusters_they_came_from(
+    tmp_path: Path, more: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mislabelled image that was held out is in its class, but its cluster follows its appearance."""
     wrong = {f"ash/elm {number}.png": f"elm {100 + number}" for number in range(4)}
     tiny.write(tmp_path / "images", {**tiny.planted(), **wrong})
     gathered = spy(monkeypatch, results, "gather")
@@ -311,7 +304,7 @@ def test_centres_weigh_the_clusters_that_made_them(tmp_path: Path, more: Path, m
     assert_means(load_run(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category]))
 
 
-def test_an_update_keeps_metrics_draws_the_report_and_waits_for_no_other_process(
+def test_an_update_keeps_the_metrics_redraws_the_report_and_fails_if_the_run_is_locked(
     copied_run: SortedRun, more: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = tiny.write_labels(tmp_path / "labels.csv", copied_run.truth, [*copied_run.truth.values()])
@@ -336,10 +329,10 @@ def test_an_update_keeps_metrics_draws_the_report_and_waits_for_no_other_process
     assert after.assignments.truth[N:] == (None,) * ADDED
 
 
-def test_an_update_needs_no_original_files_and_quarantines_what_it_cannot_read_once(
+def test_an_update_needs_no_original_files_and_quarantines_unreadable_files_once(
     sorted_run: SortedRun, tmp_path: Path
 ) -> None:
-    """Images may have been moved away since: they are not shown any more, but stay in the run."""
+    """Images that were moved away are no longer shown, but stay in the run."""
     shutil.copytree(sorted_run.images, tmp_path / "images")
     before = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
     shutil.rmtree(tmp_path / "images")
@@ -356,10 +349,10 @@ def test_an_update_needs_no_original_files_and_quarantines_what_it_cannot_read_o
     assert sum(category.size for category in after.categories) == N + 5
 
 
-def test_two_updates_at_once_are_both_kept(
+def test_of_two_simultaneous_updates_neither_is_lost(
     copied_run: SortedRun, more: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process may have added its images between what this one read and its turn to write."""
+    """Another process adds its images after this one read the run and before it writes."""
     tiny.write(tmp_path / "others", {f"{number}.png": f"ash {900 + number}" for number in range(4)})
     turns = [True]
 
@@ -375,11 +368,11 @@ def test_two_updates_at_once_are_both_kept(
     assert len(found.assignments) == N + 4 + ADDED
 
 
-# By the head of a classifier; that each method writes one is in test_stages.py
+# Prediction by the head of a classifier; test_stages.py checks that every such method writes one
 
 
 def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: Path, tmp_path: Path) -> None:
-    """Also a head whose categories are moved up by one, which no centre knows of."""
+    """Including a head with rotated categories, unlike the centres."""
     images, out = sorted_run.images, tmp_path / "run"
     before = sort(images, out, method="rankstats", epochs=3)
     a, found = before.assignments, predict(out, images, runtime=CPU).assignments
@@ -389,15 +382,15 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
         np.testing.assert_array_equal(getattr(found, column)[free], getattr(a, column)[free])
     np.testing.assert_allclose(found.confidence[free], a.confidence[free], atol=1e-5)
     np.testing.assert_array_equal(found.category, scores_of(before).argmax(axis=1))
-    kept_files = (HEAD, INITIAL, LOG, "model.safetensors", "confidence.json", "k.json")
-    contents = {name: (out / name).read_bytes() for name in kept_files}
-    told = predict(out, more, runtime=CPU).assignments
+    unchanged = (HEAD, INITIAL, LOG, "model.safetensors", "confidence.json", "k.json")
+    contents = {name: (out / name).read_bytes() for name in unchanged}
+    seen = predict(out, more, runtime=CPU).assignments
     assert predict(out, more, update=True, runtime=CPU).added == ADDED
-    assert {name: (out / name).read_bytes() for name in kept_files} == contents
+    assert {name: (out / name).read_bytes() for name in unchanged} == contents
     after = load_run(out)
     assert after.names == before.names
-    np.testing.assert_array_equal(after.assignments.category, np.concatenate([a.category, told.category]))
-    np.testing.assert_array_equal(scores_of(after)[N:].argmax(axis=1), told.category)
+    np.testing.assert_array_equal(after.assignments.category, np.concatenate([a.category, seen.category]))
+    np.testing.assert_array_equal(scores_of(after)[N:].argmax(axis=1), seen.category)
     assert before.head is not None
     moved = before.head[[*range(1, len(before.head)), 0]]
     replace(before, head=moved).save()
@@ -406,14 +399,14 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     assert (again.category != distances(before).argmin(axis=1)).any()
 
 
-# Categories edited by hand; what each edit does is in test_editing.py
+# Categories edited by hand; test_editing.py checks each edit
 
 
 @pytest.mark.parametrize("method", ["kmeans", "rankstats"])
-def test_an_edited_run_predicts_and_is_updated_under_its_names_and_ids(
+def test_an_edited_run_predicts_and_is_updated_with_its_own_names_and_ids(
     sorted_run: SortedRun, more: Path, tmp_path: Path, method: MethodName
 ) -> None:
-    """By centres and by a head: two new classes merged, a known one renamed, part of another split off, all mixed."""
+    """By centres and by a head, after merging, renaming, splitting and reordering categories."""
     found = sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)
     first, second, third = (category.id for category in found.categories if category.kind == "new")
     a = found.assignments
@@ -432,7 +425,7 @@ def test_an_edited_run_predicts_and_is_updated_under_its_names_and_ids(
     seen = predict(tmp_path / "run", more, runtime=CPU).assignments
     added = predict(tmp_path / "run", more, update=True, runtime=CPU)
     after = load_run(tmp_path / "run")
-    assert heavy() == before, "neither is written again"
+    assert heavy() == before, "neither is rewritten"
     assert added.run.names == after.names == names
     assert [(c.id, c.kind) for c in after.categories] == [(c.id, c.kind) for c in edited.categories]
     np.testing.assert_array_equal(added.assignments.category, seen.category)
@@ -442,7 +435,7 @@ def test_an_edited_run_predicts_and_is_updated_under_its_names_and_ids(
     assert all(c.size == (expected == c.id).sum() for c in after.categories)
     own = np.argsort([c.id for c in after.categories])[np.searchsorted(sorted(names), after.assignments.category)]
     np.testing.assert_allclose(after.assignments.distance, distances(after)[np.arange(N + ADDED), own], atol=1e-5)
-    # The further images of each class go where its own are, by both methods.
+    # Images of a class go to its category, by either method.
     where: dict[str, set[str]] = {}
     for file, category in zip(seen.files, seen.category.tolist(), strict=True):
         where.setdefault(file.partition("/")[0], set()).add(names[category])

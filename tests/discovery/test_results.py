@@ -1,4 +1,4 @@
-"""The outcome of a run, worked out by hand: six images in the plane, two known categories and a new one."""
+"""The results of a run computed by hand: six images in the plane, two known categories and a new one."""
 
 from __future__ import annotations
 
@@ -85,8 +85,7 @@ def gathered(
     return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)
 
 
-def test_images_in_categories_by_hand() -> None:
-    """A labelled image is in its class and any other where it was clustered; distances are to the centres."""
+def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> None:
     found = gathered()
     a = found.assignments
     assert a.category.tolist() == [0, 0, 1, 0, 2, 2]
@@ -96,13 +95,17 @@ def test_images_in_categories_by_hand() -> None:
     assert [bad.file for bad in found.quarantine] == ["bad.png"]
     assert found.metrics is None
     assert found.head is None
-    assert [c.weight for c in found.categories] == [2, 1, 3]  # of the clusters, one of which is not its image's class
+    assert [c.weight for c in found.categories] == [
+        2,
+        1,
+        3,
+    ]  # sizes of clusters, and row 1 is clustered with the new category
     own = [np.hypot(0.1, 0.3), np.hypot(1.9, 0.3), 0, np.hypot(0.1, 0.3), 0.6, 0.6]
     np.testing.assert_allclose(a.distance, own, atol=1e-6)
     assert a.next_category.tolist() == [1, 2, 0, 1, 1, 1]
     others = np.sqrt([2, 0.04, 0.81 + 0.49, 0.64 + 0.16, 0.64 + 0.16, 0.64 + 2.56])
     np.testing.assert_allclose(a.next_distance, others, atol=1e-6)
-    # With one image held out the temperature is a share of the mean squared distance to the centres.
+    # With only one image held out, the temperature is a fraction of the mean squared distance to the centres.
     assert (found.confidence.calibrated, found.confidence.held_out) == (False, 0)
     t = UNCALIBRATED * (0.1 + 0.04 + 0 + 0.1 + 0.36 + 0.36) / 6
     assert found.confidence.temperature == pytest.approx(t, abs=1e-6)
@@ -112,7 +115,7 @@ def test_images_in_categories_by_hand() -> None:
     assert a.confidence[:3].tolist() == [1, 1, 1]  # labelled
 
 
-def test_confidence_is_calibrated_on_held_out_images_beside_the_unlabelled_ones() -> None:
+def test_confidence_is_calibrated_on_held_out_and_unlabelled_images() -> None:
     with patch.object(results, "calibrate", wraps=calibrate) as called:
         gathered()
     given = called.call_args.kwargs
@@ -130,13 +133,13 @@ def test_statuses_follow_confidence(unsure_below: float, of_the_fifth: str) -> N
     assert [category.unsure for category in found.categories] == [0, 0, int(of_the_fifth == "unsure")]
 
 
-def test_the_truth_is_for_metrics_alone() -> None:
-    told = some_images(("right", "right", "up", "up", "left", "left"))
-    found, blind = gathered(told), gathered()
+def test_the_truth_is_used_only_for_metrics() -> None:
+    known = some_images(("right", "right", "up", "up", "left", "left"))
+    found, blind = gathered(known), gathered()
     assert found.metrics is not None
     assert found.metrics.images == 3
-    assert found.metrics.accuracy == Accuracy(all=1, old=1, new=1)  # "up" is matched with the category right
-    assert found.metrics.known_accuracy == 0  # though it is not called so
+    assert found.metrics.accuracy == Accuracy(all=1, old=1, new=1)  # "up" is matched with the category "right"
+    assert found.metrics.known_accuracy == 0  # although the names differ
     assert found.metrics.k_true == 3
     assert found.metrics.confusion == (("up", 0, 1),)
     for column in ("category", "status", "confidence"):
@@ -145,31 +148,18 @@ def test_the_truth_is_for_metrics_alone() -> None:
     assert blind.assignments.truth == ("right", "right", "up", None, None, None)
 
 
-def test_a_class_without_a_labelled_image_is_not_known() -> None:
-    """As where none of them could be read: classes keep their numbers."""
-    everything = image_set(["x.png", *FILES], paths=["x.png", *FILES], labels=["middle", *LABELS])
-    found = gathered(everything.select(np.arange(7) > 0))
-    assert tuple(found.names.values()) == ("right", "up", "new 1")
-    assert found.assignments.category.tolist() == [0, 0, 1, 0, 2, 2]
-
-
-def test_the_scores_of_a_head_are_confidence_and_tell_what_is_next() -> None:
-    """Not calibrated, they mean what they were trained to; distances are to the centres still."""
+def test_the_scores_of_a_head_decide_confidence_and_the_next_category() -> None:
+    """Without calibration, their temperature is 1; distances are still those to the centres."""
     found, plain = gathered(head=HEAD), gathered()
     a = found.assignments
     assert a.category.tolist() == plain.assignments.category.tolist()
     assert found.confidence.temperature == 1.0
-    likely = np.exp(
-        [[2.2, 1.1, -0.35], [-1.0, 1.1, 2.85], [-2.2, -0.1, 2.85]]
-    )  # of the scores of the last three images
+    likely = np.exp([[2.2, 1.1, -0.35], [-1.0, 1.1, 2.85], [-2.2, -0.1, 2.85]])  # scores of the last three images
     np.testing.assert_allclose(a.confidence[3:], likely[[0, 1, 2], [0, 2, 2]] / likely.sum(axis=1), rtol=1e-6)
     assert a.confidence[:3].tolist() == [1, 1, 1]
     assert a.next_category.tolist() == [1, 2, 2, 1, 1, 1]
     np.testing.assert_array_equal(a.distance, plain.assignments.distance)
     np.testing.assert_array_equal(found.head, HEAD)
-
-
-# Images never seen before
 
 
 def confidence(**changes: Any) -> Confidence:
@@ -180,7 +170,7 @@ def confidence(**changes: Any) -> Confidence:
 CATEGORIES = outline(["right", "up"], [1, 1, 1])
 
 
-def new_ones(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) -> Assignments:
+def new_images(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) -> Assignments:
     x = np.array(x, dtype=np.float32).reshape(-1, 2)
     files = [f"{row}.png" for row in range(len(x))]
     images = image_set(files, paths=files, labels=[None] * len(x))
@@ -189,23 +179,23 @@ def new_ones(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) ->
     return assess(blank, x, CATEGORIES, CENTRES, confidence(**changes), head, reassign=True)
 
 
-def test_an_image_without_a_category_gets_the_nearest() -> None:
-    a = new_ones([[0.9, 0.3], [0.1, 0.9], [-0.7, 0], [-9, 0]])
+def test_a_new_image_gets_the_nearest_category() -> None:
+    a = new_images([[0.9, 0.3], [0.1, 0.9], [-0.7, 0], [-9, 0]])
     assert a.category.tolist() == [0, 1, 2, 2]
     assert a.status.tolist() == ["known", "known", "new", "unsure"]  # the last one is far from all
     assert a.folders.tolist() == [4] * 4
     assert a.contents == ("c0", "c1", "c2", "c3")
     assert a.labels == a.truth == (None,) * 4
     assert a.confidence[3] < 1e-6
-    # 2.5 standard deviations beyond the usual distance are nothing odd; then it falls as a normal density does.
-    a = new_ones([[-0.8 - 0.3 - 0.1 * beyond, 0] for beyond in (0, 2.5, 3.5)], temperature=1e-3)
+    # Up to 2.5 deviations beyond the usual distance nothing changes; then confidence falls like a normal density.
+    a = new_images([[-0.8 - 0.3 - 0.1 * beyond, 0] for beyond in (0, 2.5, 3.5)], temperature=1e-3)
     np.testing.assert_allclose(a.confidence, [1, 1, np.exp((2.5**2 - 3.5**2) / 2)], rtol=1e-4)
-    nothing = new_ones([])
-    assert nothing.category.shape == nothing.status.shape == (0,)
+    empty = new_images([])
+    assert empty.category.shape == empty.status.shape == (0,)
 
 
-def test_images_keep_their_categories_when_centres_move() -> None:
-    a, moved = new_ones(X), CENTRES[::-1].copy()
+def test_images_keep_their_categories_if_centres_move() -> None:
+    a, moved = new_images(X), CENTRES[::-1].copy()
     after = assess(a, X, CATEGORIES, moved, confidence(), None)
     np.testing.assert_array_equal(after.category, a.category)
     np.testing.assert_allclose(after.distance, np.linalg.norm(X - moved[a.category], axis=1), atol=1e-6)
@@ -214,22 +204,19 @@ def test_images_keep_their_categories_when_centres_move() -> None:
     np.testing.assert_array_equal(again.category, 2 - a.category)
 
 
-def test_a_new_image_is_what_a_head_says_wherever_the_centres_are() -> None:
+def test_a_head_decides_the_category_of_a_new_image_wherever_the_centres_are() -> None:
     moved = CENTRES[::-1].copy()
     x = np.array([[0.1, 0.9], [-0.7, 0.0], [0.2, 0.2]], dtype=np.float32)
-    a = new_ones(x, head=HEAD)
+    a = new_images(x, head=HEAD)
     assert a.category.tolist() == [1, 2, 2]
-    assert new_ones(x).category.tolist() == [1, 2, 0]  # by the nearest centre
+    assert new_images(x).category.tolist() == [1, 2, 0]  # by the nearest centre
     for reassign in (False, True):
         after = assess(a, x, CATEGORIES, moved, confidence(), HEAD, reassign=reassign)
         np.testing.assert_array_equal(after.category, a.category)
         np.testing.assert_array_equal(after.next_category, a.next_category)
 
 
-# What run.json says
-
-
-def test_facts_by_hand_and_hashes_do_not_depend_on_the_order() -> None:
+def test_facts_describe_the_run_and_hashes_ignore_the_order_of_images() -> None:
     trained = TrainingResult(
         epochs=2, selected=1, validation=None, losses={"a": 1.0}, views=None, seconds=3.0, images_per_second=4.0
     )
@@ -250,7 +237,7 @@ def test_facts_by_hand_and_hashes_do_not_depend_on_the_order() -> None:
     assert gathered(x=X[:, ::-1].copy()).facts.hashes.features != facts.hashes.features
 
 
-def test_only_files_that_open_elsewhere_are_said_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_paths_outside_the_folder_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     paths = [os.path.join("photos", "a.png"), "/other/b.png", "photos/../photos/c d.png"]
     images = image_set(["a.png", "b.png", "c d.png"], paths=paths, labels=[None] * 3)

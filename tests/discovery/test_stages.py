@@ -1,4 +1,4 @@
-"""Sorting: its parts by hand, methods that train a classifier from a folder to categories, and jobs with recipes."""
+"""Stages: their parts computed by hand, methods that train a classifier, and jobs with recipes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
-from sortal.discovery import results
-from sortal.discovery import stages as sorting
+from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, stages_of
@@ -51,14 +50,13 @@ Ints = NDArray[np.int64]
 Classified = tuple[Run, list[str], NDArray[np.bool_], Ints]
 pytestmark = pytest.mark.usefixtures("quickly")
 
-# The order of the stages
 
 K_FIRST = ("pixels", "k", "learn", "features", "clusters")
 K_LAST = ("pixels", "learn", "features", "k", "clusters")
 
 
-def test_k_comes_first_where_it_must_be_known_to_learn() -> None:
-    """And where it is estimated on raw features, unless nothing is learned."""
+def test_k_is_estimated_first_if_training_depends_on_it() -> None:
+    """Or if it is estimated on raw features, unless nothing is trained."""
 
     def job(settings: Discovery, recipe: Recipe) -> Job:
         return replace(a_job(tiny.as_array(), Path("run")), settings=settings, recipe=recipe)
@@ -77,24 +75,21 @@ def test_k_comes_first_where_it_must_be_known_to_learn() -> None:
     assert job(Discovery(), replace(untrained, estimate_on="raw")).order == K_LAST
 
 
-# What is held out, and where tokens go
-
-
-def test_a_thousand_classes_leave_a_thousand_images_to_calibrate_on() -> None:
+def test_the_number_of_held_out_images_is_limited() -> None:
     names = [f"class {number % 1200}" for number in range(12_000)]
     images = image_set([f"{i}.png" for i in range(12_001)], paths=["x"] * 12_001, labels=[*names, None])
     order = np.arange(len(images))
     held = held_out(images, order, Discovery(k=1300))
-    assert held.sum() == sorting.HELD_OUT
+    assert held.sum() == stages.HELD_OUT
     assert images.labelled[held].all()
     assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
     assert held_out(images, order, Discovery(k=1300, held_out=0.0)).sum() == 0
-    # A fifth of nine classes of ten images are 18: fewer than 20 are better learned from.
+    # A fifth of nine classes of ten images is 18, fewer than the 20 that calibration needs.
     few = images.select(np.isin(images.labels, images.labels[:9]) | images.unlabelled)
     assert held_out(few, np.arange(len(few)), Discovery(k=10)).sum() == 0
 
 
-def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
+def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backbone = load_backbone("test_vit", weights="random")
@@ -111,21 +106,18 @@ def test_tokens_are_kept_in_a_file_without_a_gpu_where_there_is_room(
         return budget, planned.where
 
     assert where(100 * 2**30) == (Budget(memory=0, disk=50 * 2**30), "file")
-    budget, place = where(needed)  # of which half may be taken
+    budget, place = where(needed)  # of which only half may be used
     assert (budget.memory, place) == (None, "memory")
     (tmp_path / "shared").mkdir()
     where(needed, replace(job, shared=tmp_path / "shared/cache"))
-    usage.assert_called_with(tmp_path / "shared")  # where they will be
+    usage.assert_called_with(tmp_path / "shared")  # the nearest existing folder
     assert token_plan(job, backbone, Training(views=None), 120) == (Budget(), None)
     assert token_plan(job, load_backbone("convnet"), Training(), 120) == (Budget(), None)
 
 
-# Names for the clusters of plain k-means
-
-
 @given(st.integers(1, 5), st.data())
 @untimed
-def test_no_other_names_agree_with_more_labelled_images(k: int, data: st.DataObject) -> None:
+def test_clusters_are_named_so_that_most_labelled_images_agree(k: int, data: st.DataObject) -> None:
     rows = st.tuples(st.integers(0, k - 1), st.integers(-1, min(k, 3) - 1))
     drawn = np.array(data.draw(st.lists(rows, max_size=12)), dtype=np.int64).reshape(-1, 2)
     clusters, labels = drawn.T
@@ -140,33 +132,30 @@ def test_no_other_names_agree_with_more_labelled_images(k: int, data: st.DataObj
     assert right(order) == max(map(right, itertools.permutations(range(k))))
 
 
-# Categories by a head
-
-
 def by_head(x: Any, labels: Sequence[str | None], head: Any, *, gone: Sequence[int] = ()) -> tuple[Ints, Any]:
-    """Of images with these labels, less some rows, whose classes keep their numbers."""
+    """Cluster images with these labels by a head, without the rows `gone`, whose classes keep their numbers."""
     files = [f"{row}.png" for row in range(len(labels))]
     images = image_set(files, paths=files, labels=labels).select(~np.isin(np.arange(len(labels)), gone))
-    return sorting._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
+    return stages._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
 
 
-def test_categories_of_a_head_by_hand() -> None:
-    """Scores x, y + 0.1, −x and −y − 9: what no image goes to points where its weights do, its bias apart."""
+def test_a_head_assigns_unlabelled_images_and_gives_centres() -> None:
+    """Scores are x, y + 0.1, −x and −5y − 9; the centre of an empty category is the direction of its weights."""
     head = [[1, 0, 0], [0, 1, 0.1], [-1, 0, 0], [0, -5, -9]]
     x = [[0.8, 0.6], [0.6, 0.8], [-0.6, 0.8], [-1, 0], [0, -1], [-0.8, -0.6]]
     clusters, centres = by_head(x, [None, "a", "a", None, "b", None], head)
-    # Row 1 and 2 are labelled a, which is the first, and row 4 b; the last one scores 0.8 as the third.
+    # Rows 1 and 2 are labelled "a", the first category, and row 4 "b"; the last row scores 0.8 for the third.
     assert clusters.tolist() == [0, 0, 0, 2, 1, 2]
     wanted = [[0.8 / 3, 2.2 / 3], [0, -1], [-0.9, -0.3], [0, -1]]
     np.testing.assert_allclose(centres, np.array(wanted), atol=1e-6)
     assert clusters.dtype == np.int64
     assert centres.dtype == np.float32
-    # The second of three classes has no image left: "c" is the second output.
+    # The second of three classes has no images left, so "c" is the second output.
     x, head = [[1, 0], [1, 0], [0.6, 0.8], [-1, 0]], [[1, 0, 0], [0, 1, 0], [-1, 0, 0]]
     clusters, centres = by_head(x, ["a", "c", None, None, "b"], head, gone=[4])
     assert clusters.tolist() == [0, 1, 1, 2]
     np.testing.assert_allclose(centres, np.array([[1, 0], [0.8, 0.4], [-1, 0]]), atol=1e-6)
-    # Weights of length 0 point nowhere.
+    # Weights of length 0 have no direction.
     np.testing.assert_array_equal(by_head([[1, 0]], [None], [[0, 0, 3], [0, 0, 1]])[1], [[1, 0], [0, 0]])
 
 
@@ -177,30 +166,32 @@ def test_categories_of_a_head_by_hand() -> None:
 def classified(
     request: pytest.FixtureRequest, sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory, quickly: None
 ) -> Classified:
-    """A run by each method, k estimated, with what it told meanwhile, what was held out, and its clusters."""
-    out, said = tmp_path_factory.mktemp(request.param) / "run", []
+    """Run each method with k estimated; return the run, its progress, the held-out images and its clusters."""
+    out, steps = tmp_path_factory.mktemp(request.param) / "run", []
     asked: dict[str, Any] = {"method": request.param, "k": "auto", "epochs": 3}
     with patch.object(results, "gather", wraps=results.gather) as gather:
-        found = sort(sorted_run.images, out, runtime=replace(CPU, progress=lambda what, *_: said.append(what)), **asked)
+        found = sort(
+            sorted_run.images, out, runtime=replace(CPU, progress=lambda what, *_: steps.append(what)), **asked
+        )
     *_, held, _, clusters, _ = gather.call_args.args
-    return found, said, held, clusters.of
+    return found, steps, held, clusters.of
 
 
 @pytest.fixture(scope="module")
 def raw(sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Run:
-    """What k-means makes of the features as they came."""
+    """Run k-means on the raw features."""
     return sort(sorted_run.images, tmp_path_factory.mktemp("raw") / "run", method="kmeans", k="auto")
 
 
 def scores_of(found: Run) -> NDArray[np.float64]:
-    """(n, k), by hand."""
+    """Compute the scores of the head (n, k)."""
     assert found.head is not None
     head = found.head.astype(np.float64)
     return np.asarray(found.features, dtype=np.float64) @ head[:, :-1].T + head[:, -1]
 
 
 def with_initial(folder: Path) -> Backbone:
-    """The saved model, with what was trained as it was before."""
+    """Load the saved model with its trained weights reset to their initial values."""
     backbone = load_backbone(str(folder / "model.json"))
     before = load_file(folder / INITIAL)
     assert before.keys() == {name for name, value in backbone.named_parameters() if value.requires_grad}
@@ -210,16 +201,16 @@ def with_initial(folder: Path) -> Backbone:
 
 
 def test_k_is_estimated_on_raw_features_before_learning(classified: Classified, raw: Run) -> None:
-    found, said, *_ = classified
+    found, steps, *_ = classified
     assert found.k == raw.k
     assert raw.k.estimated
     assert raw.k.method == "brent"
     assert len(found.categories) == raw.k.k
     assert tuple(found.facts.timings) == (K_FIRST[0], "check", *K_FIRST[1:], "report")
-    assert said == sorted(said, key=lambda what: what.partition("]")[0])
-    first = {what.partition("] ")[2].partition(":")[0]: number for number, what in reversed([*enumerate(said)])}
+    assert steps == sorted(steps, key=lambda what: what.partition("]")[0])
+    first = {what.partition("] ")[2].partition(":")[0]: number for number, what in reversed([*enumerate(steps)])}
     assert first["Estimating the number of classes"] < first["Training"] < first["Clustering"]
-    # What was before training gives the raw features.
+    # The initial weights give the raw features.
     assert load_backbone(str(found.folder / "model.json")).fingerprint() == found.facts.hashes.model
     backbone = with_initial(found.folder)
     assert backbone.fingerprint() == raw.facts.hashes.model != found.facts.hashes.model
@@ -228,18 +219,18 @@ def test_k_is_estimated_on_raw_features_before_learning(classified: Classified, 
     assert np.abs(x - np.asarray(found.features)).max() > 1e-3
 
 
-def test_a_labelled_image_is_in_its_class_and_any_other_where_the_head_says(classified: Classified) -> None:
-    """Centres are means, or where the head points; held-out labels are not known to it."""
+def test_labelled_images_are_in_their_class_and_others_where_the_head_puts_them(classified: Classified) -> None:
+    """Centres are means, or directions of the head; held-out labels are hidden from it."""
     found, _, held, clusters = classified
     a, scores, rows = found.assignments, scores_of(found), np.arange(N)
     sizes = np.bincount(a.category, minlength=len(found.categories))
     assert [category.size for category in found.categories] == sizes.tolist()
     assert tuple(found.names.values())[:3] == OLD
     assert [category.kind for category in found.categories] == ["known"] * 3 + ["new"] * (len(sizes) - 3)
-    labelled, told = a.status == "labelled", scores.argmax(axis=1)
+    labelled, highest = a.status == "labelled", scores.argmax(axis=1)
     assert (labelled.sum(), held.sum()) == (3 * LABELLED, HELD)
     assert [found.names[j] for j in a.category[labelled]] == [label for label in a.labels if label]
-    np.testing.assert_array_equal(a.category[~labelled], told[~labelled])
+    np.testing.assert_array_equal(a.category[~labelled], highest[~labelled])
     distances = np.linalg.norm(np.asarray(found.features, np.float64)[:, None] - found.centres[None], axis=2)
     np.testing.assert_allclose(a.distance, distances[rows, a.category], atol=1e-6)
     assert (found.confidence.calibrated, found.confidence.held_out) == (True, HELD)
@@ -248,7 +239,7 @@ def test_a_labelled_image_is_in_its_class_and_any_other_where_the_head_says(clas
     scores[rows, a.category] = -np.inf
     np.testing.assert_array_equal(a.next_category, scores.argmax(axis=1))
     np.testing.assert_allclose(a.next_distance, distances[rows, a.next_category], atol=1e-6)
-    np.testing.assert_array_equal(clusters, np.where(labelled & ~held, a.category, told))
+    np.testing.assert_array_equal(clusters, np.where(labelled & ~held, a.category, highest))
     sizes = np.bincount(clusters, minlength=len(found.centres))
     assert [category.weight for category in found.categories] == sizes.tolist()
     assert found.head is not None
@@ -259,10 +250,10 @@ def test_a_labelled_image_is_in_its_class_and_any_other_where_the_head_says(clas
 
 
 @pytest.mark.parametrize("classified", ["rankstats"], indirect=True)
-def test_another_k_learns_anew_and_another_method_leaves_nothing_behind(
+def test_another_k_trains_again_and_another_method_leaves_no_files_behind(
     classified: Classified, sorted_run: SortedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unlike with gcd, whose features do not depend on k; also where k is given now and was estimated before."""
+    """Unlike gcd, whose features do not depend on k. A k that is given reuses the training of the same estimated k."""
     first, out = classified[0], tmp_path / "run"
     shutil.copytree(first.folder, out)
     steps = spy(monkeypatch, TrainingStep, "__call__")
@@ -284,15 +275,15 @@ def test_another_k_learns_anew_and_another_method_leaves_nothing_behind(
         assert written & {path.name for path in out.iterdir()} == left
 
 
-def test_of_a_transformer_only_its_last_block_is_kept_from_before(tmp_path: Path) -> None:
+def test_only_the_trained_block_of_a_transformer_is_saved_before_training(tmp_path: Path) -> None:
     backbone = load_backbone("test_vit", weights="random", image_size=32)
     fingerprint = backbone.fingerprint()
-    sorting._save_initial(backbone, tmp_path / "learn")
+    stages._save_initial(backbone, tmp_path / "learn")
     with torch.no_grad():
         for value in backbone.parameters():
             if value.requires_grad:
                 value.add_(1)
-    sorting._save_initial(backbone, tmp_path / "learn")  # by a run that goes on: it does not know any more
+    stages._save_initial(backbone, tmp_path / "learn")  # a resumed run must not overwrite it
     backbone.save(tmp_path / "learn/model")
     before = load_file(tmp_path / "learn" / INITIAL)
     assert 0 < sum(value.numel() for value in before.values()) < sum(v.numel() for v in backbone.parameters()) / 5
@@ -314,7 +305,7 @@ def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path:
 
 
 def a_job(images: ImageSet, place: Path, method: MethodName = "gcd", *, k: int = 6, **of: Any) -> Job:
-    """Ask for a recipe that differs from what would be chosen."""
+    """Make a job with a recipe that differs from the default one."""
     asked = {name: value for name, value in SETTINGS.items() if name not in ("runtime", "k")}
     settings = Discovery(**asked, method=method, k=k)
     recipe = replace(recipe_for(settings, len(images), on_gpu=False), **of)
@@ -323,7 +314,7 @@ def a_job(images: ImageSet, place: Path, method: MethodName = "gcd", *, k: int =
 
 
 def with_validation() -> ImageSet:
-    """The planted images, and among them others of the known classes for validation."""
+    """Return the planted images, interspersed with validation images of the known classes."""
     planted = tiny.as_array()
     assert planted.pixels is not None
     names = (*planted.classes, *planted.new_classes, None)
@@ -343,7 +334,7 @@ def accuracies(place: Path) -> list[float]:
 
 
 def test_images_for_validation_are_not_sorted(tmp_path: Path) -> None:
-    """Without selection a run is the one of the other images alone, byte for byte."""
+    """Without selection of an epoch, a run equals one without them byte for byte."""
     others = tiny.as_array()
     found = carry_out(a_job(with_validation(), tmp_path / "run", "simgcd"))
     plain = carry_out(a_job(others, tmp_path / "plain", "simgcd"))
@@ -359,7 +350,7 @@ def test_images_for_validation_are_not_sorted(tmp_path: Path) -> None:
 def test_validation_images_select_the_epoch_and_are_not_sorted(
     tmp_path: Path, method: MethodName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an accuracy that is made up, best after the second of four epochs: what is taken is as it was then."""
+    """With fake accuracies, the best of which is in the second of four epochs."""
     then: list[tuple[str, Any]] = []
 
     def accuracy(_: Validation) -> float:
@@ -368,7 +359,7 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
         return (0.5, 0.75, 0.25, 0.7)[len(then) - 1]
 
     monkeypatch.setattr(Validation, "accuracy", accuracy)
-    trained_with, fitted = spy(monkeypatch, sorting, "train"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
+    trained_with, fitted = spy(monkeypatch, stages, "train"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
     training = replace(recipe_for(Discovery(backbone="convnet", method=method), 100, on_gpu=False).training, epochs=4)
     images = with_validation()
     found = carry_out(a_job(images, tmp_path / "run", method, select=True, training=training))
@@ -398,8 +389,8 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
 
 
 @pytest.mark.parametrize("method", CLASSIFIERS)
-def test_unreadable_files_do_not_spoil_a_job_with_validation(tmp_path: Path, method: MethodName) -> None:
-    """Of one class all labelled images are gone, though one for validation is left: numbers of classes have a gap."""
+def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, method: MethodName) -> None:
+    """One class loses all its labelled images but not its validation image, which leaves a gap in the numbers."""
     truth = tiny.write(tmp_path, {**tiny.planted(), **{f"{name}/validation.png": f"{name} 100" for name in OLD}})
     broken = [file for file in truth if tiny.label_of(file) == "beech" and "validation" not in file]
     tiny.break_some(tmp_path, broken)
@@ -418,7 +409,7 @@ def test_unreadable_files_do_not_spoil_a_job_with_validation(tmp_path: Path, met
     assert found.facts.training.validation is not None
 
 
-def test_jobs_share_what_they_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_share_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job, shared = a_job(tiny.as_array(), tmp_path / "one", "simgcd"), tmp_path / "shared"
     carry_out(replace(job, shared=shared))
     assert not (tmp_path / "one/cache").exists()
@@ -430,18 +421,18 @@ def test_jobs_share_what_they_keep(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
 
 
-def test_untrained_models_of_jobs_at_once_are_told_apart_and_written_once(
+def test_untrained_models_of_simultaneous_jobs_are_distinguished_and_written_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the processes of a benchmark: others sort before the first is saved, and want the model meanwhile."""
+    """As in the processes of a benchmark, other jobs need the model before the first is saved."""
     one = replace(a_job(tiny.as_array(), tmp_path / "one", "kmeans"), shared=tmp_path / "shared")
     other = replace(one, place=tmp_path / "other", settings=replace(one.settings, seed=1))
     found = []
     for job in (one, other, replace(one, place=tmp_path / "again")):
-        stages = sorting.Stages(job.order, CPU)
+        progress = stages.Stages(job.order, CPU)
         backbone = load_backbone("convnet", seed=job.settings.seed)
-        pixels = sorting.store_pixels(job, backbone, stages)
-        found.append(sorting.sort(job, backbone, stages, pixels))
+        pixels = stages.store_pixels(job, backbone, progress)
+        found.append(stages.sort(job, backbone, progress, pixels))
         if len(found) == 2:
             monkeypatch.setattr(Backbone, "save", never)
     for each in found:
@@ -452,8 +443,10 @@ def test_untrained_models_of_jobs_at_once_are_told_apart_and_written_once(
     assert (tmp_path / "one/model.json").samefile(tmp_path / "again/model.json")
 
 
-def test_plain_k_means_knows_no_labels_and_is_named_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its clusters are those without any label, its centres too; the names make known classes come first."""
+def test_plain_k_means_ignores_labels_but_its_clusters_are_named_after_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clusters and centres equal those without labels; known classes come first."""
     images = tiny.as_array()
     job = replace(a_job(images, tmp_path / "run", "kmeans", k=8, clustering="kmeans"), shared=tmp_path / "shared")
     found = carry_out(job)
@@ -466,13 +459,13 @@ def test_plain_k_means_knows_no_labels_and_is_named_after_them(tmp_path: Path, m
         np.testing.assert_array_equal(found.centres[category], plain.cluster_centers_[cluster])
     assert sorted(map(tuple, found.centres.tolist())) == sorted(map(tuple, plain.cluster_centers_.tolist()))
     assert tuple(found.names.values())[:3] == OLD
-    # What is named after a class is where its labelled images are.
+    # A cluster has the name of the class of most of its labelled images.
     for j, name in enumerate(OLD):
         members = [int(plain.labels_[row]) for row, label in enumerate(a.labels) if label == name]
         most = max(set(members), key=members.count)
         np.testing.assert_array_equal(found.centres[j], plain.cluster_centers_[most])
     semi = carry_out(replace(a_job(images, tmp_path / "semi", "kmeans", k=8), shared=job.shared))
-    assert not np.array_equal(semi.centres, found.centres)  # another recipe, though all else is the same
+    assert not np.array_equal(semi.centres, found.centres)  # only the recipe differs
     before = tables(tmp_path / "run")
     monkeypatch.setattr(SemiSupervisedKMeans, "fit", never)
     carry_out(job)

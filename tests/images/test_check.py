@@ -18,7 +18,7 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 
 
 def picture(seed: int, side: int = 48) -> Image.Image:
-    """Something with structure, another for every seed."""
+    """Make a structured image, a different one for every seed."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
 
@@ -29,7 +29,7 @@ def save(path: Path, image: Image.Image) -> None:
 
 
 def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = decoding.MAX_PIXELS) -> Health:
-    """Check a folder by itself, and as a by-product of packing, which must find the same."""
+    """Check a folder on its own, and as a by-product of packing, with the same result."""
     images = read_images(folder, need_labels=False)
     found = check.check(images, tiny=tiny, max_pixels=max_pixels, runtime=Runtime(workers=1))
     if tiny == check.TINY:
@@ -39,7 +39,7 @@ def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = decoding
     return found
 
 
-def test_a_healthy_folder(tmp_path: Path) -> None:
+def test_a_healthy_folder_has_no_findings(tmp_path: Path) -> None:
     for seed, name in enumerate(("a/1.png", "a/2.png", "b/1.png", "unlabelled/x.png", "loose.png")):
         save(tmp_path / name, picture(seed))
     before = sorted(tmp_path.rglob("*")), (tmp_path / "a").stat().st_mtime_ns
@@ -65,7 +65,7 @@ def test_a_healthy_folder(tmp_path: Path) -> None:
     assert (sorted(tmp_path.rglob("*")), (tmp_path / "a").stat().st_mtime_ns) == before  # nothing is written
 
 
-def test_unreadable_files_are_named_and_counted_in_their_class(tmp_path: Path) -> None:
+def test_unreadable_files_are_listed_and_counted_in_their_class(tmp_path: Path) -> None:
     save(tmp_path / "a" / "good.jpg", picture(0))
     whole = (tmp_path / "a" / "good.jpg").read_bytes()
     (tmp_path / "a" / "cut.jpg").write_bytes(whole[: len(whole) // 2])
@@ -80,12 +80,12 @@ def test_unreadable_files_are_named_and_counted_in_their_class(tmp_path: Path) -
     counts = [("a", 2, 1), ("b", 1, 1), (None, 2, 1)]
     assert [(count.name, count.images, count.unreadable) for count in found.classes] == counts
     assert found.ignored == ("notes.txt",)
-    assert found.tiny == ()  # of what cannot be read no size is known
+    assert found.tiny == ()  # the size of an unreadable image is unknown
     smaller = examined(tmp_path, max_pixels=300 * 300 - 1)
     assert [(each.file, each.reason) for each in smaller.unreadable] == [*bad, ("wide.png", "too large")]
 
 
-def test_duplicates_come_worst_first(tmp_path: Path) -> None:
+def test_duplicates_are_ordered_worst_first(tmp_path: Path) -> None:
     copies = {
         0: ("a/0.png", "a/00.png"),  # the same label twice
         1: ("a/1.png", "unlabelled/1.png"),
@@ -103,11 +103,11 @@ def test_duplicates_come_worst_first(tmp_path: Path) -> None:
         Duplicates(kind="same", files=("unlabelled/3.png", "z.png"), labels=(None, None)),
     )
     assert found.contradictions == 1
-    assert found.near_duplicates == ()  # what is the same is not reported as nearly the same too
+    assert found.near_duplicates == ()  # identical images are not reported again as near-duplicates
 
 
-def test_near_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By looks, not by name or content; what has one colour or few pixels is like no other."""
+def test_near_duplicates_are_found_by_appearance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of one colour or of few pixels are never near-duplicates."""
     for seed in range(6):
         save(tmp_path / "a" / f"{seed}.png", picture(seed))
     save(tmp_path / "0 resized.png", picture(0).resize((96, 80), Image.Resampling.BICUBIC))
@@ -121,7 +121,7 @@ def test_near_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         small = picture(0, side=15)
         small.putpixel((0, 0), (value, 0, 0))
         save(tmp_path / f"small{value}.png", small)
-    monkeypatch.setattr(near_duplicates, "MOST", 16)  # as many as there are
+    monkeypatch.setattr(near_duplicates, "MOST", 16)  # the number of images
     found = examined(tmp_path)
     assert found.near_duplicates is not None
     worst, *others = found.near_duplicates
@@ -135,13 +135,13 @@ def test_near_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert examined(tmp_path).near_duplicates is None
 
 
-def test_tiny_rotated_deep_and_thin(tmp_path: Path) -> None:
+def test_tiny_rotated_deep_and_thin_images_are_listed(tmp_path: Path) -> None:
     save(tmp_path / "low.png", picture(0).crop((0, 0, 48, 31)))
     save(tmp_path / "just.png", picture(1).crop((0, 0, 48, 32)))
     exif = Image.Exif()
     exif[0x0112] = 6
     picture(2).save(tmp_path / "turned.jpg", exif=exif)
-    save(tmp_path / "thin.png", Image.new("L", (20, 40_000)))  # could not be stored, however many pixels are allowed
+    save(tmp_path / "thin.png", Image.new("L", (20, 40_000)))  # too large when resized
     save(tmp_path / "deep.png", Image.fromarray(np.arange(48 * 48, dtype=np.uint16).reshape(48, 48)))
     found = examined(tmp_path)
     assert (found.tiny, found.rotated, found.deep) == (("low.png",), ("turned.jpg",), ("deep.png",))
@@ -157,7 +157,7 @@ def test_options_below_1_are_refused(option: str, tmp_path: Path) -> None:
         check.check(read_images(tmp_path, need_labels=False), **options)
 
 
-def test_archives_and_classes_whose_names_are_nearly_the_same() -> None:
+def test_class_names_that_differ_only_in_case_and_spaces_are_listed() -> None:
     names = ["Rose", "rose", "tea rose", "tea_ROSE", " tea  rose", "tulip"]
     rows = np.stack([np.asarray(picture(seed, 32)) for seed in (0, 1, 2, 3, 4, 0)])
     found = check.check(image_set([*"012345"], pixels=rows, labels=names), runtime=Runtime(workers=1))
@@ -165,9 +165,9 @@ def test_archives_and_classes_whose_names_are_nearly_the_same() -> None:
     assert [(group.kind, group.files) for group in found.duplicates] == [("two labels", ("0", "5"))]
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs the real images beside the project")
-def test_real_flowers() -> None:
-    """Three pairs of these photographs are the same but for encoding and colours, as a look at them shows."""
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the real images next to the project")
+def test_near_duplicates_among_real_flowers_are_found() -> None:
+    """Three pairs of these photographs differ only in encoding and colours."""
     images = read_images(DATA / "flowers55")
     some = images.select(np.isin(images.labels, [images.classes.index(name) for name in ("8", "39")]))
     found = check.check(some)

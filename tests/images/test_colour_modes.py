@@ -11,14 +11,14 @@ from sortal.images.colour_modes import to_eight_bits
 @pytest.mark.parametrize(
     ("values", "bits", "expected"),
     [
-        ([0, 128, 129, 257, 65535], 16, [0, 0, 1, 1, 255]),  # 257 levels of 16 bits are one of 8
+        ([0, 128, 129, 257, 65535], 16, [0, 0, 1, 1, 255]),  # 257 levels of 16 bits map to one of 8
         ([0, 9, 2048, 4095, 5000], 12, [0, 1, 128, 255, 255]),
         ([0, 1, 3], 2, [0, 85, 255]),
     ],
 )
-def test_whole_numbers_by_the_range_of_their_type(values: list[int], bits: int, expected: list[int]) -> None:
-    assert to_eight_bits(np.array(values, dtype=np.uint16), bits).tolist() == expected
-    assert to_eight_bits(np.array(values, dtype=np.int32), bits).tolist() == expected
+def test_integers_are_scaled_by_their_number_of_bits(values: list[int], bits: int, expected: list[int]) -> None:
+    for dtype in (np.uint16, np.int32):
+        assert to_eight_bits(np.array(values, dtype=dtype), bits).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -36,23 +36,23 @@ def test_whole_numbers_by_the_range_of_their_type(values: list[int], bits: int, 
         ([np.nan, np.nan], [0, 0]),
     ],
 )
-def test_floats(values: list[float], expected: list[int]) -> None:
+def test_floats_are_scaled_by_their_range(values: list[float], expected: list[int]) -> None:
     assert to_eight_bits(np.array(values, dtype=np.float32), 32).tolist() == expected
 
 
 def test_long_and_negative_integers_are_stretched() -> None:
-    assert to_eight_bits(np.array([-10, 0, 10], dtype=np.int32), 16).tolist() == [0, 128, 255]
-    assert to_eight_bits(np.array([-10, 0, 10], dtype=np.int32), 32).tolist() == [0, 128, 255]
+    for bits in (16, 32):
+        assert to_eight_bits(np.array([-10, 0, 10], dtype=np.int32), bits).tolist() == [0, 128, 255]
     assert to_eight_bits(np.array([10, 2**31, 2**32 - 1], dtype=np.uint32), 32).tolist() == [0, 127, 255]
 
 
 @given(arrays(np.uint16, 20))
-def test_brighter_stays_brighter(values: NDArray[np.uint16]) -> None:
+def test_scaling_preserves_the_order_of_brightness(values: NDArray[np.uint16]) -> None:
     scaled = to_eight_bits(np.sort(values), 16)
     assert (np.diff(scaled.astype(int)) >= 0).all()
     assert np.abs(scaled - np.sort(values) / 257).max() <= 0.5
 
 
 @given(st.floats(width=32, allow_nan=True), st.floats(width=32))
-def test_any_float_has_a_colour(one: float, other: float) -> None:
+def test_any_float_is_scaled_without_warning(one: float, other: float) -> None:
     assert to_eight_bits(np.array([one, other], dtype=np.float32), 32).dtype == np.uint8

@@ -11,6 +11,7 @@ import layouts
 import numpy as np
 import pytest
 from PIL import Image
+from test_folders import plant
 
 from sortal.errors import InputError
 from sortal.images import label_tables
@@ -33,7 +34,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The miniatures, which tests read and do not change."""
+    """Write the miniature data sets, which tests must not change."""
     made = {name: tmp_path_factory.mktemp(name) for name in layouts.BUILDERS}
     for name, root in made.items():
         layouts.BUILDERS[name](root)
@@ -50,19 +51,12 @@ def refused(pattern: str, name: str, root: Path, **options: Any) -> str:
     return str(error.value)
 
 
-def some_files(root: Path, *files: str) -> Path:
-    """Create empty files: making a benchmark of them opens none."""
-    for file in files:
-        layouts.touch(root / file)
-    return root
-
-
 def a_folder(root: Path, *classes: str, images: int = 5) -> Path:
-    return some_files(root, *(f"{name}/{number}.png" for name in classes for number in range(images)))
+    return plant(root, *(f"{name}/{number}.png" for name in classes for number in range(images)))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_train_and_test_hold_their_splits_and_number_classes_alike(name: str, roots: dict[str, Path]) -> None:
+def test_train_and_test_contain_their_splits_and_number_classes_alike(name: str, roots: dict[str, Path]) -> None:
     n_classes, old, n_train, n_test = SIZES[name]
     train, test = load(name, roots[name], fraction=1.0), load(name, roots[name], part="test")
     assert len(train.classes) == old
@@ -86,14 +80,14 @@ def test_train_and_test_hold_their_splits_and_number_classes_alike(name: str, ro
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "cub", "fgvc_aircraft"])
-def test_root_may_be_the_folder_the_archive_makes(name: str, roots: dict[str, Path]) -> None:
+def test_root_may_be_the_folder_inside_the_archive(name: str, roots: dict[str, Path]) -> None:
     (top,) = roots[name].iterdir()
     around, inside = (load(name, root, fraction=1.0) for root in (roots[name], top))
     assert [file.removeprefix(f"{top.name}/") for file in around.files] == list(inside.files)
     assert around.truth.tolist() == inside.truth.tolist()
 
 
-def test_cifar10_rows(roots: dict[str, Path]) -> None:
+def test_cifar10_rows_have_their_pixels_in_order(roots: dict[str, Path]) -> None:
     images = load("cifar10", roots["cifar10"], fraction=1.0)
     assert images.classes == ("name0", "name1", "name2", "name3", "name4")
     assert images.files[99:101] == ("data_batch_5/00019.png", "test_batch/00000.png")
@@ -106,7 +100,7 @@ def test_cifar10_rows(roots: dict[str, Path]) -> None:
     assert images.pixels[:, 1:].max() == images.pixels[:, :, 2:].max() == 0
 
 
-def test_labels_are_the_papers_draw(roots: dict[str, Path]) -> None:
+def test_labels_are_drawn_as_in_the_paper(roots: dict[str, Path]) -> None:
     """The old images, classes 4 to 0, are rows 5–9, 15–19, … of the 100 training rows."""
     old = [row for row in range(100) if row % 10 >= 5]
     by_default = load("cifar10", roots["cifar10"])
@@ -126,16 +120,16 @@ def test_labels_are_the_papers_draw(roots: dict[str, Path]) -> None:
         ("cub", "001.Bird_1,006.Bird_6", "002.Bird_2", 401, f"{CUB}/006.Bird_6/round2.jpg", "006.Bird_6"),
         ("stanford_cars", "Car 1 2012,Car 2 2012", "Car 4 2012", 196, "cars_train/00196.jpg", "Car 1 2012"),
         ("stanford_cars", "Car 1 2012,Car 2 2012", "Car 4 2012", 392, "cars_test/00196.jpg", "Car 1 2012"),
-        # Variants are sorted, unlike their list, and those of Herbarium-19 as text.
+        # Variants are sorted, unlike in their list; classes of Herbarium-19 are sorted as text.
         ("fgvc_aircraft", "Jet/00 mark 0,Jet/01", "Jet/06 mark 6", 1, f"{JETS}/1000001.jpg", "Jet/98 mark 98"),
         ("herbarium19", "0,1,100,103", "10,101,102", 4, "small-train/10/00000.jpg", "10"),
         ("herbarium19", "0,1,100,103", "10,101,102", 1366, "small-validation/0/00000.jpg", "0"),
-        # Classes 1 and 14 of ILSVRC; class 0 is not of the hundred.
+        # Classes 1 and 14 of ILSVRC; class 0 is not among the hundred.
         ("imagenet100", f"{FISH},n01537544", "", 2, "train/n01537544/n01537544_0.JPEG", "n01537544"),
         ("imagenet100", f"{FISH},n01537544", "", 200, f"val/{FISH}/ILSVRC2012_val_01443537.JPEG", FISH),
     ],
 )
-def test_classes_and_images_are_in_the_order_of_the_data_set(
+def test_classes_and_images_have_the_order_of_the_data_set(
     name: str, old: str, new: str, row: int, file: str, of: str, roots: dict[str, Path]
 ) -> None:
     images = load(name, roots[name], fraction=1.0)
@@ -144,7 +138,7 @@ def test_classes_and_images_are_in_the_order_of_the_data_set(
     assert (images.files[row], names_of(images, images.truth.tolist())[row]) == (file, of)
 
 
-def test_stanford_cars_takes_the_labelled_test_list_beside_the_devkit(tmp_path: Path) -> None:
+def test_the_labelled_test_list_of_stanford_cars_may_lie_next_to_the_devkit(tmp_path: Path) -> None:
     layouts.stanford_cars(tmp_path)
     name = "cars_test_annos_withlabels.mat"
     (tmp_path / "devkit" / name).rename(tmp_path / name)
@@ -164,7 +158,7 @@ def flat_imagenet100(root: Path, base: Path) -> list[str]:
     return wnids
 
 
-def test_imagenet100_from_kaggle(tmp_path: Path) -> None:
+def test_imagenet100_is_read_in_the_layout_of_kaggle(tmp_path: Path) -> None:
     wnids = flat_imagenet100(tmp_path, tmp_path / "ILSVRC/Data/CLS-LOC")
     rows = [f"ILSVRC2012_val_{i:08d},{wnid} 85 1 499 272 {wnid} 1 2 3 4 " for i, wnid in enumerate(wnids, start=1)]
     (tmp_path / "LOC_val_solution.csv").write_text("\n".join(["ImageId,PredictionString", *rows[50:], *rows[:50]]))
@@ -179,7 +173,7 @@ def test_imagenet100_from_kaggle(tmp_path: Path) -> None:
     refused(r"one of 'ILSVRC/Data/CLS-LOC/LOC_val_sol.*\.csv', 'LOC_val_solution\.csv'", "imagenet100", tmp_path)
 
 
-def test_imagenet100_with_the_devkit(tmp_path: Path) -> None:
+def test_imagenet100_is_read_with_the_devkit(tmp_path: Path) -> None:
     from scipy.io import savemat
 
     wnids = flat_imagenet100(tmp_path, tmp_path)
@@ -199,8 +193,8 @@ def test_imagenet100_with_the_devkit(tmp_path: Path) -> None:
     refused(r"must number classes from 1 to 101, got '102'", "imagenet100", tmp_path)
 
 
-def test_herbarium19_with_missing_images(tmp_path: Path) -> None:
-    """A test split may lack a class: the first test image is then of "1", which stays number 1; training may not."""
+def test_the_test_split_of_herbarium19_may_lack_a_class_but_training_may_not(tmp_path: Path) -> None:
+    """The first test image is then of class "1", which keeps its number."""
     layouts.herbarium19(tmp_path)
     (tmp_path / "small-validation/0/00000.jpg").unlink()
     images = load("herbarium19", tmp_path, part="test")
@@ -214,8 +208,8 @@ def test_herbarium19_with_missing_images(tmp_path: Path) -> None:
     refused("herbarium19 must have 683 classes, got 682", "herbarium19", tmp_path)
 
 
-def test_missing_files_are_named_with_what_is_there_and_where_to_get_them(tmp_path: Path) -> None:
-    some_files(tmp_path, "data.tgz", "notes.txt")
+def test_errors_about_missing_files_list_the_folder_and_the_download_page(tmp_path: Path) -> None:
+    plant(tmp_path, "data.tgz", "notes.txt")
     for name, looked_for, site in (
         ("cifar10", "cifar-10-batches-py/data_batch_1", "www.cs.toronto.edu"),
         ("cifar100", "cifar-100-python/train", "www.cs.toronto.edu"),
@@ -229,7 +223,7 @@ def test_missing_files_are_named_with_what_is_there_and_where_to_get_them(tmp_pa
         assert "The folder contains 'data.tgz', 'notes.txt'. Extract 'data.tgz' there first." in message
 
 
-def test_what_cannot_be_loaded(tmp_path: Path) -> None:
+def test_invalid_roots_names_and_parts_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name, rule in (
         ("cifar10", "the folder that contains CIFAR-10"),
@@ -242,7 +236,7 @@ def test_what_cannot_be_loaded(tmp_path: Path) -> None:
     refused(r"part must be 'train' or 'test', got 'val'\.", "cub", tmp_path, part="val")
 
 
-def test_damaged_lists_and_missing_images(tmp_path: Path) -> None:
+def test_damaged_lists_and_missing_images_of_cub_are_reported(tmp_path: Path) -> None:
     layouts.cub(tmp_path)
     top, labels = tmp_path / "CUB_200_2011", "image_class_labels.txt"
     for file, old, new, message in (
@@ -267,7 +261,7 @@ def test_damaged_lists_and_missing_images(tmp_path: Path) -> None:
     refused(r"found: 'CUB_200_2011/classes\.txt'\. The folder contains 'CUB_200_2011'\. T", "cub", tmp_path)
 
 
-def test_damaged_files(tmp_path: Path) -> None:
+def test_damaged_files_of_other_data_sets_are_reported(tmp_path: Path) -> None:
     layouts.fgvc_aircraft(tmp_path)
     path = tmp_path / "fgvc-aircraft-2013b/data/images_variant_test.txt"
     path.write_text(path.read_text().replace("Jet/00", "Jat/00"))
@@ -289,14 +283,14 @@ def test_damaged_files(tmp_path: Path) -> None:
         refused(message, "stanford_cars", tmp_path / "cars")
 
 
-def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
+def test_loading_a_pickle_executes_nothing(tmp_path: Path) -> None:
     layouts.cifar10(tmp_path)
     mark = tmp_path / "ran"
     malicious = f"cbuiltins\nexec\n(S\"__import__('os').mkdir({str(mark)!r})\"\ntR.".encode()
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(malicious)
     refused(r"data_batch_3' asks to run builtins\.exec, which no CIFAR file does", "cifar10", tmp_path)
     assert not mark.exists()
-    pickle.loads(malicious)  # only to know that it would have run
+    pickle.loads(malicious)  # to verify that it is malicious
     assert mark.exists()
 
 
@@ -304,7 +298,7 @@ def batch(labels: Any, *shape: int, dtype: type = np.uint8) -> bytes:
     return layouts.pickle2({"labels": labels, "data": np.zeros(shape, dtype)})
 
 
-def test_damaged_pickles(tmp_path: Path) -> None:
+def test_damaged_pickles_are_reported(tmp_path: Path) -> None:
     layouts.cifar10(tmp_path)
     top = tmp_path / "cifar-10-batches-py"
     for content, message in (
@@ -337,8 +331,8 @@ def test_pickles_of_python_3_are_read_too(tmp_path: Path, protocol: int) -> None
         assert images.pixels[:, 0, 0].tolist() == [[i, 0, 7] for i in range(100)]
 
 
-def test_splits() -> None:
-    """Two are NumPy's draw by the legacy seed 0: half of Herbarium-19, and 100 of ILSVRC's 1,000 classes."""
+def test_the_splits_of_classes_are_those_of_the_papers() -> None:
+    """Two are drawn by NumPy with legacy seed 0: half of Herbarium-19, and 100 of ILSVRC's 1,000 classes."""
     for name, (n_classes, old, _, _) in SIZES.items():
         choice = read_class_split(name)
         assert (choice.n_classes, len(choice.old)) == (n_classes, old)
@@ -360,8 +354,8 @@ def test_splits() -> None:
     assert {number: choice.wnids[choice.ilsvrc.index(number)] for number in known} == known
 
 
-def test_stanford_cars_have_the_sizes_of_the_papers_table() -> None:
-    """The counts of its development kit give what the paper prints: 2.0k labelled images and 6.1k unlabelled."""
+def test_the_split_of_stanford_cars_has_the_published_sizes() -> None:
+    """The class sizes in its devkit give the paper's 2.0k labelled and 6.1k unlabelled images."""
     counts: list[int] = json.loads((Path(__file__).parents[1] / "counts.json").read_text())["stanford_cars"]
     truth = [str(number) for number, count in enumerate(counts) for _ in range(count)]
     files = [str(i) for i in range(len(truth))]
@@ -374,9 +368,9 @@ def test_stanford_cars_have_the_sizes_of_the_papers_table() -> None:
 
 
 def test_a_folder_of_classes_is_a_benchmark(tmp_path: Path) -> None:
-    """Five classes, of which the first two are old; of each the fifth and the tenth of eleven images are for the test.
+    """Of five classes two are old; of the eleven images in each, the fifth and the tenth are test images.
 
-    That leaves 9 to learn from, and of the 18 of old classes 9 are labelled. Names that are all numbers go by value.
+    Of the 18 training images of old classes, 9 are labelled. Class names that are numbers are sorted by value.
     """
     names = ("1", "002", "9", "10", "30")
     root = a_folder(tmp_path, *names, images=11)
@@ -384,7 +378,7 @@ def test_a_folder_of_classes_is_a_benchmark(tmp_path: Path) -> None:
     assert (images.classes, images.new_classes) == (names[:2], names[2:])
     assert np.flatnonzero(images.labelled).tolist() == sorted(np.random.RandomState(1).choice(18, 9, replace=False))
     assert np.flatnonzero(images.validation).tolist() == [45, 46, 47, 48]
-    # In order of their names the images are 0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9.
+    # Sorted by name, the images are 0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9.
     to_learn = [f"{name}/{n}.png" for name in names for n in (0, 1, 10, 2, 4, 5, 6, 7, 9)]
     test = [f"{name}/{n}.png" for name in names for n in (3, 8)]
     assert images.files == (*to_learn, *test[:4])
@@ -397,8 +391,8 @@ def test_a_folder_of_classes_is_a_benchmark(tmp_path: Path) -> None:
     assert held.truth.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_train_and_test_where_both_are_there(tmp_path: Path) -> None:
-    """All images of train are for learning; not every class needs a test, and the order of names is that of classes."""
+def test_a_folder_with_train_and_test_is_split_by_them(tmp_path: Path) -> None:
+    """Not every class needs test images."""
     a_folder(tmp_path / "train", "2", "10", "1", images=6)
     a_folder(tmp_path / "test", "1", "10", images=2)
     images, held = load("folder", tmp_path, fraction=1.0), load("folder", tmp_path, part="test")
@@ -411,10 +405,14 @@ def test_train_and_test_where_both_are_there(tmp_path: Path) -> None:
     assert held.truth.tolist() == [0, 0, 2, 2]
 
 
-def test_one_of_train_and_test_is_a_class_like_any_other(tmp_path: Path) -> None:
+def test_train_or_test_alone_is_an_ordinary_class_and_a_single_class_is_refused(tmp_path: Path) -> None:
     for only in ("train", "test"):
         images = load("folder", a_folder(tmp_path / f"only {only}", "bus", only))
         assert images.classes + images.new_classes == ("bus", only)
+    root = tmp_path / "one"
+    (root / "bare").mkdir(parents=True)
+    for count, files in enumerate(([], ["only/1.png", "1.png", "other/1.txt"])):
+        refused(rf"at least two classes, one folder per class, got {count}\.", "folder", plant(root, *files))
 
 
 def test_a_test_class_without_training_images_is_refused(tmp_path: Path) -> None:
@@ -425,17 +423,10 @@ def test_a_test_class_without_training_images_is_refused(tmp_path: Path) -> None
     assert repr(str(tmp_path / "test")) in message
 
 
-def test_one_class_is_not_enough(tmp_path: Path) -> None:
-    (tmp_path / "bare").mkdir()
-    for count, files in enumerate(([], ["only/1.png", "1.png", "other/1.txt"])):
-        message = rf"at least two classes, one folder per class, got {count}\."
-        refused(message, "folder", some_files(tmp_path, *files))
-
-
-def test_what_is_no_image_of_a_class_is_left_alone(tmp_path: Path) -> None:
-    """Four images of a class leave none for the test."""
+def test_files_that_are_not_images_of_a_class_are_ignored(tmp_path: Path) -> None:
+    """A class of four images has no test images."""
     a_folder(tmp_path, "a", "b")
-    some_files(tmp_path, "loose.png", "a/notes.txt", "a/.hidden.png", ".cache/x.png", "a/deeper/1.png", "b/x.JPG")
+    plant(tmp_path, "loose.png", "a/notes.txt", "a/.hidden.png", ".cache/x.png", "a/deeper/1.png", "b/x.JPG")
     a_folder(tmp_path, "d", images=4)
     (tmp_path / "c").mkdir()
     images = load("folder", tmp_path, fraction=1.0)
@@ -445,8 +436,8 @@ def test_what_is_no_image_of_a_class_is_left_alone(tmp_path: Path) -> None:
     assert load("folder", tmp_path, part="test").files == ("a/4.png", "b/4.png")
 
 
-def test_digits(tmp_path: Path) -> None:
-    """Digits 0–4 have 178, 182, 177, 183 and 181 images of 1,797; half of these 901, rounded down, is 450."""
+def test_digits_are_written_as_images_and_a_table(tmp_path: Path) -> None:
+    """Digits 0–4 have 901 of the 1,797 images, and half of these, rounded down, are labelled."""
     from sklearn.datasets import load_digits
 
     out = tmp_path / "a/b/digits"
@@ -466,21 +457,21 @@ def test_digits(tmp_path: Path) -> None:
         with Image.open(path) as image:
             assert (image.mode, image.size) == ("L", (8, 8))
             assert scaled[tuple(np.asarray(image).ravel().tolist())] == number
-    # scikit-learn's first thirty are 0, 1, 2, … 9 in turn; a name that counts must not do the same.
+    # scikit-learn's first thirty are 0, 1, … 9 in turn; the numbers of files must not reveal the digit.
     assert images.truth[:30].tolist() != digit[:30].tolist()
 
 
-def test_the_labels_of_digits_follow_fraction_and_seed(tmp_path: Path) -> None:
+def test_the_labels_of_digits_depend_on_fraction_and_seed(tmp_path: Path) -> None:
     names = digits.labels(0.1, 7)
-    images = digits.write(tmp_path, labelled=0.1, seed=7)  # an empty folder will do
+    images = digits.write(tmp_path, labelled=0.1, seed=7)  # an empty folder may be used
     assert [(*images.classes, "")[number] for number in images.labels] == names
     assert sum(name != "" for name in names) == 90
     assert sum(name != "" for name in digits.labels(1.0, 3)) == 901
     assert digits.labels(0.1, 7) == names != digits.labels(0.1, 2)
 
 
-def test_digits_writes_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    some_files(tmp_path, "file", "full/1.png", "full/2.png")
+def test_digits_are_written_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(tmp_path, "file", "full/1.png", "full/2.png")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     full = unittest.mock.Mock(side_effect=OSError(28, "No space left on device"))

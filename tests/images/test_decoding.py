@@ -1,4 +1,4 @@
-"""Decoding: a corpus of nasty files and what must become of each; Pillow and torchvision as oracles; cuts and flips."""
+"""Decoding: a corpus of nasty files with expected outcomes; Pillow and torchvision as oracles; damaged files."""
 
 import random
 import signal
@@ -38,8 +38,8 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def impatient() -> Iterator[None]:
-    """Fail rather than wait for ever."""
-    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it would wait for ever"))
+    """Fail instead of hanging."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("timed out"))
     signal.alarm(120)
     yield
     signal.alarm(0)
@@ -58,7 +58,7 @@ def difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> NDArray[np.i
 
 
 def outcome(work: Callable[[], Any]) -> str:
-    """The reason for which an image was refused, or "ok"; nobody is warned of anything."""
+    """Return the reason why an image was refused, or "ok"; warnings are errors."""
     found: UnreadableError | None = None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -75,7 +75,7 @@ def outcome(work: Callable[[], Any]) -> str:
 
 
 def shrunk(width: int, height: int, side: int) -> tuple[int, int]:
-    """The rule of torchvision.transforms.Resize, in its own words."""
+    """Apply the rule of torchvision.transforms.Resize as documented."""
     short, long = sorted((width, height))
     new_long = int(side * long / short)
     return (side, new_long) if width <= height else (new_long, side)
@@ -86,11 +86,8 @@ def shrink(rgb: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
     return np.asarray(image.resize(shrunk(*image.size, side), Image.Resampling.BICUBIC))
 
 
-# The corpus
-
-
 @pytest.mark.parametrize("name", GOOD)
-def test_what_can_be_seen_is_seen_as_it_is(name: str, paths: dict[str, Path]) -> None:
+def test_readable_files_are_decoded_as_expected(name: str, paths: dict[str, Path]) -> None:
     expected = CORPUS[name][1]
     assert isinstance(expected, Ok)
     data = read(str(paths[name]))
@@ -101,10 +98,10 @@ def test_what_can_be_seen_is_seen_as_it_is(name: str, paths: dict[str, Path]) ->
     assert difference(found.rgb, expected.rgb).max() <= expected.near
     assert (found.bits, found.rotated) == (expected.bits, expected.rotated)
     assert (found.height, found.width) == expected.rgb.shape[:2]
-    # The header alone tells the size
+    # The header alone gives the size
     assert sorted(size(data)) == sorted((found.width, found.height))
     assert found.rotated or size(data) == (found.width, found.height)
-    # A smaller image is the whole one resized
+    # A smaller image is the full one resized
     small = decode(data, shorter_side=12, draft=False)
     assert np.array_equal(small.rgb, shrink(found.rgb, 12))
     assert (small.width, small.height) == (found.width, found.height)
@@ -113,14 +110,14 @@ def test_what_can_be_seen_is_seen_as_it_is(name: str, paths: dict[str, Path]) ->
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_says_why(name: str, paths: dict[str, Path]) -> None:
-    """Also where JPEGs are decoded at an eighth of their size."""
+def test_unreadable_files_are_refused_with_a_reason(name: str, paths: dict[str, Path]) -> None:
+    """Even if JPEGs are decoded at an eighth of their size."""
     assert outcome(lambda: decode(read(str(paths[name])))) == CORPUS[name][1]
     assert outcome(lambda: decode(read(str(paths[name])), shorter_side=2)) == CORPUS[name][1]
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_bombs_are_refused_before_anything_is_decoded(
+def test_decompression_bombs_are_refused_before_decoding(
     name: str, paths: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = read(str(paths[name]))
@@ -132,28 +129,25 @@ def test_bombs_are_refused_before_anything_is_decoded(
         assert caught.value.reason == "too large"
 
 
-def test_photographs_of_phones_are_told_from_other_files() -> None:
+def test_phone_formats_are_recognised_with_a_suggestion() -> None:
     with pytest.raises(UnreadableError, match="not an image: HEIC, AVIF or a video; save it as JPEG"):
         decode(content("photo.heic.jpg"))
     with pytest.raises(UnreadableError, match="not an image: none of JPEG, PNG"):
         decode(content("text.jpg"))
 
 
-def test_what_may_be_lack_of_memory_is_no_lasting_verdict() -> None:
-    """JPEG and WebP have no other words for it."""
+def test_possible_lack_of_memory_is_not_a_lasting_verdict() -> None:
+    """JPEG and WebP decoders report it as damage."""
     assert UnreadableError("truncated", "image file is truncated").lasting
     assert UnreadableError("damaged", "bad checksum").lasting
-    assert not UnreadableError("damaged", "broken data stream when reading image file").lasting
-    assert not UnreadableError("damaged", "could not create decoder object").lasting
+    for detail in ("broken data stream when reading image file", "could not create decoder object"):
+        assert not UnreadableError("damaged", detail).lasting
     assert not UnreadableError("no memory", "").lasting
     assert not UnreadableError("unavailable", "").lasting
 
 
-# Reading
-
-
 @pytest.mark.usefixtures("impatient")
-def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_regular_files_up_to_a_size_limit_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "MAX_BYTES", 10)
     ten = b"\0\r\n\xff" + bytes(6)
     (tmp_path / "ten").write_bytes(ten)
@@ -172,11 +166,8 @@ def test_only_files_are_read_and_none_beyond_all_images(tmp_path: Path, monkeypa
         assert outcome(lambda: read(str(tmp_path / "ten"))) == reason
 
 
-# Sizes
-
-
 @given(sides, sides, st.integers(1, 4096), st.integers(1, 10**9))
-def test_sizes_are_those_of_torchvision_up_to_a_limit(width: int, height: int, side: int, limit: int) -> None:
+def test_sizes_equal_those_of_torchvision_up_to_a_limit(width: int, height: int, side: int, limit: int) -> None:
     wide, high = shrunk(width, height, side)
     assert resized_size(width, height, side) == (wide, high)
     assert check_resized(width, height, side, wide * high) == (wide, high)
@@ -195,7 +186,7 @@ def test_pixels_equal_those_of_torchvision(shape: tuple[int, int], side: int) ->
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 25), (25, 40)])
-def test_the_limit_of_pixels_is_an_option(width: int, height: int) -> None:
+def test_the_pixel_limit_can_be_set(width: int, height: int) -> None:
     picture = np.zeros((height, width, 3), dtype=np.uint8)
     data = nasty.saved(picture, "PNG")
     assert decode(data, max_pixels=1000).rgb.shape == (height, width, 3)
@@ -219,7 +210,7 @@ def test_the_limit_of_pixels_is_an_option(width: int, height: int) -> None:
 
 @cache
 def photograph(way: int = 1, mode: str = "RGB") -> bytes:
-    """400 × 300 pixels of soft shapes."""
+    """Make a JPEG of 400 × 300 pixels with soft shapes."""
     y, x = np.mgrid[:300, :400]
     waves = [np.sin(x / 37) * np.cos(y / 23), np.sin((x + y) / 41), np.cos(x / 29 - y / 53)]
     image = Image.fromarray(np.rint(127.5 + 127 * np.dstack(waves)).astype(np.uint8)).convert(mode)
@@ -227,7 +218,7 @@ def photograph(way: int = 1, mode: str = "RGB") -> bytes:
 
 
 @pytest.mark.parametrize("way", [1, 6])
-def test_drafts_are_never_below_twice_the_size_asked_for(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_have_at_least_twice_the_requested_size(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
     widths: list[int] = []
     load = JpegImageFile.load
 
@@ -236,7 +227,7 @@ def test_drafts_are_never_below_twice_the_size_asked_for(way: int, monkeypatch: 
         return load(self)
 
     monkeypatch.setattr(JpegImageFile, "load", note)
-    # 76 is 3.95 times as small; 75 is 4 times, and half the image is still twice what is asked for
+    # 76 is a reduction by 3.95; 75 is one by 4, so half the image is still twice the requested size
     for side, width in {None: 400, 400: 400, 76: 400, 75: 200, 38: 200, 37: 100, 3: 50}.items():
         widths.clear()
         decode(photograph(way), shorter_side=side)
@@ -246,21 +237,18 @@ def test_drafts_are_never_below_twice_the_size_asked_for(way: int, monkeypatch: 
 
 
 @pytest.mark.parametrize(("way", "mode"), [(1, "RGB"), (5, "RGB"), (6, "L"), (1, "CMYK")])
-def test_a_draft_changes_pixels_a_little_and_only_where_there_is_one(way: int, mode: str) -> None:
+def test_a_draft_changes_pixels_only_slightly(way: int, mode: str) -> None:
     data = photograph(way, mode)
     whole = decode(data)
     for side in (300, 76, 75, 37, 18):
         draft, exact = decode(data, shorter_side=side), decode(data, shorter_side=side, draft=False)
         off = difference(draft.rgb, exact.rgb).mean()
-        assert 0 < off < 1 if side < 76 else off == 0  # 3 or more where they do not lie on each other
+        assert 0 < off < 1 if side < 76 else off == 0  # 3 or more if misaligned
         assert np.array_equal(exact.rgb, shrink(whole.rgb, side))
         assert (draft.width, draft.height) == (exact.width, exact.height) == ((400, 300) if way == 1 else (300, 400))
 
 
-# Pixels as they are, and what content is known by
-
-
-def test_pixels_are_taken_as_they_are_however_they_lie_in_memory() -> None:
+def test_arrays_are_decoded_unchanged_for_any_memory_layout() -> None:
     for array in (nasty.NOISE, nasty.NOISE[::2, ::-3]):
         found = decode(array)
         assert np.array_equal(found.rgb, array)
@@ -269,14 +257,12 @@ def test_pixels_are_taken_as_they_are_however_they_lie_in_memory() -> None:
         assert digest(array) == digest(array.copy())
 
 
-def test_digests_stay_what_they_were() -> None:
-    """Stores are known by them."""
+def test_digests_are_stable() -> None:
+    """Stores are keyed by them."""
     assert digest(b"") == "cae66941d9efbd404e4d88758ea67670"
     array = np.arange(6, dtype=np.uint8).reshape(1, 2, 3)
     assert digest(array) == digest(b"pixels (1, 2, 3) \0\1\2\3\4\5")
 
-
-# Cuts and flips
 
 PACKED = zlib.compress(nasty.SCENE.tobytes())
 SAMPLES: dict[str, bytes] = {
@@ -296,16 +282,16 @@ SAMPLES: dict[str, bytes] = {
     **{name: content(name) for name in ("pages.tif", "planes.tif", "fax.tif", "big.tif", "way by XMP.tif")},
     **{name: content(name) for name in ("float to 1.tif", "grey 12 bits.tif", "half clear.png")},
 }
-SMALL = 1_000_000  # pixels; a header that lies costs no time
+SMALL = 1_000_000  # pixels, so that a false header costs no time
 
 
 def cuts(length: int) -> list[int]:
-    """Where to cut: all over the file, at every byte of its start and its end."""
+    """Return where to cut: at every byte of the start and the end, and at intervals in between."""
     return sorted({*range(min(64, length)), *range(0, length, length // 40 or 1), *range(max(length - 48, 0), length)})
 
 
 def attempt(data: bytes, side: int | None = None) -> Picture | str:
-    """A picture, or the reason why not; anything else is a mistake of ours."""
+    """Return the picture or the reason for refusal; any other error is a bug."""
     try:
         return decode(data, shorter_side=side, max_pixels=SMALL)
     except UnreadableError as error:
@@ -313,8 +299,8 @@ def attempt(data: bytes, side: int | None = None) -> Picture | str:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_cut_file_is_refused_or_the_same(name: str) -> None:
-    """What is missing may only be what does not matter."""
+def test_a_truncated_file_is_refused_or_decoded_unchanged(name: str) -> None:
+    """Only irrelevant bytes may be missing."""
     data = SAMPLES[name]
     whole = decode(data)
     found = {end: attempt(data[:end]) for end in cuts(len(data))}
@@ -326,11 +312,11 @@ def test_a_cut_file_is_refused_or_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_flipped_bytes_cause_nothing_else_than_refusal(name: str) -> None:
+def test_corrupted_bytes_cause_at_most_a_refusal(name: str) -> None:
     generator = random.Random(name)
     for _ in range(100):
         data = bytearray(SAMPLES[name])
-        reach = generator.choice([64, len(data)])  # headers have few bytes and deserve most of the attention
+        reach = generator.choice([64, len(data)])  # headers are short and matter most
         for _ in range(generator.randint(1, 4)):
             data[generator.randrange(min(reach, len(data)))] = generator.randrange(256)
         side = generator.choice([None, 8])

@@ -1,6 +1,7 @@
-"""Folders: what is found, in which order, and what links, hidden files and odd names do."""
+"""Folders: which files are found, in which order, with links, hidden files and odd names."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,27 +17,23 @@ not_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, r
 
 
 def plant(root: Path, *names: str) -> Path:
-    """Create empty files in the order given."""
+    """Create empty files in the given order."""
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
     return root
 
 
-def test_extensions_in_any_case_tell_images(tmp_path: Path) -> None:
+def test_images_have_a_known_last_extension_in_any_case(tmp_path: Path) -> None:
     assert {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"} <= EXTENSIONS
     images = sorted(f"{i}{form}" for i, e in enumerate(sorted(EXTENSIONS)) for form in (e, e.upper(), e.title()))
-    assert find(plant(tmp_path, *images)) == (images, [])
-
-
-def test_the_last_extension_decides(tmp_path: Path) -> None:
-    images = ["a.csv.png", "b. .jpg"]
+    images += ["a.csv.png", "b. .jpg"]
     others = ["Thumbs.db", "jpg", "x", "x.", "x.heic", "x.jpg ", "x.jpg.txt", "x.jpgx", "x.jpg~", "x.png.csv"]
     assert find(plant(tmp_path, *images, *others)) == (images, others)
 
 
 def scan(monkeypatch: pytest.MonkeyPatch, *, reverse: bool) -> None:
-    """List the entries of folders in one order or its reverse, as file systems may."""
+    """List folders in ascending or descending order, as file systems may."""
     scandir = os.scandir
 
     def ordered(path: Path) -> Iterable[os.DirEntry[str]]:
@@ -47,10 +44,10 @@ def scan(monkeypatch: pytest.MonkeyPatch, *, reverse: bool) -> None:
 
 @linux_only
 @pytest.mark.parametrize("reverse", [False, True])
-def test_nested_files_are_sorted_by_code_point_whatever_the_file_system(
+def test_nested_files_are_sorted_by_code_point_on_any_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reverse: bool
 ) -> None:
-    """Both forms of an accent are two files, e before é; a folder named like an image is a folder, and may be empty."""
+    """The two forms of an accent are two files; a folder named like an image is a folder; folders may be empty."""
     composed, decomposed = normalize("NFC", "é.png"), normalize("NFD", "é.png")
     images = ["10.png", "9.png", "B.png", "a.png", "b-c.png", "b.png", "b/c/y.png", "b/z.png", "b0.png", "c.jpg/x.jpg"]
     plant(tmp_path, composed, decomposed, "b/notes.txt", "a.md", *reversed(images))
@@ -61,30 +58,27 @@ def test_nested_files_are_sorted_by_code_point_whatever_the_file_system(
 
 @linux_only
 def test_order_does_not_depend_on_how_accents_are_stored(tmp_path: Path) -> None:
-    """The same images, copied through a Mac that decomposes names: a benchmark's split must not change."""
+    """A copy through a Mac, which decomposes names, must not change the split of a benchmark."""
     names = ["cafe.jpg", "café.jpg", "caff.jpg", "z.jpg"]
     found = [find(plant(tmp_path / form, *(normalize(form, name) for name in names)))[0] for form in ("NFC", "NFD")]
     assert [normalize("NFC", name) for name in found[1]] == found[0]
-    assert found[1] != found[0]  # names stay as they are stored
+    assert found[1] != found[0]  # names are not normalised
 
 
-def test_hidden_files_are_left_out(tmp_path: Path) -> None:
+def test_hidden_files_are_ignored(tmp_path: Path) -> None:
     plant(tmp_path, ".x.jpg", "._x.jpg", ".hidden/x.jpg", "cat/.thumbs/a/x.jpg", "__MACOSX/cat/._x.jpg", ".DS_Store")
     assert find(plant(tmp_path, "cat/y.jpg")) == (["cat/y.jpg"], [])
-    assert find(tmp_path / ".hidden") == (["x.jpg"], [])  # a hidden folder may be named outright
+    assert find(tmp_path / ".hidden") == (["x.jpg"], [])  # a hidden folder may be given explicitly
 
 
 @linux_only
-def test_hostile_names_are_kept(tmp_path: Path) -> None:
+def test_hostile_names_are_found_unchanged(tmp_path: Path) -> None:
     names = ["two words.jpg", " lead.jpg", "#1.jpg", "50%.jpg", "חתול.jpg", "gpj.\u202etxt.jpg", "😀.jpg", "-rf.jpg"]
     names += ["a\nb.jpg", "a\rb.jpg", "back\\slash.jpg", "quote'\".jpg", "\u2028.jpg", "x" * 251 + ".jpg"]
     names += [os.fsdecode(b"caf\xe9/\xff.JPG"), "/".join(["d" * 200] * 8) + "/x.jpg"]
     found, others = find(plant(tmp_path, *names))
     assert (set(found), others) == (set(names), [])
     assert all((tmp_path / name).is_file() for name in found)
-
-
-# Symbolic links
 
 
 def test_links_are_followed_under_their_own_names(tmp_path: Path) -> None:
@@ -100,7 +94,7 @@ def test_links_are_followed_under_their_own_names(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "target", ["nothing.jpg", "a.jpg/x.jpg", "b.jpg", pytest.param("n" * 300, id="long")]
-)  # the third leads to itself
+)  # the third points to itself
 def test_a_broken_link_is_listed(tmp_path: Path, target: str) -> None:
     plant(tmp_path, "a.jpg")
     (tmp_path / "b.jpg").symlink_to(target)
@@ -108,28 +102,21 @@ def test_a_broken_link_is_listed(tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", [".", "..", "../..", "../../../root"])
-def test_links_to_a_folder_above_end(tmp_path: Path, target: str) -> None:
+def test_links_to_a_parent_folder_do_not_loop(tmp_path: Path, target: str) -> None:
     root = plant(tmp_path / "root", "x.jpg", "cat/kitten/y.jpg")
     (root / "cat" / "kitten" / "loop").symlink_to(target)
     assert find(root) == (["cat/kitten/y.jpg", "x.jpg"], [])
 
 
-def test_a_link_above_the_root_is_followed_once(tmp_path: Path) -> None:
-    """It leads out of the folder and back into it, where it ends."""
-    root = plant(tmp_path / "top" / "root", "x.jpg")
-    plant(tmp_path / "top", "y.jpg")
+def test_a_link_above_the_root_and_folders_that_link_to_each_other_are_followed_once(tmp_path: Path) -> None:
+    root = plant(tmp_path / "top", "root/x.jpg", "y.jpg") / "root"
     (root / "up").symlink_to("..")
     assert find(root) == (["up/y.jpg", "x.jpg"], [])
-
-
-def test_folders_that_link_to_each_other_end(tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "top")
     plant(tmp_path, "a/x.jpg", "b/y.jpg")
     (tmp_path / "a" / "b").symlink_to("../b")
     (tmp_path / "b" / "a").symlink_to("../a")
     assert find(tmp_path)[0] == ["a/b/y.jpg", "a/x.jpg", "b/a/x.jpg", "b/y.jpg"]
-
-
-# Errors
 
 
 @pytest.mark.parametrize(
@@ -143,7 +130,7 @@ def test_folders_that_link_to_each_other_end(tmp_path: Path) -> None:
         ("a.jpg/below", "does not exist"),
     ],
 )
-def test_what_is_no_folder(tmp_path: Path, name: str, what: str) -> None:
+def test_a_missing_folder_or_a_file_is_refused(tmp_path: Path, name: str, what: str) -> None:
     plant(tmp_path, "a.jpg")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(InputError, match=f"The image folder .* {what}") as error:
@@ -151,7 +138,7 @@ def test_what_is_no_folder(tmp_path: Path, name: str, what: str) -> None:
     assert repr(str(tmp_path / name)) in str(error.value)
 
 
-def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(tmp_path, "cat/x.jpg", "dog/y.jpg")
     scandir = os.scandir
 
@@ -166,8 +153,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
 
 
 @not_root
-def test_closed_folders(tmp_path: Path) -> None:
-    """One that is read is named; a link into one is listed like a broken one."""
+def test_a_locked_folder_is_reported_and_a_link_into_it_is_listed(tmp_path: Path) -> None:
     plant(tmp_path, "locked/x.jpg", "locked/root/a.jpg", "root/a.jpg")
     (tmp_path / "root" / "b.jpg").symlink_to("../locked/x.jpg")
     (tmp_path / "locked").chmod(0)

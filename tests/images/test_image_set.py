@@ -1,4 +1,4 @@
-"""ImageSet: splits against a slow oracle, and that nothing in it changes."""
+"""ImageSet: splits compared with a slow oracle, and immutability."""
 
 import dataclasses
 import operator
@@ -18,7 +18,7 @@ Names = Sequence[str | None]
 
 
 def make(labels: Names, truth: Names | None = None, validation: Sequence[int] = (), **options: Any) -> ImageSet:
-    """Make a set of images called 0, 1, 2...; `validation` are rows."""
+    """Make a set of images named 0, 1, 2, …; `validation` lists rows."""
     files = [str(i) for i in range(len(labels))]
     held = np.isin(np.arange(len(labels)), validation)
     paths = [f"/data/{file}" for file in files]
@@ -33,7 +33,7 @@ def named(images: ImageSet, numbers: NDArray[np.int64]) -> list[str | None]:
 def hidden(
     truth: Names, validation: Sequence[bool], old: set[str], fraction: float, seed: int
 ) -> list[tuple[str, str]]:
-    """Split one image at a time: (row, split, class) of each image that stays, as "row" and "split class"."""
+    """Split one image at a time; return ("row", "split class") of each remaining image."""
     candidates = [i for i, name in enumerate(truth) if name in old and not validation[i]]
     size = int(fraction * len(candidates))
     kept = {candidates[i] for i in np.random.RandomState(seed).choice(len(candidates), size=size, replace=False)}
@@ -47,8 +47,8 @@ def hidden(
     return rows
 
 
-def told(images: ImageSet) -> list[tuple[str, str]]:
-    """Say the same of an ImageSet."""
+def described(images: ImageSet) -> list[tuple[str, str]]:
+    """Describe an ImageSet in the same form."""
     labels = named(images, images.labels)
     return [
         (file, f"{'validation' if held else 'unlabelled' if name is None else 'labelled'} {name}")
@@ -56,16 +56,13 @@ def told(images: ImageSet) -> list[tuple[str, str]]:
     ]
 
 
-# The record
-
-
-def test_a_set_by_hand() -> None:
+def test_a_set_numbers_classes_and_derives_masks() -> None:
     images = make(["b", None, "a", None, "b", None], [None, "c", "a", "a", "b", None], validation=[4])
     assert len(images) == 6
     assert images.classes == ("a", "b")
     assert images.new_classes == ("c",)
     assert images.labels.tolist() == [1, -1, 0, -1, 1, -1]
-    assert images.truth.tolist() == [1, 2, 0, 0, 1, -1]  # a label is the truth where none is given
+    assert images.truth.tolist() == [1, 2, 0, 0, 1, -1]  # a label is the truth unless one is given
     assert images.labelled.tolist() == [True, False, True, False, False, False]
     assert images.unlabelled.tolist() == [False, True, False, True, False, True]
     assert images.validation.tolist() == [False, False, False, False, True, False]
@@ -75,7 +72,7 @@ def test_a_set_by_hand() -> None:
     assert repr(images) == "<ImageSet: 6 images, 2 labelled in 2 classes, 3 unlabelled, 1 for validation>"
 
 
-def test_a_set_without_labels_truth_or_images() -> None:
+def test_a_set_may_lack_labels_truth_or_images() -> None:
     without_truth = make(["a", None])
     assert without_truth.truth.tolist() == [0, -1]
     assert without_truth.new_classes == ()
@@ -88,18 +85,18 @@ def test_a_set_without_labels_truth_or_images() -> None:
     assert empty.to_pandas().shape == (0, 4)
 
 
-def test_truth_may_not_contradict_a_label() -> None:
+def test_truth_must_not_contradict_a_label() -> None:
     with pytest.raises(InputError, match="must be its label, unlike in 4 images: '0', '2', '3' and 1 more"):
         make(["a", "b", "a", "a", "b", None], ["b", "b", "B", "c", "a", "a"])
 
 
-def test_order_of_classes() -> None:
+def test_classes_are_sorted_by_value_if_all_are_numbers() -> None:
     for names, expected in (
         (["b", "a", "C"], ["C", "a", "b"]),
         (["10", "9", "2"], ["2", "9", "10"]),
-        (["10", "9", "-2"], ["-2", "10", "9"]),  # one that is no whole number in digits: all by code point
+        (["10", "9", "-2"], ["-2", "10", "9"]),  # one is not all digits: all by code point
         (["1", "01", "001", "0"], ["0", "001", "01", "1"]),
-        (["10", "\uff19"], ["10", "\uff19"]),  # a digit, but not of ASCII
+        (["10", "\uff19"], ["10", "\uff19"]),  # not an ASCII digit
         (["9" * 5000, "1" + "0" * 5000, "7"], ["7", "9" * 5000, "1" + "0" * 5000]),  # too long for int()
     ):
         assert in_order(names) == expected
@@ -108,17 +105,14 @@ def test_order_of_classes() -> None:
 
 
 def test_the_truth_does_not_change_the_labels() -> None:
-    """It is for evaluation only: the same labels get the same numbers, whatever the truth says of other images."""
+    """The same labels get the same numbers, whatever the truth of other images."""
     for name in ("fox", "1", "9"):
         images = make(["10", "9", None], [None, None, name])
         assert images.classes == ("9", "10")
         assert images.labels.tolist() == [1, 0, -1]
 
 
-# Immutable
-
-
-def test_nothing_in_a_set_can_be_changed() -> None:
+def test_a_set_is_immutable() -> None:
     made = make(["a", "a", "b", "b"], validation=[1])
     for field in dataclasses.fields(made):
         with pytest.raises(dataclasses.FrozenInstanceError):
@@ -129,7 +123,7 @@ def test_nothing_in_a_set_can_be_changed() -> None:
                 operator.setitem(getattr(images, name), 0, 0)
     for mask in (made.labelled, made.unlabelled):
         mask[:] = True
-    assert told(made) == [("0", "labelled a"), ("1", "validation a"), ("2", "labelled b"), ("3", "labelled b")]
+    assert described(made) == [("0", "labelled a"), ("1", "validation a"), ("2", "labelled b"), ("3", "labelled b")]
 
 
 def test_the_callers_arrays_and_lists_are_copied() -> None:
@@ -145,18 +139,15 @@ def test_the_callers_arrays_and_lists_are_copied() -> None:
     for column in (files, paths, names, ignored):
         column.clear()
     assert (listed.files, listed.paths, listed.ignored) == (("0", "1"), ("x", "y"), ("t",))
-    assert told(listed) == [("0", "labelled a"), ("1", "unlabelled None")]
+    assert described(listed) == [("0", "labelled a"), ("1", "unlabelled None")]
 
 
-# Selecting
-
-
-def test_select_by_hand() -> None:
+def test_select_keeps_the_classes_and_columns_of_the_chosen_rows() -> None:
     images = make(["c", "a", None, "b", None], [None, None, "d", None, "a"], validation=[3], ignored=["x.txt"])
     chosen = images.select(np.array([True, False, True, True, True]))
     assert chosen.files == ("0", "2", "3", "4")
     assert chosen.paths == ("/data/0", "/data/2", "/data/3", "/data/4")
-    assert (chosen.classes, chosen.new_classes) == (("a", "b", "c"), ("d",))  # "a" has no label left, and stays
+    assert (chosen.classes, chosen.new_classes) == (("a", "b", "c"), ("d",))  # "a" is kept without labels
     assert chosen.labels.tolist() == [2, -1, 1, -1]
     assert chosen.truth.tolist() == [2, 3, 1, 0]
     assert chosen.validation.tolist() == [False, False, True, False]
@@ -164,7 +155,7 @@ def test_select_by_hand() -> None:
     assert len(images.select(np.zeros(5, dtype=bool))) == 0
 
 
-def test_labels_are_hidden_among_classes_that_have_images() -> None:
+def test_labels_are_hidden_only_among_classes_with_images() -> None:
     images = make(["a", "b", "b", "c", "c"]).select(np.array([False, True, True, True, True]))
     split = images.hide_labels(old=1, fraction=1.0)
     assert (split.classes, split.new_classes) == (("b",), ("c",))
@@ -183,22 +174,19 @@ def test_rows_of_an_archive_are_selected_and_read_only() -> None:
     for view in (images.pixels, images.source(0)):
         with pytest.raises(ValueError, match="read-only"):
             operator.setitem(view, 0, 1)  # type: ignore[call-overload]
-    pixels[0] = 1  # the caller's array is still the caller's
+    pixels[0] = 1  # the caller's array stays writable
 
 
-def test_select_wants_a_mask() -> None:
-    """Row numbers taken for a mask would give other images than those asked for."""
+def test_select_requires_a_mask() -> None:
+    """Row numbers mistaken for a mask would select the wrong images."""
     for rows in (np.array([1, 1, 0, 1]), np.array([True]), np.ones(5, dtype=bool), np.ones((4, 1), dtype=bool)):
         with pytest.raises(InputError, match=r"rows must be a mask.*4"):
             make(["a", "b", "c", None]).select(rows)
 
 
-# Hiding labels
-
-
 @st.composite
 def known(draw: st.DrawFn) -> tuple[list[str], list[bool]]:
-    """Classes of up to 60 images, every class at least once, and which are for validation."""
+    """Draw the classes of up to 60 images, each at least once, and which images are for validation."""
     k = draw(st.integers(1, 12))
     truth = [str(i) for i in range(k)] + draw(st.lists(st.integers(0, k - 1).map(str), max_size=48))
     held = [False] * k + draw(st.lists(st.booleans(), min_size=len(truth) - k, max_size=len(truth) - k))
@@ -208,7 +196,7 @@ def known(draw: st.DrawFn) -> tuple[list[str], list[bool]]:
 
 @given(known(), st.data(), st.floats(0.3, 1), st.integers(0, 2**32 - 1))
 @settings(deadline=None)
-def test_hide_labels_is_the_papers(
+def test_hide_labels_splits_as_in_the_paper(
     rows: tuple[list[str], list[bool]], data: st.DataObject, fraction: float, seed: int
 ) -> None:
     truth, held = rows
@@ -223,7 +211,7 @@ def test_hide_labels_is_the_papers(
             images.hide_labels(old=names if by_name else count, fraction=fraction, seed=seed)
         return
     split = images.hide_labels(old=names if by_name else count, fraction=fraction, seed=seed)
-    assert told(split) == expected
+    assert described(split) == expected
     assert split.classes == tuple(name for name in classes if name in names)
     assert split.new_classes == tuple(name for name in classes if name not in names)
     assert named(split, split.truth) == [truth[int(file)] for file in split.files]
@@ -231,40 +219,38 @@ def test_hide_labels_is_the_papers(
     assert split.ignored == ("x.txt",)
 
 
-def test_half_of_the_old_classes_is_labelled_unless_told_otherwise() -> None:
-    images = make(list("ab") * 20)
+def test_by_default_half_of_the_old_classes_is_labelled_with_seed_0() -> None:
+    images, before = make(list("ab") * 20), np.random.get_state(legacy=False)
     split = images.hide_labels(old=1)
-    assert told(split) == hidden(list("ab") * 20, [False] * 40, {"a"}, 0.5, 0)
-    assert told(split) != told(images.hide_labels(old=1, seed=1))
-    one, same, other = (told(images.hold_out(fraction=0.4, **seed)) for seed in ({}, {"seed": 0}, {"seed": 1}))
+    assert described(split) == hidden(list("ab") * 20, [False] * 40, {"a"}, 0.5, 0)
+    assert described(split) != described(images.hide_labels(old=1, seed=1))
+    one, same, other = (described(images.hold_out(fraction=0.4, **seed)) for seed in ({}, {"seed": 0}, {"seed": 1}))
     assert one == same != other
+    np.testing.assert_equal(np.random.get_state(legacy=False), before, "the global generator is not used")
 
 
-def test_old_classes_by_name_in_any_order_and_kind() -> None:
+def test_old_classes_may_be_named_in_any_order_and_container() -> None:
     images = make(list("abcabcabc"))
     every: Any = np.int64(3)
     kinds: list[Any] = [("c", "a"), {"a", "c"}, ["a", "c", "a"], np.array(["a", "c"])]
     for old in kinds:
         split = images.hide_labels(old=old, fraction=0.9)
-        assert told(split) == hidden(list("abcabcabc"), [False] * 9, {"a", "c"}, 0.9, 0)
+        assert described(split) == hidden(list("abcabcabc"), [False] * 9, {"a", "c"}, 0.9, 0)
         assert (split.classes, split.new_classes) == (("a", "c"), ("b",))
     assert images.hide_labels(old=every, fraction=1).labelled.all()
 
 
 def test_hide_labels_uses_the_truth_of_unlabelled_images() -> None:
-    """The truth is kept, so a split of a split is a split of the whole."""
+    """As the truth is preserved, a split can be split again."""
     images = make(["a", None, None, None], ["a", "a", "b", None])
     split = images.hide_labels(old=["b"], fraction=1).hide_labels(old=["a"], fraction=1)
-    assert told(split) == [("0", "labelled a"), ("1", "labelled a"), ("2", "unlabelled None"), ("3", "unlabelled None")]
+    assert described(split) == [
+        ("0", "labelled a"),
+        ("1", "labelled a"),
+        ("2", "unlabelled None"),
+        ("3", "unlabelled None"),
+    ]
     assert named(split, split.truth) == ["a", "a", "b", None]
-
-
-def test_nothing_touches_the_global_generator() -> None:
-    images = make(list("ab") * 10)
-    before = np.random.get_state(legacy=False)
-    images.hide_labels(old=1)
-    images.hold_out(fraction=0.5)
-    np.testing.assert_equal(np.random.get_state(legacy=False), before)
 
 
 @pytest.mark.parametrize(
@@ -279,20 +265,17 @@ def test_nothing_touches_the_global_generator() -> None:
             {"old": ["x", "cat", "y", "z", "w"]},
             "are 'ape', 'cat', 'dog' and 1 more; got 'x', 'y', 'z' and 1 more",
         ),
-        ({"old": ["ape"]}, "old must name classes with images; these have none: 'ape'"),  # all are for validation
+        ({"old": ["ape"]}, "old must name classes with images; these have none: 'ape'"),  # only for validation
         ({"old": []}, "old must be a number of classes or a non-empty list"),
-        ({"old": "cat"}, "old must .*non-empty list.*, got 'cat'"),  # and not that 'c', 'a' and 't' are no classes
+        ({"old": "cat"}, "old must .*non-empty list.*, got 'cat'"),  # not taken for a list of letters
         ({"old": 3, "fraction": 0.5}, "leave every old class a labelled image, got 0.5: .* would have none"),
         ({"old": 1, "seed": -1}, "seed must be between .*, got -1"),
     ],
 )
-def test_hide_labels_refuses(options: dict[str, Any], message: str) -> None:
+def test_hide_labels_refuses_invalid_options(options: dict[str, Any], message: str) -> None:
     images = make(["cat", "dog", "ape", None], [None, None, None, "owl"], validation=[2])
     with pytest.raises(InputError, match=message):
         images.hide_labels(**options)
-
-
-# Holding out
 
 
 @given(known(), st.floats(0.05, 0.95), st.integers(0, 2**32 - 1))
@@ -301,7 +284,7 @@ def test_hold_out_takes_a_fraction_of_each_class(
     rows: tuple[list[str], list[bool]], fraction: float, seed: int
 ) -> None:
     truth, held = rows
-    labels = [*truth, None]  # an unlabelled image is not held out
+    labels = [*truth, None]  # unlabelled images are not held out
     images = make(labels, validation=np.flatnonzero(held).tolist())
     generator, moved = np.random.RandomState(seed), {*np.flatnonzero(held).tolist()}
     for name in images.classes:
@@ -317,7 +300,7 @@ def test_hold_out_takes_a_fraction_of_each_class(
     np.testing.assert_array_equal(split.labels, images.labels)
 
 
-def test_hold_out_refuses() -> None:
+def test_hold_out_refuses_invalid_options() -> None:
     images = make(["a", "a", "b", None])
     for fraction in (0.0, 1.0, float("nan")):
         with pytest.raises(InputError, match=f"fraction must be above 0 and below 1, got {fraction}"):
@@ -328,13 +311,11 @@ def test_hold_out_refuses() -> None:
         images.hold_out(fraction=0.5, seed=2**32)
 
 
-# Showing
-
-BYTES = "caf\udce9"  # what Python makes of a file name in Latin-1
+BYTES = "caf\udce9"  # a Latin-1 file name as Python decodes it
 
 
-def test_to_pandas() -> None:
-    """Names stay as they are, also those that look missing or are not UTF-8."""
+def test_a_data_frame_has_all_names_unchanged() -> None:
+    """Including names that look missing or are not UTF-8."""
     labels, truth = ["nan", None, BYTES, None], [None, "c", None, None]
     frame = make(labels, truth, validation=[2]).to_pandas()
     assert list(frame.columns) == ["file_name", "label", "truth", "split"]
@@ -355,8 +336,7 @@ def test_html_counts_each_class_and_escapes_its_name() -> None:
     assert html.encode("utf-8").decode("utf-8") == html
 
 
-def test_a_set_of_many_classes_has_a_short_repr_and_can_be_a_key() -> None:
-    """Records of arrays have no useful equality; each is itself."""
+def test_a_set_has_a_short_repr_and_is_hashable_by_identity() -> None:
     one, two = (make([f"class {i}" for i in range(2000)]) for _ in range(2))
     assert repr(one) == "<ImageSet: 2,000 images, 2,000 labelled in 2,000 classes, 0 unlabelled, 0 for validation>"
     assert len({one, two}) == 2

@@ -1,4 +1,4 @@
-"""Index: what was written comes back, whatever a kill or a stranger did to the end of the file."""
+"""Index: written lines are read again, despite torn or foreign lines."""
 
 import json
 import os
@@ -29,8 +29,8 @@ def noted(path: str, digest: str, stamp: list[int] = STAMP) -> dict[str, object]
     return {"path": path, "stamp": stamp, "digest": digest, "stored": IMAGE._asdict()}
 
 
-def test_what_was_flushed_comes_back_and_nothing_is_written_twice(home: Path, path: Path) -> None:
-    name = os.fsdecode(b"/caf\xe9.jpg")  # no UTF-8
+def test_flushed_lines_are_read_again_and_nothing_is_written_twice(home: Path, path: Path) -> None:
+    name = os.fsdecode(b"/caf\xe9.jpg")  # not UTF-8
     index = Index(home)
     index.flush()
     index.add(noted(name, "aa"))
@@ -40,7 +40,7 @@ def test_what_was_flushed_comes_back_and_nothing_is_written_twice(home: Path, pa
     written = path.read_bytes()
     index.flush()
     assert path.read_bytes() == written
-    other = Index(home)  # of another process
+    other = Index(home)  # as in another process
     for one, file in ((other, "/c"), (index, "/d")):
         one.add(noted(file, file))
         one.flush()
@@ -55,7 +55,7 @@ def test_what_was_flushed_comes_back_and_nothing_is_written_twice(home: Path, pa
         assert one.unreadable == {"bb": ("truncated", "in the middle")}
 
 
-def test_a_file_is_known_only_as_it_was_by_any_way_to_it(
+def test_an_unchanged_file_is_known_by_any_path_to_it(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, file = Index(home), str(tmp_path / "a.png")
@@ -68,11 +68,11 @@ def test_a_file_is_known_only_as_it_was_by_any_way_to_it(
     index.add(noted(file, "changed", [8, 1, 2, 3]))
     assert index.content(file, STAMP) is None
     assert index.content(file, [8, 1, 2, 3]) == "changed"
-    index.add({"path": file, "stamp": STAMP, "digest": "of a copy that is not stored yet"})
+    index.add({"path": file, "stamp": STAMP, "digest": "a copy that is not stored yet"})
     assert index.content(file, STAMP) is None
 
 
-def test_a_line_torn_anywhere_costs_that_line_only(home: Path, path: Path) -> None:
+def test_a_torn_line_loses_only_that_line(home: Path, path: Path) -> None:
     index = Index(home)
     index.add(noted("/ä\n", "aa"))
     index.flush()
@@ -103,10 +103,10 @@ WRONG: list[object] = [
 ]
 
 
-def test_lines_that_are_none_of_ours_are_passed_over(home: Path, path: Path) -> None:
+def test_foreign_lines_are_skipped(home: Path, path: Path) -> None:
     foreign = [
         b"\xff\xfe\x00",
-        b"\0" * 64,  # what a power cut leaves where a file was longer than what reached the disk
+        b"\0" * 64,  # left by a power cut if the file was extended before its data was written
         b"{}",
         b'["digest"]',
         b'{"digest": ["x"], "path": "/x", "stamp": [1]}',
@@ -126,12 +126,12 @@ def test_lines_that_are_none_of_ours_are_passed_over(home: Path, path: Path) -> 
     assert index.stored == {"/a": IMAGE, "/b": IMAGE}
     assert index.unreadable == {}
     bad = {"path": "/a", "stamp": STAMP, "digest": "aa", "unreadable": ["truncated", ""]}
-    for decoder, known in ((DECODER, "aa"), ("an older one, which may think otherwise", None)):
+    for decoder, known in ((DECODER, "aa"), ("an older one, which may differ", None)):
         path.write_text(json.dumps({**bad, "decoder": decoder}))
         assert Index(home).content("/a", STAMP) == known
 
 
-def test_a_stamp_is_what_changes_whenever_a_file_does(tmp_path: Path) -> None:
+def test_a_stamp_changes_with_the_file(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"one")
     os.utime(file, ns=(0, 12345))

@@ -1,4 +1,4 @@
-"""Tables: every kind read to the same columns, every fault named with its place."""
+"""Tables of labels: every format gives the same columns, and every fault is located."""
 
 import csv
 import json
@@ -41,22 +41,20 @@ def put_parquet(folder: Path, **columns: Any) -> Path:
     return folder / "t.parquet"
 
 
-# Every kind
-
 PLAIN: Rows = [("a.jpg", "cat"), ("b/c.jpg", None), ("d.jpg", "7")]
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("t.CSV", "file_name,label\na.jpg,cat\nb/c.jpg,\nd.jpg,7"),  # no new line at the end
+        ("t.CSV", "file_name,label\na.jpg,cat\nb/c.jpg,\nd.jpg,7"),  # no newline at the end
         ("t.csv", '\ufeff"label","file_name"\n"cat","a.jpg"\n"","b/c.jpg"\n"7","d.jpg"\n'),
         ("t.csv", "file_name,label\r\na.jpg,cat\r\nb/c.jpg,\r\nd.jpg,7\r\n"),
         ("t.csv", "file_name,label\ra.jpg,cat\rb/c.jpg,\rd.jpg,7\r"),
         ("t.csv", "file_name;label\na.jpg;cat\nb/c.jpg;\nd.jpg;7\n"),
         ("t.csv", "file_name\tlabel\na.jpg\tcat\nb/c.jpg\t\nd.jpg\t7\n"),
         ("t.csv", " file_name , label \na.jpg, cat \nb/c.jpg,  \nd.jpg,7\n"),
-        ("t.csv", "file_name,label\n\na.jpg,cat\n,\n\nb/c.jpg,\nd.jpg,7\n,\n"),  # as spreadsheets leave empty rows
+        ("t.csv", "file_name,label\n\na.jpg,cat\n,\n\nb/c.jpg,\nd.jpg,7\n,\n"),  # empty rows, as from spreadsheets
         ("t.tsv", "file_name\tlabel\na.jpg\tcat\nb/c.jpg\t\nd.jpg\t7\n"),
         ("t.tab", "file_name\tlabel\na.jpg\tcat\nb/c.jpg\t-1\nd.jpg\t7\n"),
         (
@@ -66,15 +64,15 @@ PLAIN: Rows = [("a.jpg", "cat"), ("b/c.jpg", None), ("d.jpg", "7")]
         ),
     ],
 )
-def test_every_kind_of_text(tmp_path: Path, name: str, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # which text does not need
+def test_every_text_format_is_read(tmp_path: Path, name: str, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # text formats do not need it
     table = label_tables.read(put(tmp_path, content, name))
     assert list(zip(table.file_name, table.label, strict=True)) == PLAIN
     assert table.truth is None
     assert table.path == tmp_path / name
 
 
-def test_parquet(tmp_path: Path) -> None:
+def test_parquet_is_read(tmp_path: Path) -> None:
     lists: list[Any] = [["cat", None, "7"], pa.array(["cat", "-1", "7"]).dictionary_encode()]
     for labels in lists:
         table = label_tables.read(put_parquet(tmp_path, label=labels, file_name=["a.jpg", "b/c.jpg", "d.jpg"]))
@@ -88,7 +86,7 @@ def test_parquet(tmp_path: Path) -> None:
     assert rows(put_parquet(tmp_path, file_name=pa.array([], pa.string()), label=pa.array([], pa.string()))) == []
 
 
-def test_truth(tmp_path: Path) -> None:
+def test_the_truth_is_optional(tmp_path: Path) -> None:
     table = label_tables.read(put(tmp_path, "file_name,label,truth\na,cat,cat\nb,,dog\nc,,\nd,,-1\n"))
     assert table.label == ["cat", None, None, None]
     assert table.truth == ["cat", "dog", None, None]
@@ -98,14 +96,12 @@ def test_truth(tmp_path: Path) -> None:
     assert rows(put(tmp_path, "file_name,label\n")) == []
 
 
-# Odd but right
-
 HOSTILE = ["#1", "חתול", "😀", "\u202etxt", '=HYPERLINK("http://x","y")', "../../x", "a,b;c\td", 'quote"s', "x" * 300]
 HOSTILE += ["two\nlines", "two\r\nlines", "old\rmac", "a\u2028b\u0085c", "nul\0"]
 HOSTILE += ["nan", "NaN", "None", "<NA>", "--", "1.0", "true", "0"]
 
 
-def test_hostile_names_come_through(tmp_path: Path) -> None:
+def test_hostile_names_are_read_unchanged(tmp_path: Path) -> None:
     expected: Rows = [(name, name) for name in HOSTILE]
     cells = ['"' + name.replace('"', '""') + '"' for name in HOSTILE]
     assert rows(put(tmp_path, "\n".join(["file_name,label", *(f"{cell},{cell}" for cell in cells)]))) == expected
@@ -119,11 +115,11 @@ def test_hostile_names_come_through(tmp_path: Path) -> None:
     assert rows(put(tmp_path, json.dumps({"file_name": no_utf8, "label": "x"}), "t.jsonl")) == [(no_utf8, "x")]
 
 
-def test_odd_but_right(tmp_path: Path) -> None:
+def test_spaces_quotes_and_other_delimiters_in_cells_are_read(tmp_path: Path) -> None:
     for content, expected in (
         ("file_name,label\n a.jpg , cat \n", (" a.jpg ", "cat")),
         ('file_name,label\n5" disk.jpg,7" x\n', ('5" disk.jpg', '7" x')),
-        ("file_name,label\na;b;c.jpg,x;y;z\n", ("a;b;c.jpg", "x;y;z")),  # what is in cells is no delimiter
+        ("file_name,label\na;b;c.jpg,x;y;z\n", ("a;b;c.jpg", "x;y;z")),  # only the header decides the delimiter
         ("file_name,label\ra;b;c.jpg,x;y;z\r", ("a;b;c.jpg", "x;y;z")),
         ("file_name;label\na,b,c.jpg;x,y,z\n", ("a,b,c.jpg", "x,y,z")),
         ("file_name,label,size; weight; colour; note\na.jpg,cat,1\n", ("a.jpg", "cat")),
@@ -131,16 +127,13 @@ def test_odd_but_right(tmp_path: Path) -> None:
         assert rows(put(tmp_path, content), extra_columns="ignore") == [expected]
 
 
-# Labels as names of classes
-
-
 @pytest.mark.parametrize(
     "label",
     [None, "", "\t\n\u00a0", " -1 ", "-1.0", np.int8(-1), float("nan"), pd.NaT, Decimal("nan"), pd.NA, np.ma.masked],
     ids=repr,
 )
-def test_unlabelled(label: object) -> None:
-    """In a column of numbers with gaps pandas writes −1 as -1.0."""
+def test_missing_values_and_minus_1_mean_unlabelled(label: object) -> None:
+    """pandas writes −1 as -1.0 in a column of numbers with gaps."""
     assert label_tables.as_name(label) is None
 
 
@@ -157,17 +150,17 @@ def test_unlabelled(label: object) -> None:
         (1e15, "1000000000000000"),
         (float("inf"), "inf"),
         pytest.param(10**400, "1" + "0" * 400, id="beyond floats"),
-        (NFD, NFC),  # two classes that look the same would help nobody; folders give the composed form too
-        ("\udcff", "\udcff"),  # a byte that is no UTF-8, as file systems have them
+        (NFD, NFC),  # names are composed, like those of folders
+        ("\udcff", "\udcff"),  # a byte that is not UTF-8, as in file names
     ],
 )
-def test_name_of_a_label(label: object, name: str) -> None:
+def test_a_label_has_one_name(label: object, name: str) -> None:
     assert label_tables.as_name(label) == name
-    assert type(label_tables.as_name(label)) is str  # not NumPy's, which shows itself as np.str_('cat')
+    assert type(label_tables.as_name(label)) is str  # not np.str_
 
 
-def test_what_is_no_label() -> None:
-    """Their text would become the name of a class: "b'cat'", "['cat']"."""
+def test_labels_other_than_text_and_numbers_are_refused() -> None:
+    """Otherwise there would be classes named "b'cat'" or "['cat']"."""
     for label in (b"cat", ["cat"], {"a": 1}, np.array([1]), True, object):
         with pytest.raises(InputError, match="A label must be text or a number, got "):
             label_tables.as_name(label)
@@ -176,7 +169,7 @@ def test_what_is_no_label() -> None:
 
 
 @given(st.text())
-def test_names_of_labels_stay(text: str) -> None:
+def test_the_name_of_a_name_is_itself(text: str) -> None:
     name = label_tables.as_name(text)
     if name is not None:
         assert label_tables.as_name(name) == name == label_tables.as_name(f"  {text}\n")
@@ -184,14 +177,11 @@ def test_names_of_labels_stay(text: str) -> None:
 
 
 @given(st.integers(-(10**20), 10**20))
-def test_whole_numbers_are_one_class_however_they_are_typed(number: int) -> None:
+def test_a_whole_number_is_the_same_class_as_an_int_a_float_or_text(number: int) -> None:
     name = None if number == -1 else str(number)
     assert label_tables.as_name(number) == label_tables.as_name(str(number)) == name
     if abs(number) < 2**53:
         assert label_tables.as_name(float(number)) == name
-
-
-# Faults
 
 
 def refused(path: Path, pattern: str, **options: Any) -> str:
@@ -203,20 +193,20 @@ def refused(path: Path, pattern: str, **options: Any) -> str:
 
 
 @linux_only
-def test_a_table_that_is_none(tmp_path: Path) -> None:
+def test_unreadable_files_and_unknown_formats_are_refused(tmp_path: Path) -> None:
     refused(tmp_path / "t.csv", "The table .* does not exist")
     refused(tmp_path / ("x" * 300 + ".csv"), "The table .* does not exist")
     refused(tmp_path / "nul\0.csv", "The table .* does not exist")
-    (tmp_path / "t.parquet").mkdir()  # as Spark writes them
+    (tmp_path / "t.parquet").mkdir()  # as written by Spark
     refused(tmp_path / "t.parquet", "The table .* is not a file")
-    (tmp_path / "t.csv").symlink_to("/proc/self/mem")  # a file whose first byte cannot be read
+    (tmp_path / "t.csv").symlink_to("/proc/self/mem")  # unreadable from the first byte
     refused(tmp_path / "t.csv", "cannot be read: Input/output error")
     for name, shown in (("t.xlsx", "'.xlsx'"), ("t.csv.gz", "'.gz'"), ("t", "'no extension'")):
         content = put(tmp_path, "file_name,label\n", name)
         refused(content, rf"must be one of CSV \(\.csv\), .*Parquet.* got {shown}\.")
 
 
-def test_a_missing_column(tmp_path: Path) -> None:
+def test_a_missing_column_is_refused(tmp_path: Path) -> None:
     for name, content, missing, found in (
         ("t.csv", "file_name,class\na,b\n", "'label'", "'file_name', 'class'"),
         ("t.csv", "File_Name,label\na,b\n", "'file_name'", "'File_Name', 'label'"),
@@ -232,7 +222,7 @@ def test_a_missing_column(tmp_path: Path) -> None:
         assert f"{found}." in message
 
 
-def test_wrong_columns_of_parquet(tmp_path: Path) -> None:
+def test_invalid_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     refused(put_parquet(tmp_path, path=["a"], label=["b"]), "'file_name' is missing. Its columns are: 'path', 'label'")
     twice = pa.Table.from_arrays([pa.array(["a"])] * 3, names=["file_name", "label", "label"])
     parquet.write_table(twice, tmp_path / "t.parquet")
@@ -247,7 +237,7 @@ def test_wrong_columns_of_parquet(tmp_path: Path) -> None:
     refused(put_parquet(tmp_path, file_name=["a"], label=["x"], truth=[b"x"]), "has an invalid truth")
 
 
-def test_unknown_columns(tmp_path: Path) -> None:
+def test_unknown_columns_are_refused_or_ignored(tmp_path: Path) -> None:
     line = '{"file_name": "a", "label": "cat", "note": [1], "size": {}, "when": true, "who": 4}'
     table = "file_name,label,note,size,when,who\na,cat,1,2,3,4\n"
     for path in (put(tmp_path, table), put(tmp_path, line, "t.jsonl")):
@@ -255,15 +245,15 @@ def test_unknown_columns(tmp_path: Path) -> None:
         assert rows(path, extra_columns="ignore") == [("a", "cat")]
 
 
-def test_a_column_twice(tmp_path: Path) -> None:
-    """JSON readers take the last of two keys; here that would choose one of two labels without a word."""
+def test_a_repeated_column_is_refused(tmp_path: Path) -> None:
+    """JSON parsers take the last of two equal keys, which would silently choose one of two labels."""
     for header, name in (("file_name, label,label ", "label"), ("file_name,file_name,label", "file_name")):
         refused(put(tmp_path, f"{header}\na,b,c\n"), f"has the column '{name}' twice")
     content = '{"file_name": "a", "label": "x"}\n{"file_name": "b", "label": "cat", "label": "dog"}\n'
     refused(put(tmp_path, content, "t.jsonl"), "has the key 'label' twice in line 2")
 
 
-def test_damaged_rows(tmp_path: Path) -> None:
+def test_damaged_rows_are_located(tmp_path: Path) -> None:
     for content, message in (
         ("file_name,label\na,b\nc\n", r"must have 2 cells in every row, got 1 in line 3\."),
         ("file_name,label\n\n\na,b,c\n", r"got 3 in line 4\."),  # lines as an editor counts them
@@ -278,12 +268,12 @@ def test_damaged_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
-def test_text_that_is_not_utf8(tmp_path: Path, name: str) -> None:
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path, name: str) -> None:
     for content, line in ((b"\xe9\n\n", 1), (b"\xef\xbb\xbf\xe9", 1), (b"a,b\nc,d\n\xe9\n", 3)):
         refused(put(tmp_path, content, name), rf"must be UTF-8 text; line {line} is not")
 
 
-def test_damaged_lines_of_json(tmp_path: Path) -> None:
+def test_damaged_lines_of_json_are_located(tmp_path: Path) -> None:
     for line, message in (
         ("{", "has invalid JSON in line 3: "),
         ("[" * 100_000, "has invalid JSON in line 3: "),
@@ -300,10 +290,10 @@ def test_damaged_lines_of_json(tmp_path: Path) -> None:
         assert len(refused(put(tmp_path, content, "t.jsonl"), message)) < 1000
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
+def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
     path = put_parquet(tmp_path, file_name=[f"{i}.jpg" for i in range(1000)], label=["x"] * 1000)
     whole = path.read_bytes()
-    within = whole[:4] + bytes(396) + whole[400:]  # the first pages are gone; header and footer are whole
+    within = whole[:4] + bytes(396) + whole[400:]  # zeros in place of the first pages; header and footer are intact
     for content in (b"", b"file_name,label\na,b\n", b"PAR1" + bytes(100) + b"PAR1", within):
         refused(put(tmp_path, content, "t.parquet"), "cannot be read as Parquet")
 
@@ -314,15 +304,12 @@ def test_parquet_needs_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     refused(path, r"needs pyarrow: pip install 'sortal\[parquet\]', or save it as CSV")
 
 
-# Writing
-
-
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_a_written_table_is_read_unchanged(tmp_path: Path) -> None:
     path, names = tmp_path / "t.csv", [*HOSTILE, " x ", "caf\udce9.jpg"]
     label_tables.write(path, {"file_name": names, "label": names})
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         assert list(csv.reader(file)) == [["file_name", "label"], *([name, name] for name in names)]
-    assert b'"caf\xe9.jpg"' in path.read_bytes()  # as it is stored
+    assert b'"caf\xe9.jpg"' in path.read_bytes()  # in the bytes of the file system
     label_tables.write(path, {"label": HOSTILE, "file_name": HOSTILE})
     assert rows(path) == [(name, name) for name in HOSTILE]
     with pytest.raises(ValueError, match="shorter"):

@@ -8,7 +8,7 @@ from sortal.images import near_duplicates
 
 
 def some(seed: int, n: int, kinds: int) -> NDArray[np.uint8]:
-    """Thumbnails of a few kinds, each with more or less noise on it, some of less contrast, some one colour only."""
+    """Make thumbnails of a few kinds with varying noise, some with less contrast, some of a single colour."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(30, 220, (kinds, near_duplicates.LENGTH))
     noise = rng.normal(0, rng.choice([0.5, 3, 6, 8, 9, 40], size=(n, 1)), (n, near_duplicates.LENGTH))
@@ -19,10 +19,10 @@ def some(seed: int, n: int, kinds: int) -> NDArray[np.uint8]:
 
 
 def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
-    """Every pair by the definition: correlation, and what is left after a least-squares fit, both ways."""
+    """Compare every pair by definition: correlation, and the residual of a least-squares fit in both directions."""
     x = thumbnails.astype(float)
 
-    def left_of(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    def residual(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
         fitted = np.polyval(np.polyfit(one, other, 1), one)
         return float(np.sqrt(((other - fitted) ** 2).mean()))
 
@@ -32,7 +32,7 @@ def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
         for before in range(row):
             if found[before] == before and min(x[row].std(), x[before].std()) > 0:
                 correlation = np.corrcoef(x[row], x[before])[0, 1]
-                rest = max(left_of(x[row], x[before]), left_of(x[before], x[row]))
+                rest = max(residual(x[row], x[before]), residual(x[before], x[row]))
                 if correlation > near_duplicates.ALIKE and rest < near_duplicates.REST:
                     leader = before
                     break
@@ -41,7 +41,7 @@ def slow_leaders(thumbnails: NDArray[np.uint8]) -> list[int]:
 
 
 @pytest.mark.parametrize(("block", "tile"), [(1, 1), (7, 3), (1024, 2**14)])
-def test_leaders_are_those_every_pair_says(block: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaders_match_a_comparison_of_every_pair(block: int, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_duplicates, "BLOCK", block)
     monkeypatch.setattr(near_duplicates, "TILE", tile)
     thumbnails = some(seed=0, n=60, kinds=3)
@@ -52,8 +52,8 @@ def test_leaders_are_those_every_pair_says(block: int, tile: int, monkeypatch: p
     assert near_duplicates.leaders(thumbnails).tolist() == expected
 
 
-def test_groups_do_not_grow_by_steps() -> None:
-    """Each step looks like the one before it; only the leader counts, so the chain falls apart."""
+def test_groups_are_not_chained() -> None:
+    """Each image is like the one before it, but only likeness to the leader counts."""
     one, two = np.random.default_rng(1).integers(0, 256, (2, near_duplicates.LENGTH))
     chain = np.stack([(one * (1 - t) + two * t).astype(np.uint8) for t in np.linspace(0, 1, 31)])
     found = near_duplicates.leaders(chain)
@@ -68,12 +68,9 @@ def test_a_leader_leads_itself_and_comes_first(seed: int) -> None:
     assert (found <= np.arange(20)).all()
 
 
-def test_no_images() -> None:
-    assert near_duplicates.leaders(np.zeros((0, near_duplicates.LENGTH), np.uint8)).tolist() == []
-
-
 def test_progress_ends_at_the_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near_duplicates, "BLOCK", 4)
     steps: list[tuple[int, int]] = []
     near_duplicates.leaders(some(0, n=10, kinds=2), lambda *step: steps.append(step))
     assert steps == [(4, 10), (8, 10), (10, 10)]
+    assert near_duplicates.leaders(np.zeros((0, near_duplicates.LENGTH), np.uint8)).tolist() == []

@@ -1,4 +1,4 @@
-"""Packing: row i of a store is image i, whatever else happens: kills, changes, damage, lack of room."""
+"""Packing: row i of a store is image i, despite kills, changes, damage and lack of space."""
 
 import errno
 import io
@@ -32,6 +32,7 @@ from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Progress, Runtime
+from sortal.system.text import byte_sizes
 from sortal.system.workers import Answer, ImageSource, JsonObject, WorkFunction, WorkItem, finish, run_workers
 
 SMALL = Settings(shorter_side=16)
@@ -53,7 +54,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def save(path: Path, height: int = 20, width: int = 30, seed: int = 0, **options: Any) -> None:
-    """Write coarse noise: each seed gives another image, and turning or mirroring one changes it."""
+    """Write coarse noise: each seed gives a different image, without symmetry."""
     coarse = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(coarse).resize((width, height), Image.Resampling.BILINEAR).save(path, **options)
@@ -72,7 +73,7 @@ def expected(source: ImageSource, shorter_side: int = 16) -> NDArray[np.uint8]:
 
 
 def check(store: PixelStore, images: ImageSet, side: int = 16, bad: Mapping[str, str] | None = None) -> None:
-    """Every row has the pixels of its image, or none and a reason."""
+    """Check that every row has the pixels of its image, or none and a reason."""
     bad = bad or {}
     assert [(entry.file, entry.reason) for entry in store.quarantine] == [
         (file, bad[file]) for file in images.files if file in bad
@@ -99,12 +100,12 @@ def pixel_files(store: Path) -> dict[str, bytes]:
 
 
 def committed(store: Path) -> int:
-    """How many images a run that starts now would find in the store."""
+    """Count the images that a new run would find in the store."""
     return len(Index(home(store)).stored)
 
 
 def at(number: int, act: Callable[[], None]) -> Progress:
-    """Do something when so many images are done."""
+    """Act when `number` images are done."""
     return lambda _, count, __: act() if count == number else None
 
 
@@ -113,7 +114,7 @@ def stop() -> None:
 
 
 class Inline:
-    """Replace `run_workers`: do the same in this process, and list the images read and what became of each."""
+    """Replace `run_workers`: work in this process, and list the images read with their outcomes."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str | int, str]] = []
@@ -134,7 +135,7 @@ class Inline:
             yield item.row, result
 
     def taken(self) -> list[tuple[str | int, str]]:
-        """The images since the last call."""
+        """Return the images since the last call."""
         done, self.done = self.done, []
         return done
 
@@ -150,12 +151,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> Inline:
     return runner
 
 
-# What is stored
-
-
-def test_row_i_is_image_i_whatever_the_path_and_the_number_of_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_i_is_image_i_for_any_path_and_number_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 \xff\n#%"))
     save(folder / "landscape.jpg", 300, 411, 1)
     save(folder / "portrait.png", 333, 270, 2)
@@ -192,7 +188,7 @@ def rows_of(array: NDArray[np.uint8]) -> ImageSet:
     return image_set(names, pixels=array, labels=[None] * len(array))
 
 
-def test_rows_of_an_archive_are_known_by_content_and_thin_ones_get_no_place(store: Path, inline: Inline) -> None:
+def test_rows_of_an_array_are_known_by_content_and_thin_ones_are_not_stored(store: Path, inline: Inline) -> None:
     array = np.random.default_rng(0).integers(0, 256, (8, 8, 11, 3), dtype=np.uint8)
     array[7] = array[4]
     pack_small(rows_of(array[:1:-1]), store)
@@ -201,22 +197,22 @@ def test_rows_of_an_archive_are_known_by_content_and_thin_ones_get_no_place(stor
     check(pack_small(rows_of(array), store), rows_of(array))
     assert inline.taken() == stored(0, 1)
     thin = rows_of(np.zeros((2, 1, 500, 3), dtype=np.uint8))
-    settings = Settings(shorter_side=16, max_pixels=100_000)  # 16 × 8,000 pixels if they were resized
+    settings = Settings(shorter_side=16, max_pixels=100_000)  # 16 × 8,000 pixels if resized
     packed = pack(thin, store, settings=settings)
     check(packed, thin, bad={"000": "too large", "001": "too large"})
     assert files(home(store, settings), ".bin") == {}
 
 
-def test_what_cannot_be_read_is_named_and_nothing_else_is_lost(tmp_path: Path, folder: Path, store: Path) -> None:
+def test_unreadable_files_are_listed_and_all_others_stored(tmp_path: Path, folder: Path, store: Path) -> None:
     contents = {
         "cut.jpg": (nasty.half(nasty.PLAIN["jpg"]), "truncated"),
         "cut too.jpg": (nasty.half(nasty.PLAIN["jpg"]), "truncated"),
-        "cut.png": (nasty.half(nasty.PLAIN["png"]), "truncated"),  # which only decoding can tell
+        "cut.png": (nasty.half(nasty.PLAIN["png"]), "truncated"),  # only decoding can tell
         "gone.png": (nasty.PLAIN["png"], "missing"),
         "text.jpg": (b"this is no image", "not an image"),
         "large.png": (nasty.png(nasty.LUMA, size=(900, 600)), "too large"),
         "empty.png": (b"", "empty"),
-        "thin.png": (nasty.png(np.zeros((1, 3000), int)), "too large"),  # 16 × 48,000 if it were resized
+        "thin.png": (nasty.png(np.zeros((1, 3000), int)), "too large"),  # 16 × 48,000 if resized
     }
     for seed, name in enumerate(("a.png", "k.jpg", "z.jpg")):
         save(folder / name, 40, 60, seed)
@@ -230,16 +226,15 @@ def test_what_cannot_be_read_is_named_and_nothing_else_is_lost(tmp_path: Path, f
         check(packed, images, bad=bad)
     ((name, pixels),) = files(home(store, settings), ".bin").items()
     assert name == "pixels.bin"
-    assert len(pixels) <= 3 * (3 * 16 * 24 + LENGTH) + 3 * 16 * 32 + LENGTH  # no place for what its header rules out
+    assert (
+        len(pixels) <= 3 * (3 * 16 * 24 + LENGTH) + 3 * 16 * 32 + LENGTH
+    )  # nothing is reserved for files that their header rules out
     for rows in (~packed.present, np.zeros(len(images), dtype=bool)):  # nothing to store
         some = images.select(rows)
         check(pack(some, tmp_path / "other", settings=settings, runtime=Runtime(workers=1)), some, bad=bad)
 
 
-# Settings
-
-
-def test_every_setting_has_a_folder_of_its_own_and_changes_something(folder: Path, store: Path, inline: Inline) -> None:
+def test_every_setting_has_its_own_folder_and_an_effect(folder: Path, store: Path, inline: Inline) -> None:
     save(folder / "a.jpg", 150, 200, 1)
     save(folder / "b.png", 20, 30, 2)
     images = read(folder)
@@ -255,11 +250,11 @@ def test_every_setting_has_a_folder_of_its_own_and_changes_something(folder: Pat
     assert len(list(store.iterdir())) == 4
     assert files(home(store), "") == before
     assert json.loads(before["settings.json"]) == {"shorter_side": 16, "draft": True, "max_pixels": 80_000_000}
-    # Stores outlive versions: another key would make every store be packed again
+    # Stores outlive versions: with another key, every store would be packed again.
     assert Settings().key == "256px-3c6ac25f" == Settings(shorter_side=256, draft=True, max_pixels=80_000_000).key
 
 
-def test_what_makes_no_sense_is_refused(folder: Path, store: Path) -> None:
+def test_invalid_settings_images_and_budgets_are_refused(folder: Path, store: Path) -> None:
     for name in ("shorter_side", "max_pixels"):
         for wrong in (0, True, 1.5):
             with pytest.raises(InputError, match=f"{name} must be a whole number of at least 1, got {wrong}"):
@@ -274,10 +269,7 @@ def test_what_makes_no_sense_is_refused(folder: Path, store: Path) -> None:
         pack(images, store)
 
 
-# What is there already
-
-
-def test_a_second_time_nothing_is_read_or_written(
+def test_packing_again_reads_and_writes_nothing(
     tmp_path: Path, folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(folder, 3)
@@ -300,12 +292,12 @@ def test_a_second_time_nothing_is_read_or_written(
             raise OSError(errno.EROFS, "Read-only file system", file)
         return real(file, mode, *args, **options)
 
-    monkeypatch.setattr(io, "open", read_only)  # what Path.open calls
+    monkeypatch.setattr(io, "open", read_only)  # called by Path.open
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
         check(pack_small(images, store, budget=0), images, bad=bad)
         check(pack_small(read("images"), "store"), images, bad=bad)
-        pack_small(images, "other")  # known by absolute paths, though read by relative ones
+        pack_small(images, "other")  # packed by relative paths
     assert inline.taken() == []
     assert files(home(store), "") == before
     save(folder / "new.png", seed=99)
@@ -334,7 +326,7 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
     assert same == name
     assert after[: len(before)] == before
     assert len(after) - len(before) == 3 * 16 * (29 + 22) + 2 * LENGTH
-    np.testing.assert_array_equal(first.image(1), old)  # whoever has the store open keeps what there was
+    np.testing.assert_array_equal(first.image(1), old)  # an open store is unaffected
     (folder / "000.png").rename(folder / "zzz.png")
     folder = folder.rename(tmp_path / "elsewhere")
     images = read(folder)
@@ -351,7 +343,7 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
 
 
 def pack_in_child(folder: str, store: str, fatal: int | None) -> None:
-    """Pack, with a commit after every image, and say what is done; die before the sync or rename of number `fatal`."""
+    """Pack with a commit after every image, and report progress; die before sync or rename number `fatal`."""
     packing.COMMIT = 0
     vars(packing)["run_workers"] = Inline()
     count = count_operations(["fsync", "replace"], fatal)
@@ -359,7 +351,7 @@ def pack_in_child(folder: str, store: str, fatal: int | None) -> None:
     say("operations", count())
 
 
-def test_a_run_killed_anywhere_resumes_where_it_was(
+def test_a_run_killed_anywhere_resumes_where_it_stopped(
     folder: Path, store: Path, inline: Inline, fork_server: ForkServer
 ) -> None:
     n = 4
@@ -376,12 +368,12 @@ def test_a_run_killed_anywhere_resumes_where_it_was(
         assert ended.code == KILLED
         check(pack_small(images, store), images)
         left = n - ended.said.count(["done"])
-        assert left - 1 <= len(inline.taken()) <= left  # at most one was done and could not be told
+        assert left - 1 <= len(inline.taken()) <= left  # at most one was done but not reported
         assert pixel_files(store) == unbroken
 
 
 @pytest.mark.parametrize(("step", "wanted"), [(0.0, [0] * 4), (packing.COMMIT + 1, [1, 2, 3, 4])])
-def test_commits_come_in_time(
+def test_commits_are_made_at_intervals(
     folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch, step: float, wanted: list[int]
 ) -> None:
     clock, found = count(0.0, step), []
@@ -406,32 +398,32 @@ def test_pixels_are_synced_before_the_index_names_them(
     assert synced == [("pixels.bin", 1, sum(SIZES[:2])), ("index.jsonl", 2, sum(SIZES[:2]))]
 
 
-def test_a_run_waits_for_another_and_then_finds_its_images(
+def test_a_run_waits_for_another_and_then_reuses_its_images(
     folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    images, said = fill(folder, 3), []
+    images, reports = fill(folder, 3), []
     home(store).mkdir(parents=True)
     lock = FileLock(home(store) / ".lock")
     lock.acquire()
     monkeypatch.setattr("sortal.system.files.POLL", 0)
 
     def other(what: str, done: int, _: int) -> None:
-        said.append((what.partition(" ")[0], done))
-        if what.startswith("Waiting") and len(said) == 3:
+        reports.append((what.partition(" ")[0], done))
+        if what.startswith("Waiting") and len(reports) == 3:
             lock.release()
             check(pack_small(images, store), images)
             assert inline.taken() == stored("000.png", "001.png", "002.png")
 
     check(pack_small(images, store, runtime=Runtime(progress=other)), images)
-    assert said == [("Waiting", 0)] * 3 + [("Reading", number) for number in (1, 2, 3)]
+    assert reports == [("Waiting", 0)] * 3 + [("Reading", number) for number in (1, 2, 3)]
     assert [outcome for _, outcome in inline.taken()] == ["known"] * 3
     assert [len(pixels) for pixels in pixel_files(store).values()] == [sum(SIZES)]
 
 
-def test_an_interrupt_keeps_what_is_done_and_ends_the_workers(
+def test_an_interrupt_commits_finished_images_and_ends_the_workers(
     folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch, inline: Inline
 ) -> None:
-    """In a notebook the error, and with it the frame that was reading results, stays alive until the next error."""
+    """Even if the error keeps the frame that reads results alive, as in a notebook."""
     closed = []
 
     def run(*args: Any, **options: Any) -> Results:
@@ -452,11 +444,8 @@ def test_an_interrupt_keeps_what_is_done_and_ends_the_workers(
     assert inline.taken() == stored("002.png", "003.png")
 
 
-# One pass over the files
-
-
 def open_once(source: ImageSource, options: JsonObject) -> Generator[JsonObject, JsonObject, JsonObject]:
-    """Store an image, and tell how often the image and any other file of its folder were opened, read and decoded."""
+    """Store an image, and count how often it is opened, hashed and decoded."""
     counts = {"opened": 0, "hashed": 0, "decoded": 0}
     real = decoding.digest, decoding.decode
 
@@ -480,7 +469,7 @@ def open_once(source: ImageSource, options: JsonObject) -> Generator[JsonObject,
 def test_a_first_run_opens_hashes_and_decodes_each_image_once_and_a_second_none(
     folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted in the worker processes, by Python's audit events, and in this one."""
+    """Counted by audit events in the worker processes and in this one."""
     images = fill(folder, 6)
     found: list[JsonObject] = []
     here: list[str] = []
@@ -501,10 +490,7 @@ def test_a_first_run_opens_hashes_and_decodes_each_image_once_and_a_second_none(
     check(packed, images)
 
 
-# Damage and lack of room
-
-
-def test_lost_files_are_made_again(folder: Path, store: Path, inline: Inline) -> None:
+def test_lost_files_are_rebuilt(folder: Path, store: Path, inline: Inline) -> None:
     images = fill(folder, 3)
     pack_small(images, store)
     (home(store) / "index.jsonl").unlink()
@@ -520,7 +506,7 @@ def test_lost_files_are_made_again(folder: Path, store: Path, inline: Inline) ->
 
 
 def test_a_store_never_grows_beyond_its_budget(folder: Path, store: Path, inline: Inline) -> None:
-    images, least = fill(folder, 3), 3 * SIZES[2]  # as if all were square
+    images, least = fill(folder, 3), 3 * SIZES[2]  # if all were square
     with pytest.raises(
         InputError, match=rf"store' must not exceed its budget of .*, and needs at least {least:,} bytes"
     ):
@@ -530,10 +516,21 @@ def test_a_store_never_grows_beyond_its_budget(folder: Path, store: Path, inline
         pack_small(images, store, budget=sum(SIZES) - 1)
     assert sum(map(len, pixel_files(store).values())) == sum(SIZES[:2])
     inline.taken()
-    with pytest.raises(InputError, match="needs at least"):  # other settings count, too
+    with pytest.raises(InputError, match="needs at least"):  # stores with other settings count too
         pack(images, store, settings=Settings(shorter_side=17), budget=sum(SIZES[:2]) + 1000)
     check(pack_small(images, store, budget=sum(SIZES)), images)
     assert inline.taken() == stored("002.png")
+
+
+def test_some_disk_space_is_left_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=packing.MARGIN + 3_000_000))
+    packing.check_room(tmp_path, 10**9, 3_000_000, budget=None)
+    message = r"at least 71\.1 MB of free space \(67\.1 MB of it as a reserve\), and 70\.1 MB are free\. Free some"
+    with pytest.raises(InputError, match=message):
+        packing.check_room(tmp_path, 0, 4_000_000, budget=None)
+    assert byte_sizes(2_500_000_000, 1_200_000) == ["2.5 GB", "1.2 MB"]
+    assert byte_sizes(40_000) == ["40,000 bytes"]
+    assert byte_sizes(1_000_000_000, 1_000_000_001) == ["1,000,000,000 bytes", "1,000,000,001 bytes"]
 
 
 def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) -> None:
@@ -548,9 +545,6 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
         conversation.send({"offset": 0})
 
 
-# Files that vanish, and machines that fail
-
-
 @pytest.mark.parametrize(
     ("name", "error", "reason", "copies"),
     [
@@ -558,7 +552,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
         ("sortal.images.decoding.open", OSError(5, "Input/output error"), "unavailable", ["reason"]),
     ],
 )
-def test_trouble_of_the_machine_costs_an_image_and_copies_of_it_only_this_time(
+def test_a_failure_of_the_machine_loses_an_image_and_its_copies_only_this_time(
     folder: Path,
     store: Path,
     inline: Inline,
@@ -586,7 +580,7 @@ def test_trouble_of_the_machine_costs_an_image_and_copies_of_it_only_this_time(
     check(pack_small(images, store), images, bad={"000.png": "missing"})
 
 
-def test_a_failed_row_of_an_archive_fails_its_copies(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_a_row_of_an_array_fails_so_do_its_copies(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crash = {"reason": "crashed", "detail": "by itself"}
     monkeypatch.setattr(packing, "run_workers", lambda _, items, **__: ((item.row, crash) for item in items))
     images = rows_of(np.zeros((2, 20, 30, 3), np.uint8))

@@ -1,4 +1,4 @@
-"""PixelStore: an image is what lies at its place, and a crop is a piece of it."""
+"""PixelStore: rows are images, and crops are pieces of them."""
 
 import pickle
 from itertools import product
@@ -20,7 +20,7 @@ Images = list[NDArray[np.uint8]]
 
 
 def build(folder: Path | None = None) -> tuple[PixelStore, Images]:
-    """A store in memory, or mapped from a folder: its images lie there from the last to the first."""
+    """Make a store in memory or mapped from a folder, with its images in reverse order."""
     generator = np.random.default_rng(0)
     images = [generator.integers(0, 256, (*size, 3), dtype=np.uint8) for size in SIZES]
     sizes = np.array([image.size for image in images])
@@ -46,7 +46,7 @@ def build(folder: Path | None = None) -> tuple[PixelStore, Images]:
     return store, images
 
 
-def test_rows_are_the_images_and_one_that_could_not_be_read_is_never_another() -> None:
+def test_rows_are_the_images_and_an_unreadable_row_is_refused() -> None:
     store, images = build()
     assert repr(store) == "<PixelStore: 4 images, 3 stored, 1 in quarantine>"
     assert len(store) == 4
@@ -65,7 +65,7 @@ def test_rows_are_the_images_and_one_that_could_not_be_read_is_never_another() -
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.uint64])
 def test_crops_are_slices(dtype: type[np.integer[Any]]) -> None:
-    """In any order, repeated, up to every edge, with numbers of any type."""
+    """In any order, repeated, up to the edges, with indices of any type."""
     store, images = build()
     places = [(r, *at) for r in (0, 1, 3) for at in product(range(SIZES[r][0] - 2), range(SIZES[r][1] - 2))] * 2
     rows, tops, lefts = np.array(places, dtype)[np.random.default_rng(1).permutation(len(places))].T
@@ -89,16 +89,16 @@ def test_crops_are_slices(dtype: type[np.integer[Any]]) -> None:
         (2, 0, 0, 1, "0 × 0 pixels; it could not be read, see `quarantine`."),
     ],
 )
-def test_a_crop_outside_its_image_is_named(row: int, top: int, left: int, size: int, shape: str) -> None:
+def test_a_crop_outside_its_image_is_refused(row: int, top: int, left: int, size: int, shape: str) -> None:
     store, _ = build()
     out = np.zeros((2, size, size, 3), dtype=np.uint8)
     with pytest.raises(InputError) as caught:
         store.crops([3, row], [0, top], [0, left], size, out=out)
     assert f"{size} × {size} at ({top}, {left}) does not lie within row {row}, {shape}" in str(caught.value)
-    assert not out.any()  # nothing of the batch was written
+    assert not out.any()  # no part of the batch is written
 
 
-def test_crops_must_be_asked_for_in_full() -> None:
+def test_the_arguments_of_crops_must_match_in_length_and_shape() -> None:
     store, _ = build()
     two, three = np.zeros(2, dtype=np.int64), np.zeros(3, dtype=np.int64)
     for rows, tops, lefts in ((two, three, three), (two, two[:1], two), (two, two, two[:1]), (two[None], two, two)):
@@ -112,7 +112,7 @@ def test_crops_must_be_asked_for_in_full() -> None:
 
 
 def check_rows(some: PixelStore, images: Images, rows: list[int]) -> None:
-    """A store has these rows of `build`, in this order."""
+    """Check that a store has these rows of `build`, in this order."""
     assert len(some) == len(rows)
     assert some.heights.tolist() == [SIZES[row][0] for row in rows]
     assert some.widths.tolist() == [SIZES[row][1] for row in rows]
@@ -134,7 +134,7 @@ def test_selected_rows_are_the_images_in_their_order(mask: list[bool]) -> None:
     some = store.select(np.array(mask))
     check_rows(some, images, rows)
     check_rows(some.select(np.arange(len(rows)) != 0), images, rows[1:])
-    check_rows(store, images, [0, 1, 2, 3])  # as it was
+    check_rows(store, images, [0, 1, 2, 3])  # unchanged
 
 
 def test_a_pickled_store_is_small_and_maps_its_pixels_again(tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""Reading images: the three ways in, and every fault named with its first offenders and their count."""
+"""Reading images from folders, tables and lists; errors give the first offenders and their count."""
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -10,22 +9,14 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 import pytest
+from test_folders import linux_only, plant
 
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse or change such names")
 NFC, NFD = normalize("NFC", "é"), normalize("NFD", "é")
 NO_LABELS = "At least one image must be labelled; none of {} is"
-
-
-def plant(root: Path, *names: str) -> Path:
-    """Create empty files: reading looks at names only."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
 
 
 def put(path: Path, *rows: str, header: str = "file_name,label") -> Path:
@@ -33,13 +24,13 @@ def put(path: Path, *rows: str, header: str = "file_name,label") -> Path:
     return path
 
 
-def told(images: ImageSet) -> dict[str, str | None]:
+def labels_of(images: ImageSet) -> dict[str, str | None]:
     """Map each file to the name of its label."""
     names = (*images.classes, None)
     return {file: names[number] for file, number in zip(images.files, images.labels, strict=True)}
 
 
-def truths(images: ImageSet) -> dict[str, str | None]:
+def truth_of(images: ImageSet) -> dict[str, str | None]:
     names = (*images.classes, *images.new_classes, None)
     return {file: names[number] for file, number in zip(images.files, images.truth, strict=True)}
 
@@ -78,23 +69,23 @@ def test_a_relative_folder_gives_paths_that_open(tmp_path: Path, monkeypatch: py
     assert not os.path.isabs(images.paths[0])
 
 
-def test_the_unlabelled_folder_can_be_named(tmp_path: Path) -> None:
-    """Otherwise only names that say so outright mean no label; spaces around a name are part of it."""
+def test_the_unlabelled_folder_can_be_chosen(tmp_path: Path) -> None:
+    """By default only explicit names mean no label; spaces around a name are part of it."""
     unlabelled = {"unlabelled/1.jpg", "UNLABELED/2.jpg"}
     classes = {"cat/unlabelled/4.jpg": "cat", "nan/5.jpg": "nan", " oak/7.jpg": " oak", "-1/3.jpg": None}
     plant(tmp_path, *unlabelled, *classes)
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    assert told(read_images(tmp_path)) == {**dict.fromkeys(unlabelled), **classes}
+    assert labels_of(read_images(tmp_path)) == {**dict.fromkeys(unlabelled), **classes}
     classes |= {"unlabelled/1.jpg": "unlabelled", "UNLABELED/2.jpg": "UNLABELED"}
     for name in ("cat", "cat/"):
-        assert told(read_images(tmp_path, unlabelled=name)) == {**classes, "cat/unlabelled/4.jpg": None}
-    assert told(read_images(tmp_path, unlabelled="empty")) == classes
+        assert labels_of(read_images(tmp_path, unlabelled=name)) == {**classes, "cat/unlabelled/4.jpg": None}
+    assert labels_of(read_images(tmp_path, unlabelled="empty")) == classes
 
 
-def test_the_named_unlabelled_folder_must_lie_beside_the_classes(tmp_path: Path) -> None:
-    """To go on would leave no image unlabelled, without a word."""
+def test_the_chosen_unlabelled_folder_must_be_next_to_the_classes(tmp_path: Path) -> None:
+    """Otherwise no image would be unlabelled, silently."""
     plant(tmp_path, "a/b/1.jpg", "b/1.jpg", "c/1.jpg", "d/1.jpg", "e.jpg")
     for name in ("rest", "e.jpg", "..", "./a", "a/b", "x" * 300, "nul\0"):
         message = refused("must be in .*; found: 'a', 'b', 'c' and 1 more", tmp_path, unlabelled=name)
@@ -103,14 +94,14 @@ def test_the_named_unlabelled_folder_must_lie_beside_the_classes(tmp_path: Path)
 
 
 @linux_only
-def test_accents_of_folders_are_the_same_in_either_form(tmp_path: Path) -> None:
+def test_both_forms_of_an_accent_in_a_folder_name_are_one_class(tmp_path: Path) -> None:
     files = {f"{NFC}/1.jpg", f"{NFD}/2.jpg", f"{NFD}/{NFD}.jpg"}
     images = read_images(plant(tmp_path, *files, "cat/1.jpg"))
     assert images.classes == ("cat", NFC)
-    assert set(images.files) == {*files, "cat/1.jpg"}  # as they are stored
+    assert set(images.files) == {*files, "cat/1.jpg"}  # as stored
     assert all(os.path.exists(path) for path in images.paths)
     for asked in (NFC, NFD):
-        assert told(read_images(tmp_path, unlabelled=asked)) == {**dict.fromkeys(files), "cat/1.jpg": "cat"}
+        assert labels_of(read_images(tmp_path, unlabelled=asked)) == {**dict.fromkeys(files), "cat/1.jpg": "cat"}
 
 
 HOSTILE = ["#1", "50%", "חתול", "\u202etxt", "<script>", "=HYPERLINK(1)", "two\nlines", "a\\b", "-rf", "x" * 255]
@@ -118,20 +109,20 @@ HOSTILE.append(os.fsdecode(b"caf\xe9"))
 
 
 @linux_only
-def test_hostile_names_come_through(tmp_path: Path) -> None:
+def test_hostile_names_are_read_unchanged(tmp_path: Path) -> None:
     images = read_images(plant(tmp_path / "folders", *(f"{name}/1.jpg" for name in HOSTILE)))
-    assert told(images) == {f"{name}/1.jpg": name for name in HOSTILE}
+    assert labels_of(images) == {f"{name}/1.jpg": name for name in HOSTILE}
     assert all(os.path.exists(path) for path in images.paths)
     root = plant(tmp_path / "root", *(f"{name[:200]}.jpg" for name in HOSTILE))
     lines = [json.dumps({"file_name": f"{name[:200]}.jpg", "label": f"../../{name}/<b>"}) for name in HOSTILE]
     (tmp_path / "t.jsonl").write_text("\n".join(lines), encoding="utf-8")
     listed = read_images(root, labels=tmp_path / "t.jsonl")
-    assert told(listed) == {f"{name[:200]}.jpg": f"../../{name}/<b>" for name in HOSTILE}
+    assert labels_of(listed) == {f"{name[:200]}.jpg": f"../../{name}/<b>" for name in HOSTILE}
     assert all(os.path.exists(path) for path in listed.paths)
     assert read_images(listed.paths, labels=["a"] * len(HOSTILE)).files == listed.paths
 
 
-def test_a_folder_that_is_none_or_without_images(tmp_path: Path) -> None:
+def test_a_missing_folder_or_one_without_images_is_refused(tmp_path: Path) -> None:
     message = refused(r"must contain at least one image \(\.bmp, .*\.webp\), got none\.", tmp_path)
     assert repr(str(tmp_path)) in message
     plant(tmp_path, "cat/1.heic", "cat/2.txt", "readme.md")
@@ -146,19 +137,19 @@ def test_a_folder_that_is_none_or_without_images(tmp_path: Path) -> None:
     refused("The image folder must not be empty, got ''", "")
 
 
-def test_a_folder_without_labels(tmp_path: Path) -> None:
+def test_a_folder_without_labels_is_refused_unless_allowed(tmp_path: Path) -> None:
     plant(tmp_path, "1.jpg", "2.jpg", "unlabelled/3.jpg", "unlabelled/x.csv")
     refused(f"{NO_LABELS.format(3)}. Put the images of a class into", tmp_path)
     images = read_images(tmp_path, need_labels=False)
-    assert told(images) == {"1.jpg": None, "2.jpg": None, "unlabelled/3.jpg": None}
+    assert labels_of(images) == {"1.jpg": None, "2.jpg": None, "unlabelled/3.jpg": None}
     assert images.classes == ()
     plant(tmp_path, "notes.txt", "metadata.csv", "labels.JSONL", "cat/5/4.jpg")
     images = read_images(tmp_path, folders="ignore", need_labels=False)
-    assert told(images) == dict.fromkeys(["1.jpg", "2.jpg", "cat/5/4.jpg", "unlabelled/3.jpg"])
+    assert labels_of(images) == dict.fromkeys(["1.jpg", "2.jpg", "cat/5/4.jpg", "unlabelled/3.jpg"])
     refused("Pass a table of labels; the folder contains 'labels.JSONL', 'metadata.csv'", tmp_path, folders="ignore")
 
 
-def test_labels_and_truth_of_a_folder_are_in_its_table(tmp_path: Path) -> None:
+def test_labels_and_truth_of_a_folder_must_come_from_a_table(tmp_path: Path) -> None:
     plant(tmp_path, "cat/1.jpg")
     refused("labels must be the path of a table .* got list", tmp_path, labels=["cat"])
     for table in (None, put(tmp_path / "t.csv", "cat/1.jpg,cat")):
@@ -166,19 +157,19 @@ def test_labels_and_truth_of_a_folder_are_in_its_table(tmp_path: Path) -> None:
 
 
 def test_an_option_must_be_one_of_its_choices(tmp_path: Path) -> None:
-    """A typing error must not drop images."""
+    """A typo must not drop images."""
     plant(tmp_path, "1.jpg", "2.jpg")
     table = put(tmp_path / "t.csv", "1.jpg,cat,5", "2.jpg,dog,6", header="file_name,label,size")
     for option, value in (("unlisted", "unlabeled"), ("extra_columns", "ignored"), ("folders", "none")):
         refused(f"{option} must be .*, got {value!r}", tmp_path, labels=table, **{option: value})
     refused("got 1 more: 'size'", tmp_path, labels=table)
-    assert told(read_images(tmp_path, labels=table, extra_columns="ignore")) == {"1.jpg": "cat", "2.jpg": "dog"}
+    assert labels_of(read_images(tmp_path, labels=table, extra_columns="ignore")) == {"1.jpg": "cat", "2.jpg": "dog"}
 
 
 # A folder and a table
 
 
-def test_a_table_says_what_the_folders_do_not(tmp_path: Path) -> None:
+def test_a_table_overrides_the_folders(tmp_path: Path) -> None:
     plant(tmp_path, "a/1.jpg", "b/c/2.PNG", "3.jpg", "4.heic", "5", "notes.txt", "a/t.csv")
     (tmp_path / "broken").symlink_to("nowhere")
     table = put(tmp_path / "labels.csv", "3.jpg, dog ", "b/c/2.PNG,", "a/1.jpg,cat", "4.heic,cat", "5, -1 ")
@@ -190,38 +181,38 @@ def test_a_table_says_what_the_folders_do_not(tmp_path: Path) -> None:
     assert images.ignored == ("a/t.csv", "broken", "notes.txt")  # the table itself is read, not ignored
 
 
-def test_the_truth_is_for_evaluation_only(tmp_path: Path) -> None:
+def test_a_table_may_contain_the_truth(tmp_path: Path) -> None:
     root, table = plant(tmp_path / "root", "1.jpg", "2.jpg", "3.jpg", "4.jpg", "5.jpg"), tmp_path / "t.csv"
     put(table, "1.jpg,10,", "2.jpg,9,9", f"3.jpg,{NFC},{NFD}", "4.jpg,,fox", header="file_name,label,truth")
     images = read_images(root, labels=table, unlisted="unlabelled")
     assert (images.classes, images.labels.tolist()) == (("10", "9", NFC), [0, 1, 2, -1, -1])
-    assert truths(images) == {"1.jpg": "10", "2.jpg": "9", "3.jpg": NFC, "4.jpg": "fox", "5.jpg": None}
+    assert truth_of(images) == {"1.jpg": "10", "2.jpg": "9", "3.jpg": NFC, "4.jpg": "fox", "5.jpg": None}
     put(table, "1.jpg,cat,dog", "2.jpg,cat,cat", header="file_name,label,truth")
     refused("must be its label, unlike in 1 image: '1.jpg'", root, labels=table, unlisted="ignore")
 
 
-def test_a_path_may_be_written_otherwise(tmp_path: Path) -> None:
+def test_a_path_may_be_spelled_differently(tmp_path: Path) -> None:
     root = plant(tmp_path / "root", "a/1.jpg")
     names = ("./a/1.jpg", "a//1.jpg", "b/../a/1.jpg", ".\\a\\1.jpg", f"{root}/a/1.jpg", f"{tmp_path}/x/../root/a/1.jpg")
     for name in names:
         images = read_images(root, labels=put(tmp_path / "t.csv", f"{name},cat"))
-        assert images.files == (name,)  # as the user wrote it
+        assert images.files == (name,)  # as in the table
         assert os.path.samefile(images.paths[0], root / "a" / "1.jpg")
 
 
-def test_absolute_paths_however_the_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link such as /tmp on a Mac, or a mounted disk: the table has one spelling, the user types the other."""
+def test_absolute_paths_match_any_spelling_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a link such as /tmp on a Mac, the table and the user may use different spellings."""
     plant(tmp_path, "root/a/b/1.jpg", "x/y")
     (tmp_path / "link").symlink_to("root")
     monkeypatch.chdir(tmp_path)
     for folder, written in (("link", "root"), ("root", "link"), ("x/../root", "link")):
         table = put(tmp_path / "t.csv", f"{tmp_path / written}/a/b/1.jpg,cat")
-        assert list(told(read_images(folder, labels=table)).values()) == ["cat"]
+        assert list(labels_of(read_images(folder, labels=table)).values()) == ["cat"]
 
 
 @linux_only
 @pytest.mark.parametrize(("stored", "written"), [(NFC, NFD), (NFD, NFC)])
-def test_accents_of_files_are_the_same_in_either_form(tmp_path: Path, stored: str, written: str) -> None:
+def test_both_forms_of_an_accent_match_a_file(tmp_path: Path, stored: str, written: str) -> None:
     root, table = plant(tmp_path / "root", f"{stored}/{stored}.jpg"), tmp_path / "t.csv"
     for form in ("{0}/{0}.jpg", ".\\{0}\\{0}.jpg"):
         images = read_images(root, labels=put(table, f"{form.format(written)},cat"))
@@ -232,19 +223,19 @@ def test_accents_of_files_are_the_same_in_either_form(tmp_path: Path, stored: st
 
 
 @linux_only
-def test_files_that_differ_in_form_only_are_told_apart(tmp_path: Path) -> None:
-    names = [f"{NFC}{NFC}.jpg", f"{NFD}{NFD}.jpg", "a\\1.jpg", "a/1.jpg"]  # a backslash in a name is a backslash
+def test_files_that_differ_only_in_the_form_of_an_accent_are_distinguished(tmp_path: Path) -> None:
+    names = [f"{NFC}{NFC}.jpg", f"{NFD}{NFD}.jpg", "a\\1.jpg", "a/1.jpg"]  # a backslash may be part of a name
     root, table = plant(tmp_path / "root", *names), tmp_path / "t.csv"
     for prefix in ("", "./"):
-        told_apart = names if prefix == "" else names[:2]
-        put(table, *(f"{prefix}{name},cat" for name in told_apart))
+        distinct = names if prefix == "" else names[:2]
+        put(table, *(f"{prefix}{name},cat" for name in distinct))
         images = read_images(root, labels=table, unlisted="ignore")
-        assert images.paths == tuple(os.path.join(root, name) for name in told_apart)
-        either = put(table, f"{prefix}{NFC}{NFD}.jpg,cat")  # as neither is stored, and like both
+        assert images.paths == tuple(os.path.join(root, name) for name in distinct)
+        either = put(table, f"{prefix}{NFC}{NFD}.jpg,cat")  # equal to neither, similar to both
         refused("1 of 1 do not", root, labels=either, unlisted="ignore")
 
 
-def test_a_row_that_names_no_file_of_the_folder(tmp_path: Path) -> None:
+def test_a_row_without_a_file_in_the_folder_is_refused(tmp_path: Path) -> None:
     root = plant(tmp_path / "root", "1.jpg", "a/2.jpg")
     plant(tmp_path, "outside.jpg", "root2/1.jpg")
     outside = ("../root2/1.jpg", f"{tmp_path}/outside.jpg", f"{root}2/1.jpg", "/")
@@ -255,7 +246,7 @@ def test_a_row_that_names_no_file_of_the_folder(tmp_path: Path) -> None:
         assert repr(str(table)) in message
 
 
-def test_rows_without_a_file_are_counted_and_told_what_may_have_been_meant(tmp_path: Path) -> None:
+def test_rows_without_a_file_are_counted_with_a_suggestion(tmp_path: Path) -> None:
     root, table = plant(tmp_path / "root", "a/1.jpg", "a/2.jpg"), tmp_path / "t.csv"
     for name in ("1.jpg", "A\\1", "elsewhere/1.JPEG"):
         put(table, f"{name},cat", "a/2.jpg,")
@@ -266,13 +257,13 @@ def test_rows_without_a_file_are_counted_and_told_what_may_have_been_meant(tmp_p
     refused(pattern, root, labels=table)
 
 
-def test_files_without_a_row(tmp_path: Path) -> None:
+def test_files_without_a_row_are_refused_ignored_or_unlabelled(tmp_path: Path) -> None:
     root = plant(tmp_path / "root", "e.jpg", "d.jpg", "c/x.jpg", "b.jpg", "a.jpg", "notes.txt", ".hidden.jpg")
     table = put(tmp_path / "t.csv", "d.jpg,cat")
     message = refused("4 have none: 'a.jpg', 'b.jpg', 'c/x.jpg' and 1 more", root, labels=table)
     assert "unlisted='unlabelled'" in message
     assert "unlisted='ignore'" in message
-    assert told(read_images(root, labels=table, unlisted="ignore")) == {"d.jpg": "cat"}
+    assert labels_of(read_images(root, labels=table, unlisted="ignore")) == {"d.jpg": "cat"}
     images = read_images(root, labels=table, unlisted="unlabelled")
     assert images.files == ("d.jpg", "a.jpg", "b.jpg", "c/x.jpg", "e.jpg")
     assert images.paths == tuple(os.path.join(root, file) for file in images.files)
@@ -280,8 +271,8 @@ def test_files_without_a_row(tmp_path: Path) -> None:
     assert images.ignored == ("notes.txt",)
 
 
-def test_repeated_rows(tmp_path: Path) -> None:
-    """Rows that disagree come before rows that merely repeat; one without a label disagrees with one that has one."""
+def test_repeated_rows_are_refused(tmp_path: Path) -> None:
+    """Contradictions are reported before repetitions; a missing label contradicts a label."""
     root, table = plant(tmp_path / "root", *(f"{i}.jpg" for i in range(5))), tmp_path / "t.csv"
     rows = [f"{i}.jpg,cat" for i in range(5)]
     put(table, *rows, "./3.jpg,cat", *rows[:3], *rows[:3])
@@ -293,7 +284,7 @@ def test_repeated_rows(tmp_path: Path) -> None:
     assert "The labels of the first are 'cat', 'dog'" in message
 
 
-def test_a_table_without_labels(tmp_path: Path) -> None:
+def test_a_table_without_labels_is_refused_unless_allowed(tmp_path: Path) -> None:
     root, table = plant(tmp_path / "root", "1.jpg", "2.jpg"), tmp_path / "t.csv"
     put(table, "1.jpg,,cat", "2.jpg,,dog", header="file_name,label,truth")
     refused(NO_LABELS.format(2), root, labels=table)
@@ -302,7 +293,7 @@ def test_a_table_without_labels(tmp_path: Path) -> None:
     put(table)
     refused("2 have none: '1.jpg', '2.jpg'", root, labels=table)
     refused(NO_LABELS.format(2), root, labels=table, unlisted="unlabelled")
-    # It is the table that holds nothing; the folder does hold images.
+    # The table is empty, but the folder is not.
     assert repr(str(table)) in refused("must have at least one row", root, labels=table, unlisted="ignore")
     refused("The table .* does not exist", root, labels=tmp_path / "nothing.csv")
 
@@ -315,7 +306,7 @@ def some(folder: Path, n: int) -> list[str]:
     return [str(folder / f"{i}.jpg") for i in range(n)]
 
 
-def test_labels_beside_a_list(tmp_path: Path) -> None:
+def test_labels_of_a_list_may_have_any_type(tmp_path: Path) -> None:
     files = some(tmp_path, 3)
     kinds: list[Any] = [
         ("1", "", " 0 "),
@@ -333,7 +324,7 @@ def test_labels_beside_a_list(tmp_path: Path) -> None:
         assert images.labels.tolist() == [1, -1, 0]
 
 
-def test_every_kind_of_list(tmp_path: Path) -> None:
+def test_a_list_of_paths_may_have_any_type(tmp_path: Path) -> None:
     files = some(tmp_path, 2)
     forms: list[Any] = [tuple(files), np.array(files), pd.Series(files), iter(files), [Path(file) for file in files]]
     for form in forms:
@@ -342,8 +333,8 @@ def test_every_kind_of_list(tmp_path: Path) -> None:
         assert all(type(file) is str for file in images.files)
 
 
-def test_paths_stay_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor are links followed: one that is broken is for the health check to report."""
+def test_paths_are_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are links followed; broken ones are reported by the health check."""
     plant(tmp_path, "b.jpg", "a.jpg", "c/d.HEIC", "e.jpg")
     (tmp_path / "link.jpg").symlink_to("b.jpg")
     (tmp_path / "broken.jpg").symlink_to("nowhere.jpg")
@@ -353,16 +344,16 @@ def test_paths_stay_as_they_are_written(tmp_path: Path, monkeypatch: pytest.Monk
     assert images.files == images.paths == files  # not sorted, not made absolute
 
 
-def test_truth_beside_a_list(tmp_path: Path) -> None:
+def test_a_list_may_have_truth(tmp_path: Path) -> None:
     files = some(tmp_path, 3)
     images = read_images(files, labels=["a", None, None], truth=[float("nan"), " b ", -1])
-    assert list(truths(images).values()) == ["a", "b", None]
+    assert list(truth_of(images).values()) == ["a", "b", None]
     alone = read_images(files, truth=["a", "b", "a"], need_labels=False)
     assert (alone.classes, alone.new_classes) == ((), ("a", "b"))
     refused("must be its label, unlike in 1 image", files, labels=["a", "b", None], truth=["a", "c", "c"])
 
 
-def test_a_list_without_labels_or_images(tmp_path: Path) -> None:
+def test_an_empty_list_and_one_without_labels_are_refused(tmp_path: Path) -> None:
     files = some(tmp_path, 2)
     nothing: list[Any] = [[], np.array([]), iter(())]
     refused(NO_LABELS.format(2), files)
@@ -373,8 +364,8 @@ def test_a_list_without_labels_or_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["labels", "truth"])
-def test_what_is_no_list_of_labels(tmp_path: Path, name: str) -> None:
-    """Each would become classes nobody meant: the keys, the columns, "[0]", "b'a'"."""
+def test_invalid_lists_of_labels_are_refused(tmp_path: Path, name: str) -> None:
+    """Each would give unintended classes: the keys, the columns, "[0]", "b'a'"."""
     files = some(tmp_path, 2)
     wrong: list[tuple[Any, str]] = [
         ([], r"must be as long as the list of images, 2, got 0\."),
@@ -388,7 +379,7 @@ def test_what_is_no_list_of_labels(tmp_path: Path, name: str) -> None:
         refused(f"{name} {message}", files, need_labels=False, **{name: values})
 
 
-def test_what_is_no_path_or_no_file(tmp_path: Path) -> None:
+def test_invalid_paths_and_missing_files_are_refused(tmp_path: Path) -> None:
     files = some(tmp_path, 1)
     for path in (3, None, ["a.jpg"]):
         refused("must contain paths, got .* as number 2", [*files, path], need_labels=False)
@@ -396,10 +387,10 @@ def test_what_is_no_path_or_no_file(tmp_path: Path) -> None:
         refused("labels must be a list if the images are a list, got a path", files, labels=labels)
     names = ["no\nthing.jpg", str(tmp_path), "", "nul\0.jpg", "x" * 300]
     message = refused("5 of 6 are not: .* and 2 more", np.array([*files, *names]))
-    assert "are not: 'no\\nthing.jpg', " in message  # as text, and not as np.str_('...')
+    assert "are not: 'no\\nthing.jpg', " in message  # not as np.str_('...')
 
 
-def test_a_path_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repeated_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     some(tmp_path, 3)
     monkeypatch.chdir(tmp_path)
     files = ["0.jpg", "1.jpg", "2.jpg", "./0.jpg", str(tmp_path / "2.jpg")]

@@ -1,4 +1,4 @@
-"""Presets: one for every row of the paper, with the paper's settings; a change needs a new version."""
+"""Presets: one for every row of the papers, with their settings; a change requires a new version."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ NUMBERS = """
   cifar10 cifar100 imagenet100 cub     stanford_cars herbarium19
 k 9/10    100/100  109/100     231/200 230/196       520/683
 """
-# Digests of the presets of every method at its version: figures of an old recipe must not pass for those of a new one.
+# Digests of the presets of each method and its version: results of old and new recipes must not be mixed.
 DIGESTS: dict[str, tuple[int, str]] = {
     "kmeans": (1, "c225eb2e2b2d"),
     "rankstats": (1, "b510f975d017"),
@@ -57,7 +57,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
 
 
 def columns(text: str) -> dict[str, dict[str, tuple[float, ...]]]:
-    """A printed table by column and row."""
+    """Parse a printed table into columns and rows."""
     header, *rows = (line.split() for line in text.strip().splitlines())
     return {
         heading: {row[0]: tuple(map(float, row[at].split("/"))) for row in rows}
@@ -65,7 +65,7 @@ def columns(text: str) -> dict[str, dict[str, tuple[float, ...]]]:
     }
 
 
-def test_published_figures_are_those_of_the_papers() -> None:
+def test_published_figures_match_the_papers() -> None:
     assert columns(ACCURACY) == published.ACCURACY
     assert columns(ABLATION) == published.ABLATION
     assert columns(NUMBERS) == {name: {"k": k} for name, k in published.K.items()}
@@ -83,9 +83,6 @@ def test_every_published_figure_has_a_preset_and_every_preset_a_figure() -> None
     assert published.accuracy("table5/cifar100/4") == (60.5, 72.2, 35.0)
 
 
-# Recipes
-
-
 def test_no_recipe_changes_without_a_new_version() -> None:
     now = {}
     for method, version in VERSIONS.items():
@@ -100,7 +97,7 @@ def test_no_recipe_changes_without_a_new_version() -> None:
     )
 
 
-def test_recipes_differ_where_the_papers_do() -> None:
+def test_recipes_differ_as_in_the_papers() -> None:
     """METHOD §6, and rows 3 and 4 of the ablation."""
     for name, preset in PRESETS.items():
         losses = preset.recipe.losses
@@ -115,17 +112,10 @@ def test_recipes_differ_where_the_papers_do() -> None:
 
 
 def test_the_resnet_needs_a_weights_file() -> None:
-    """timm has the network, but not with the weights of DINO."""
-    import timm
-
+    """timm has no DINO weights for it."""
     needs = {preset.needs for preset in PRESETS.values() if preset.backbone == "resnet50"}
     assert needs == {"dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"}
     assert all(preset.needs is None for preset in PRESETS.values() if preset.backbone == BACKBONE)
-    assert timm.is_model("resnet50")
-    assert not [tag for tag in timm.list_pretrained("resnet50.*") if "dino" in tag]
-
-
-# Names
 
 
 def test_presets_are_selected_by_name_or_prefix() -> None:
@@ -163,17 +153,14 @@ def test_unknown_names_are_refused_with_suggestions(asked: str, hint: str) -> No
     assert bool(hint) == ("Did you mean" in message)
 
 
-def test_every_preset_has_a_title() -> None:
+def test_every_preset_has_its_own_title() -> None:
     assert PRESETS["table3/cub/gcd"].title == "CUB-200-2011, GCD"
     assert PRESETS["table5/cifar100/1"].title == "CIFAR-100, ResNet-50, k-means"
     assert len({preset.title for preset in PRESETS.values()}) == len(PRESETS)
 
 
-# Outside the presets
-
-
 @pytest.mark.parametrize("method", get_args(MethodName))
-def test_a_method_on_any_data_set_has_our_defaults(method: MethodName) -> None:
+def test_a_method_on_any_data_set_has_the_default_recipe(method: MethodName) -> None:
     preset = ad_hoc("flowers55", method)
     assert (preset.name, preset.version, preset.dataset) == (f"flowers55/{method}", None, "flowers55")
     assert (preset.backbone, preset.weights, preset.k, preset.n_init) == (BACKBONE, None, "true", 100)
@@ -192,4 +179,4 @@ def test_options_replace_the_defaults() -> None:
     assert asdict(ad_hoc("folder", "gcd", **given)) == {**asdict(ad_hoc("folder", "gcd")), **given}
     assert ad_hoc("cub", "gcd").title == "CUB-200-2011, GCD"
     recipe = ad_hoc("digits", "gcd", backbone=CONVNET).recipe
-    assert (recipe.training, recipe.losses) == (TINY_TRAINING, TINY_CONTRAST), "of the small network"
+    assert (recipe.training, recipe.losses) == (TINY_TRAINING, TINY_CONTRAST), "the small network has its own"

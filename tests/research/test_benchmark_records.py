@@ -1,4 +1,4 @@
-"""Records: saving and loading are inverse, and damage is reported with its place."""
+"""Records: saving and loading are inverse, and damage is located."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from sortal.errors import InputError
 from sortal.research.benchmark.records import NAME, find, load, save
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+def test_a_saved_record_is_loaded_unchanged(tmp_path: Path) -> None:
     texts: Any = {"machine": "ü\u202e\n\x00", "weights": "", "command": "\udc80"}
     k = replace(example().k, asked=40, interval=(1, 2), curve=({"k": 2, "score": 0.5, "each": [0.5]},))
     record = example(seed=2**32 - 1, inductive=scores(None, 2, 3), version=None, k=k, **texts)
@@ -53,7 +53,7 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
         ("colour", "red", "the record has an unknown key 'colour'"),
     ],
 )
-def test_damage_is_reported(tmp_path: Path, path: str, value: Any, problem: str) -> None:
+def test_damage_is_located(tmp_path: Path, path: str, value: Any, problem: str) -> None:
     file, content = tmp_path / NAME, example(inductive=scores(1, 2, 3)).to_json()
     *above, name = path.split(".")
     table = reduce(getitem, above, content)
@@ -97,7 +97,7 @@ def test_missing_records_are_reported(tmp_path: Path) -> None:
         find([])
 
 
-def test_runs_are_found_wherever_they_lie_each_once(tmp_path: Path) -> None:
+def test_each_run_is_found_once_at_any_depth(tmp_path: Path) -> None:
     places = [tmp_path / "a" / "b" / "1", tmp_path / "a" / "2", tmp_path / "c"]
     for seed, place in enumerate(places):
         save(example(seed=seed), place)

@@ -1,4 +1,4 @@
-"""Options of a command as presets; invalid ones are refused with a remedy."""
+"""Options of a command turned into presets; invalid ones are refused with a remedy."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,18 +23,15 @@ def names_of(presets: tuple[Preset, ...]) -> list[str]:
     return [preset.name for preset in presets]
 
 
-# Methods on a data set
-
-
-def test_methods_on_a_data_set_come_once_and_in_the_order_they_were_named() -> None:
+def test_methods_on_a_data_set_are_listed_once_in_the_given_order() -> None:
     assert chosen("cifar10", methods=METHODS) == tuple(ad_hoc("cifar10", method) for method in METHODS)
     assert names_of(chosen("cub", methods=["uno", "gcd", "uno", "kmeans"])) == ["cub/uno", "cub/gcd", "cub/kmeans"]
     assert chosen("cub") == chosen("cub", methods=["gcd"]), "GCD by default"
     (small,) = chosen("cub", backbone=CONVNET)
-    assert small == ad_hoc("cub", "gcd", backbone=CONVNET), "with a training schedule of its own"
+    assert small == ad_hoc("cub", "gcd", backbone=CONVNET), "with its own training schedule"
 
 
-def test_a_data_set_has_the_name_of_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_images_has_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = chosen("folder")
     assert (found.name, found.dataset) == ("flowers/gcd", "folder")
     monkeypatch.chdir(tmp_path)
@@ -66,9 +63,6 @@ def test_options_replace_defaults(options: Any, fields: Any, training: Any) -> N
         assert chosen("cub", methods=[method], **options) == (replace(usual, recipe=recipe, **fields),)
 
 
-# Presets by name
-
-
 def test_presets_are_chosen_by_name_without_repetitions() -> None:
     assert chosen(None, *PRESETS) == tuple(PRESETS.values())
     assert chosen(None, "table2/cifar10") == select("table2/cifar10")
@@ -91,8 +85,8 @@ def test_only_an_unmodified_preset_keeps_its_version() -> None:
         assert (found.name, found.version) == (preset.name, None)
 
 
-def test_fast_trains_in_sortals_way() -> None:
-    """With cached views, and the losses of GCD on the bottleneck; other methods have no prototypes."""
+def test_fast_replaces_the_papers_views_and_losses() -> None:
+    """Views are cached, and GCD's losses are computed on the bottleneck."""
     for preset, found in zip(select("table3/cub"), chosen(None, "table3/cub", fast=True), strict=True):
         assert found.recipe.training == replace(preset.recipe.training, views=AUTO)
         losses = preset.recipe.losses
@@ -102,20 +96,17 @@ def test_fast_trains_in_sortals_way() -> None:
         assert found.recipe.losses == losses
 
 
-def test_a_weights_file_goes_to_the_presets_that_need_one() -> None:
-    """Row 1 of the ablation has another network; the others take the weights of the hub."""
+def test_a_weights_file_is_used_by_the_presets_that_need_one() -> None:
+    """Row 1 of the ablation has another network; the others use weights from the hub."""
     rows = chosen(None, "table5/cifar100", weights="resnet.pth")
     assert [row.weights for row in rows] == ["resnet.pth", *[None] * 5]
     assert [row.version for row in rows] == [1] * 6
     others = chosen(None, "table5/cifar100/2", "table3/cub", weights="vit.pth")
     assert [row.weights for row in others] == ["vit.pth"] * 6
     small = chosen(None, "table5/cifar100", weights="small.pth", backbone=SMALL)
-    assert [(row.weights, row.needs) for row in small] == [("small.pth", None)] * 6, "no row needs its own file then"
+    assert [(row.weights, row.needs) for row in small] == [("small.pth", None)] * 6, "no row needs its own file"
     (same,) = chosen(None, "table5/cifar100/1", backbone="resnet50")
     assert same == PRESETS["table5/cifar100/1"]
-
-
-# A preset on another data set
 
 
 def test_a_preset_on_another_data_set_has_another_name_and_no_version() -> None:
@@ -129,7 +120,7 @@ def test_a_preset_on_another_data_set_has_another_name_and_no_version() -> None:
     assert chosen("cub", "table3/cub") == select("table3/cub"), "unmodified on its own data set"
     (changed,) = chosen("folder", "table3/cub/gcd", epochs=2, k="auto", weights="w.pth")
     assert (changed.recipe.training.epochs, changed.k, changed.weights) == (2, "auto", "w.pth")
-    # Names are long only where presets differ: RankStats+ and SimGCD have other weights on some data sets.
+    # Names are long only if presets differ: RankStats+ and SimGCD have other loss weights on some data sets.
     rows = ["kmeans", "cifar10-rankstats", "uno", "gcd", "cifar10-simgcd", "cifar100-rankstats", "cifar100-simgcd"]
     assert names_of(chosen("folder", "table2")) == [f"flowers/table2-{row}" for row in rows]
 
@@ -144,9 +135,6 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
     assert len(set(contents)) == len(contents)
     of_table = {replace(preset, name="", title="", dataset=dataset, version=None) for preset in select(table)}
     assert set(contents) == of_table, "none is lost"
-
-
-# Invalid options
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Benchmark runs from end to end: figures computed by hand, nothing repeated, nothing lost when killed."""
+"""Benchmark runs from end to end: recomputed figures, no repetitions, and no loss when killed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sortal.cli import app
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import CLASSIFIERS, Contrast, MethodName
-from sortal.discovery import stages as sorting
+from sortal.discovery import stages
 from sortal.errors import InputError
 from sortal.images import datasets
 from sortal.images.image_set import ImageSet
@@ -57,12 +57,12 @@ pytestmark = pytest.mark.usefixtures("quickly")
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 ROWS = (*METHODS, "plain")
 OLD = ("0", "1", "2", "3", "4")
-EACH = 20  # images of a digit, of which 4 are for the test
+EACH = 20  # images of a digit, 4 of them for the test
 SEED = 3  # not the default of anything
 
 
 def write_digits(root: Path, each: int = EACH) -> Path:
-    """Write a folder for each handwritten digit, 8 × 8 in grey: hard enough for figures that are neither 0 nor 1."""
+    """Write a folder for each handwritten digit, hard enough for accuracies between 0 and 1."""
     from sklearn.datasets import load_digits
 
     grey, digits = load_digits(return_X_y=True)
@@ -79,7 +79,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def presets(root: Path, *methods: MethodName, n_init: int = 5, **options: Any) -> list[Preset]:
-    """Methods on the folder with the small network, trained just long enough to change it."""
+    """Choose methods on the folder with the small network, trained just long enough to change it."""
     found = choose("folder", root, **{"methods": methods, "backbone": "convnet", "epochs": 2, **options})
     return [replace(preset, n_init=n_init) for preset in found]
 
@@ -91,7 +91,7 @@ def without_results(notes: Iterable[str]) -> list[str]:
 
 @dataclass
 class Reports:
-    """The notes and the progress reported while something ran."""
+    """Collect notes and progress."""
 
     notes: list[str] = field(default_factory=list)
     progress: list[tuple[str, int, int]] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Done:
     root: Path
     out: Path
     found: SweepResult
-    told: Reports
+    reports: Reports
 
     def at(self, method: str) -> Path:
         return self.out / "digits" / method / "k-true" / f"seed-{SEED}"
@@ -129,32 +129,29 @@ def all_presets(root: Path) -> list[Preset]:
 
 @pytest.fixture(scope="module")
 def done(root: Path, tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Done:
-    out, told = tmp_path_factory.mktemp("done") / "benchmark", Reports()
-    found = swept(all_presets(root), root, out, [SEED], command="sortal benchmark …", runtime=told.runtime)
-    return Done(root, out, found, told)
+    out, reports = tmp_path_factory.mktemp("done") / "benchmark", Reports()
+    found = swept(all_presets(root), root, out, [SEED], command="sortal benchmark …", runtime=reports.runtime)
+    return Done(root, out, found, reports)
 
 
 def figures(record: Record) -> dict[str, Any]:
-    """Everything in a record that a repetition must reproduce."""
+    """Return everything in a record that a repetition must reproduce."""
     varying = ("timings", "finished", "command", "machine", "versions", "key", "seconds", "images_per_second")
     content = {name: value for name, value in asdict(record).items() if name not in varying}
     training = record.training or {}
     return {**content, "training": {name: value for name, value in training.items() if name not in varying}}
 
 
-# Records
-
-
 def test_runs_are_recorded_and_reported_in_order(done: Done) -> None:
-    found, told = done.found, done.told
+    found, reports = done.found, done.reports
     assert (found.failed, found.reused) == ((), 0)
     assert [(record.name, record.seed) for record in found.records] == [(f"digits/{row}", SEED) for row in ROWS]
     assert found.folders == tuple(done.at(row) for row in ROWS)
     assert tuple(records.load(folder) for folder in found.folders) == found.records
-    of_one = [what for what, _, _ in told.progress if what.startswith("Run 1 of 6, digits/gcd, k true, seed 3: ")]
+    of_one = [what for what, _, _ in reports.progress if what.startswith("Run 1 of 6, digits/gcd, k true, seed 3: ")]
     assert list(dict.fromkeys(what.partition(": ")[2][:5] for what in of_one)) == [f"[{at}/6]" for at in range(1, 7)]
     learning = "digits/gcd, k true, seed 3: [2/6] Training"
-    assert [(at, of) for what, at, of in told.progress if what.endswith(learning)] == [(0, 0), (1, 2), (2, 2)]
+    assert [(at, of) for what, at, of in reports.progress if what.endswith(learning)] == [(0, 0), (1, 2), (2, 2)]
 
 
 def check_scores(
@@ -165,7 +162,7 @@ def check_scores(
 
     of_old = [(t, names[c]) for t, c in zip(truth, categories, strict=True) if t in OLD]
     assert scores is not None
-    assert scores.accuracy.all not in (0, 1, None), "a figure that can be wrong"
+    assert scores.accuracy.all not in (0, 1, None), "a trivial figure proves nothing"
     assert asdict(scores) == {
         "images": len(truth),
         "accuracy": asdict(metrics.accuracy(truth, categories, old=OLD)),
@@ -177,7 +174,7 @@ def check_scores(
 
 
 def features_of(found: Run, images: ImageSet) -> NDArray[np.float32]:
-    """Features of images by the model that a run saved, without its cache."""
+    """Compute features by the saved model of a run, without its cache."""
     backbone = load_backbone(str(found.folder / "model"))
     return extract(backbone, images, normalise=True, runtime=CPU, precision="float32")
 
@@ -190,8 +187,8 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     assert record.clustering == {"kmeans": "kmeans", "gcd": "semi-supervised"}.get(method, "head")
     assert record.k == KRecord(asked="true", k=10, true=10, error=0.0)
     assert record.command == "sortal benchmark …"
-    stages = {"pixels", "learn", "features", "k", "clusters", "test"}
-    assert record.timings.keys() == stages == found.facts.timings.keys()
+    timed = {"pixels", "learn", "features", "k", "clusters", "test"}
+    assert record.timings.keys() == timed == found.facts.timings.keys()
     training = record.recipe["training"]
     assert (training["seed"], training["epochs"], record.recipe["n_init"]) == (SEED, 2, 5)
     assert found.facts.settings.held_out == 0, "a benchmark trains with all labels"
@@ -214,9 +211,6 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     categories = logits.argmax(axis=1)
     assert len(test) == 10 * 4
     check_scores(record.inductive, [file.partition("/")[0] for file in test.files], categories.tolist(), found.names)
-
-
-# Clusters
 
 
 def unlabelled(found: Run) -> NDArray[np.bool_]:
@@ -254,11 +248,11 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     assert training["selected"] == max(at for at, each in enumerate(measured) if each == max(measured))
     np.testing.assert_array_equal(plain.features, found.features)
     assert same(plain.assignments.category[rows], clustered(found.features)[rows])
-    assert without_results(done.told.notes) == ["Training is already complete."]
+    assert without_results(done.reports.notes) == ["Training is already complete."]
 
 
-def test_the_test_split_decides_nothing_but_the_epoch_of_gcd(done: Done, tmp_path: Path) -> None:
-    """With noise in place of all its images, the figures on the unlabelled images stay the same."""
+def test_the_test_split_affects_only_the_epoch_of_gcd(done: Done, tmp_path: Path) -> None:
+    """With noise in place of test images, the figures on the unlabelled images are the same."""
     root = shutil.copytree(done.root, tmp_path / "digits")
     for number, file in enumerate(datasets.load("folder", root, part="test").files):
         tiny.save(root / file, tiny.noise(number, side=8))
@@ -267,18 +261,13 @@ def test_the_test_split_decides_nothing_but_the_epoch_of_gcd(done: Done, tmp_pat
         assert after.pop("inductive") != before.pop("inductive")
         if record.method == "gcd":
             assert after["training"]["validation"] != before["training"]["validation"]
-            assert after["training"]["losses"] == before["training"]["losses"], (
-                "of the last epoch, whichever is selected"
-            )
+            assert after["training"]["losses"] == before["training"]["losses"]  # of the last epoch
         else:
             assert after == before
 
 
-# The number of classes
-
-
 def test_k_is_estimated_on_raw_features_by_the_papers_rule(done: Done, tmp_path: Path) -> None:
-    """Also for methods that train; the curve is recorded too."""
+    """Even for methods that train; the curve is recorded too."""
     out = shutil.copytree(done.out, tmp_path / "out")
     found = swept(presets(done.root, "gcd", "uno", k="auto"), done.root, out, [SEED])
     assert (found.reused, [folder.parent.name for folder in found.folders]) == (0, ["k-auto"] * 2)
@@ -294,11 +283,10 @@ def test_k_is_estimated_on_raw_features_by_the_papers_rule(done: Done, tmp_path:
         assert len(load_run(folder).categories) == wanted.k
 
 
-def test_few_images_and_a_wrong_number_of_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without test and validation images the last epoch is selected; an empty folder is not a class.
-
-    Nothing is written outside `out`.
-    """
+def test_a_sweep_works_with_few_images_and_a_wrong_number_of_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last epoch is selected, an empty folder is not a class, and nothing is written outside `out`."""
     root, out = write_digits(tmp_path / "digits", each=4), tmp_path / "out"
     for file in (root / "9").iterdir():
         file.unlink()
@@ -319,9 +307,6 @@ def test_few_images_and_a_wrong_number_of_classes(tmp_path: Path, monkeypatch: p
     assert listed == [["digits", "out"], ["cache", "digits"], ["digits"]]
 
 
-# Recorded runs
-
-
 def stamps(folder: Path) -> dict[str, tuple[int, int]]:
     """Return the time of change and inode of everything below a folder."""
     found = {path: path.lstat() for path in [folder, *folder.rglob("*")]}
@@ -330,11 +315,11 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
 
 def test_recorded_runs_are_not_repeated(done: Done, tmp_path: Path) -> None:
     """Except those with a damaged record."""
-    before, told = stamps(done.out), Reports()
-    found = swept(all_presets(done.root), done.root, done.out, [SEED], runtime=told.runtime)
+    before, reports = stamps(done.out), Reports()
+    found = swept(all_presets(done.root), done.root, done.out, [SEED], runtime=reports.runtime)
     assert (found.reused, found.records, found.folders) == (6, done.found.records, done.found.folders)
-    assert told.notes == ["6 of 6 runs are already recorded."]
-    assert told.progress == [("Reading data sets", 0, 0)], "the images may have changed"
+    assert reports.notes == ["6 of 6 runs are already recorded."]
+    assert reports.progress == [("Reading data sets", 0, 0)], "the images may have changed"
     assert stamps(done.out) == before
 
     out = shutil.copytree(done.out, tmp_path / "out")
@@ -347,8 +332,8 @@ def test_recorded_runs_are_not_repeated(done: Done, tmp_path: Path) -> None:
 
 def test_missing_runs_are_done_and_reported_in_order(done: Done, tmp_path: Path) -> None:
     """Recorded runs count as done, and another seed is another run."""
-    out, told = shutil.copytree(done.out, tmp_path / "out"), Reports()
-    found = swept(presets(done.root, "kmeans", "gcd"), done.root, out, [0, SEED], runtime=told.runtime)
+    out, reports = shutil.copytree(done.out, tmp_path / "out"), Reports()
+    found = swept(presets(done.root, "kmeans", "gcd"), done.root, out, [0, SEED], runtime=reports.runtime)
     kmeans, old_kmeans, gcd, old_gcd = found.records
     assert (found.reused, old_kmeans, old_gcd) == (2, done.record("kmeans"), done.record("gcd"))
     assert [(new.method, new.seed) for new in (kmeans, gcd)] == [("kmeans", 0), ("gcd", 0)]
@@ -358,8 +343,8 @@ def test_missing_runs_are_done_and_reported_in_order(done: Done, tmp_path: Path)
         heads.append(f"Run {number} of 4, digits/{new.method}, k true, seed 0")
         shares = ", ".join(f"{of.title()} {100 * share:.1f}" for of, share in asdict(new.transductive.accuracy).items())
         notes.append(f"digits/{new.method}, k true, seed 0: {shares}")
-    assert told.notes == notes
-    assert list(dict.fromkeys(what.partition(":")[0] for what, _, _ in told.progress)) == heads
+    assert reports.notes == notes
+    assert list(dict.fromkeys(what.partition(":")[0] for what, _, _ in reports.progress)) == heads
     labels = [load_run(folder).assignments.labels for folder in found.folders]
     assert labels == [labels[0]] * 4, "the data set decides which images are labelled"
 
@@ -406,15 +391,15 @@ def test_the_key_covers_everything_that_decides_the_result(root: Path, tmp_path:
 
 
 def test_a_run_is_replaced_only_when_its_successor_is_complete(root: Path, tmp_path: Path) -> None:
-    first, told = swept(presets(root, "kmeans"), root, tmp_path), Reports()
+    first, reports = swept(presets(root, "kmeans"), root, tmp_path), Reports()
     (place,) = first.folders
     before = {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
     with (
         patch("sortal.research.benchmark.task._inductive", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
-        swept(presets(root, "kmeans", n_init=6), root, tmp_path, runtime=told.runtime)
-    assert told.notes == ["Recorded runs with other settings or images that will be replaced: 1."]
+        swept(presets(root, "kmeans", n_init=6), root, tmp_path, runtime=reports.runtime)
+    assert reports.notes == ["Recorded runs with other settings or images that will be replaced: 1."]
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} == before
     assert swept(presets(root, "kmeans"), root, tmp_path).records == first.records
     with (
@@ -435,14 +420,14 @@ def test_a_run_that_fails_does_not_stop_the_others(
     """A loss that is NaN, a bug or a locked folder; the traceback of a bug is logged."""
     bad, good = (*presets(root, "uno", lr=1e30, epochs=3), *presets(root, "kmeans"))
 
-    def with_a_bug(task: Task, data: Data, **told: Any) -> Record:
+    def with_a_bug(task: Task, data: Data, **options: Any) -> Record:
         if task.title == "digits/kmeans, k true, seed 1":
             raise ZeroDivisionError("a bug")
-        return run_task(task, data, **told)
+        return run_task(task, data, **options)
 
-    told = Reports()
+    reports = Reports()
     with patch.object(sweep, "run", with_a_bug), lock_folder(tmp_path / "digits/kmeans/k-true/seed-2"):
-        found = swept([bad, good], root, tmp_path, (0, 1, 2, 3), runtime=told.runtime)
+        found = swept([bad, good], root, tmp_path, (0, 1, 2, 3), runtime=reports.runtime)
     assert [(record.method, record.seed) for record in found.records] == [("kmeans", 0), ("kmeans", 3)]
     *loss, bug, locked = found.failed
     assert [name for name, _ in loss] == [f"digits/uno, k true, seed {seed}" for seed in range(4)]
@@ -453,7 +438,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert 'raise ZeroDivisionError("a bug")' in caplog.text
     assert locked[0] == "digits/kmeans, k true, seed 2"
     assert locked[1].startswith("Another process is at work in ")
-    assert without_results(told.notes) == [f"{name} failed: {why}" for name, why in found.failed]
+    assert without_results(reports.notes) == [f"{name} failed: {why}" for name, why in found.failed]
     assert not [*(tmp_path / "digits/uno").rglob(records.NAME)]
     again = swept([good], root, tmp_path, (0, 1, 2, 3))
     assert (again.reused, len(again.records)) == (2, 4), "failed runs are tried again"
@@ -500,16 +485,13 @@ def test_invalid_sweeps_are_refused_before_anything_is_written(
 
 
 def test_unreadable_files_are_left_out_of_both_splits(root: Path, tmp_path: Path) -> None:
-    mine, told = shutil.copytree(root, tmp_path / "digits"), Reports()
+    mine, reports = shutil.copytree(root, tmp_path / "digits"), Reports()
     train, test = (datasets.load("folder", mine, part=part) for part in ("train", "test"))
     tiny.break_some(mine, [np.array(train.files)[train.unlabelled][0], test.files[-1]])
-    (record,) = swept(presets(mine, "kmeans"), mine, tmp_path / "out", runtime=told.runtime).records
+    (record,) = swept(presets(mine, "kmeans"), mine, tmp_path / "out", runtime=reports.runtime).records
     assert record.inductive is not None
     assert (record.transductive.images, record.inductive.images) == (119, 39)
-    assert without_results(told.notes) == ["1 file could not be read and will be left out."]
-
-
-# Other data sets and backbones
+    assert without_results(reports.notes) == ["1 file could not be read and will be left out."]
 
 
 def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> None:
@@ -517,7 +499,7 @@ def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> No
     is_test = np.arange(len(array)) % 5 == 0
     data = Data(train=array.select(~is_test), test=array.select(is_test))
     load_backbone("convnet", seed=5).save(tmp_path / "weights")
-    (tmp_path / "weights.json").unlink()  # else it would be a saved backbone
+    (tmp_path / "weights.json").unlink()  # otherwise it is a saved backbone
     weights = str(tmp_path / "weights.safetensors")
     (preset,) = choose("cifar10", tmp_path, methods=["gcd"], backbone="convnet", epochs=1, weights=weights)
     asked = task(replace(preset, n_init=5), tmp_path, out=tmp_path / "out")
@@ -554,13 +536,13 @@ def sweep_in_child(root: str, out: str, of: str = "", at: int = 0, saving: str =
         return path
 
     runtime = replace(CPU, progress=progress, note=lambda text: say("note", text))
-    checkpoint_always = patch.object(sorting, "train", partial(train, checkpoint_every=0.0))
+    checkpoint_always = patch.object(stages, "train", partial(train, checkpoint_every=0.0))
     with tiny.quickly(), checkpoint_always, patch.object(records, "save", saved):
         swept(presets(Path(root), "gcd", "uno", epochs=3), Path(root), Path(out), runtime=runtime)
 
 
 def results(out: Path) -> dict[str, Any]:
-    """The figures of all records, and the files of their runs."""
+    """Return the figures of all records, and the files of their runs."""
     names = ("assignments.csv", "categories.csv", "features.npy", "centres.npy", "model.safetensors")
     places = [path.parent for path in sorted(out.glob("digits/**/benchmark.json"))]
     found: dict[str, Any] = {str(place.relative_to(out)): figures(records.load(place)) for place in places}
@@ -568,7 +550,7 @@ def results(out: Path) -> dict[str, Any]:
     return found | {str(file.relative_to(out)): file.read_bytes() for file in files}
 
 
-def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(
+def test_a_sweep_that_is_killed_repeatedly_ends_like_an_undisturbed_one(
     fork_server: ForkServer, root: Path, tmp_path: Path
 ) -> None:
     """Killed in its first run, then in its second; training resumes from its checkpoint."""
@@ -600,18 +582,18 @@ def test_a_sweep_that_is_killed_again_and_again_ends_as_one_that_is_not(
 def test_two_processes_give_the_results_of_one(done: Done, tmp_path: Path) -> None:
     """In the same order, although tasks that share their training go to one process; a failed run is named."""
     (wrong,) = presets(done.root, "gcd", lr=1e30, epochs=1)  # the loss of its only step is still a number
-    asked, told = [replace(wrong, name="digits/wrong"), *all_presets(done.root)], Reports()
-    found = swept(asked, done.root, tmp_path, [SEED], processes=2, runtime=told.runtime)
+    asked, reports = [replace(wrong, name="digits/wrong"), *all_presets(done.root)], Reports()
+    found = swept(asked, done.root, tmp_path, [SEED], processes=2, runtime=reports.runtime)
     assert [figures(record) for record in found.records] == [figures(record) for record in done.found.records]
     assert [records.load(folder) for folder in found.folders] == [*found.records]
     why = "Features must be finite, got NaN or infinity. Use a lower lr, or other weights."
     assert found.failed == ((f"digits/wrong, k true, seed {SEED}", why),)
-    assert without_results(told.notes) == [f"digits/wrong, k true, seed {SEED} failed: {why}"]
-    of_all = [told for told in told.progress if "runs in" in told[0]]
+    assert without_results(reports.notes) == [f"digits/wrong, k true, seed {SEED} failed: {why}"]
+    of_all = [each for each in reports.progress if "runs in" in each[0]]
     assert of_all == [("7 runs in 2 processes", at, 7) for at in range(8)]
 
 
-def test_tasks_that_share_their_training_have_one_key(root: Path) -> None:
+def test_tasks_that_share_their_training_have_the_same_key(root: Path) -> None:
     rows = presets(root, names=["table5/cifar100/5", "table5/cifar100/6", "table2/cifar100/gcd"])
     assert len({task(row, root).training_key for row in rows}) == 1
     gcd, uno = presets(root, "gcd", "uno")
@@ -621,19 +603,16 @@ def test_tasks_that_share_their_training_have_one_key(root: Path) -> None:
     assert len({task(gcd, root).training_key, *(other.training_key for other in others)}) == 4
 
 
-def test_all_gpus_are_used_unless_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [sweep._gpus(device) for device in ("auto", "cuda", "cuda:1", "cpu")] == [2, 2, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("visible", "gpus", "taken"),
     [(None, 2, ["0", "1", "0"]), ("4,7", 2, ["4", "7", "4"]), ("", 0, ["", "", ""])],
 )
-def test_each_process_takes_a_gpu(
+def test_each_process_takes_one_of_the_gpus_unless_one_is_named(
     visible: str | None, gpus: int, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert [sweep._gpus(device) for device in ("auto", "cuda", "cuda:1", "cpu")] == [2, 2, 1, 0]
     handlers: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(sweep, "_end_with_parent", lambda: None)
@@ -684,7 +663,7 @@ def end_while_training(root: str, out: Path, end: Callable[[list[int]], None]) -
 
 
 def end_three_sweeps(root: str, out: str) -> None:
-    """In a child: one process of the first sweep is killed, the second gets Ctrl-C, and the third is killed itself."""
+    """In a child, kill one process of a first sweep, interrupt a second by Ctrl-C, and kill a third itself."""
     os.setsid()
     ends: list[Callable[[list[int]], None]] = [
         lambda training: os.kill(max(training), signal.SIGKILL),  # the last to start
@@ -697,7 +676,7 @@ def end_three_sweeps(root: str, out: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
-def test_processes_end_together(fork_server: ForkServer, root: Path, tmp_path: Path) -> None:
+def test_the_processes_of_a_sweep_end_together(fork_server: ForkServer, root: Path, tmp_path: Path) -> None:
     before = len(fork_server.errors.read_text())
     ended = fork_server.run(end_three_sweeps, str(root), str(tmp_path), codes=[KILLED])
     assert ended.each("code") == [1, 130]

@@ -1,10 +1,10 @@
-"""Tables: means computed by hand, different runs kept apart, missing figures left blank."""
+"""Tables: means computed by hand, different runs in separate rows, missing figures blank."""
 
-import csv as csvlib
 import io
 import json
 import os
 from collections.abc import Sequence
+from csv import DictReader
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from sortal.research.benchmark.aggregate import Figure
 from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record, RequestedK
 from sortal.research.benchmark.tables import FILE, MARKER, Table, csv, document, markdown, tables, write
-from sortal.runs import tables as cells
+from sortal.runs.tables import read
 
-# All 50, 52, 57: mean 53, deviations −3, −1, 4, so that the sd is √(26 / 2) = 3.606; Old 60 always;
+# All 50, 52, 57: mean 53, deviations −3, −1, 4, so the sd is √(26 / 2) = 3.606; Old is always 60;
 # New 40, 44, 45: mean 43, √(14 / 2) = 2.646.
 THREE = ((50, 60, 40), (52, 60, 44), (57, 60, 45))
 
@@ -33,7 +33,7 @@ def runs(of: str = "table3/cub/gcd", **changes: Any) -> list[Record]:
 
 
 def own(row: str, seed: int = 0, **changes: Any) -> Record:
-    """A run outside the presets."""
+    """Make the record of a run outside the presets."""
     given = {"name": f"flowers55/{row}", "version": None, "dataset": "flowers55", "backbone": "vit_small.dino"}
     return example("table3/cub/gcd", seed, **{**given, **changes})
 
@@ -52,17 +52,14 @@ def row_of(table: Table, label: str) -> dict[str, Any]:
 
 
 def shown(table: Table, label: str) -> list[str]:
-    """The cells of a row with figures of our own, as text."""
+    """Return the cells of a row that contain figures of the records, as text."""
     return [str(cell) for cell in row_of(table, label).values() if cell is not None and str(cell)[0] != "–"]
 
 
 def row_notes(table: Table) -> list[str]:
-    """Notes on rows, which not every table has."""
+    """Return the notes on particular rows."""
     general = ("Accuracy on", "GCD: our epoch", "SimGCD is", "Mean ±", "In %", "Recipe version")
     return [note for note in table.notes if not note.startswith(general)]
-
-
-# The paper's tables
 
 
 def test_every_preset_has_a_cell_next_to_its_published_figure() -> None:
@@ -117,15 +114,12 @@ GOLDEN_CSV = """\
 """
 
 
-def test_the_table_of_k_in_full() -> None:
+def test_the_table_of_k_is_written_in_full() -> None:
     found = {("cifar10", 10): (9, 9), ("cub", 200): (190, 220, 220), ("stanford_cars", 196): (190,)}
     each = [(*of, seed, at) for of, ks in found.items() for seed, at in enumerate(ks)]
     (table,) = tables([example(f"table4/{dataset}", seed, k=k(at, true)) for dataset, true, seed, at in each])
     assert markdown(table) == GOLDEN
     assert csv(table).decode() == GOLDEN_CSV
-
-
-# Different runs
 
 
 @pytest.mark.parametrize(
@@ -139,7 +133,7 @@ def test_the_table_of_k_in_full() -> None:
         ({"recipe": {**example().recipe, "added": 1}}, " on CUB-200-2011 differ in added (1, –)"),
     ],
 )
-def test_runs_that_differ_are_rows_of_their_own(changes: dict[str, Any], difference: str) -> None:
+def test_runs_that_differ_have_separate_rows(changes: dict[str, Any], difference: str) -> None:
     other = example("table3/cub/gcd", 3, **{"transductive": scores(10, 20, 30), **changes})
     (table,) = tables([*runs(), other])
     both = [shown(table, label)[1] for label in ("GCD (1)", "GCD (2)")]
@@ -158,11 +152,11 @@ def test_modified_presets_are_not_in_the_papers_table() -> None:
     for other in (example(**changes) for changes in others):
         (table,) = tables([other])
         assert table.name == f"{other.dataset}-{other.backbone}-k-{other.k.asked}"
-        assert [row[0] for row in table.rows] == ["table3/cub/gcd"]  # the whole name
+        assert [row[0] for row in table.rows] == ["table3/cub/gcd"]  # the full name
 
 
-def test_rows_hold_together_over_data_sets() -> None:
-    """Each row has the same weights on all data sets, even where one lacks the first row."""
+def test_a_row_has_the_same_weights_on_all_data_sets() -> None:
+    """Even if a data set lacks the first row."""
     records = [
         *runs("table3/cub/gcd"),
         example("table3/cub/gcd", 7, weights="other.pth", transductive=scores(1, 1, 1)),
@@ -179,7 +173,7 @@ def test_rows_hold_together_over_data_sets() -> None:
     assert str(row_of(table, "UNO+")["Stanford Cars All"]) == "– (35.5)"
 
 
-def test_of_repeated_seeds_the_newest_counts() -> None:
+def test_the_newest_run_of_a_repeated_seed_counts() -> None:
     again = [
         example(seed=1, transductive=scores(99, 99, 99), finished="2025-12-31T23:00:00+00:00"),
         example(seed=2, transductive=scores(60, 60, 48), finished="2026-01-01T10:30:00+00:00"),
@@ -193,7 +187,7 @@ def test_of_repeated_seeds_the_newest_counts() -> None:
     ]
 
 
-def test_other_machines_and_versions_share_a_mean_and_are_noted() -> None:
+def test_runs_on_other_machines_and_versions_share_a_mean_and_are_noted() -> None:
     other: dict[str, Any] = {"machine": "Linux, one GPU", "versions": {"sortal": "0.1", "torch": "2.7"}}
     tested = [example(seed=seed, inductive=scores(1, 2, 3, images=10 - seed)) for seed in range(2)]
     (table,) = tables([*tested, example(seed=2, **other), example("table3/stanford_cars/gcd", **other)])
@@ -206,8 +200,6 @@ def test_other_machines_and_versions_share_a_mean_and_are_noted() -> None:
     vit = "vit_base_patch16_224.dino with model.safetensors (sha256 0123456789ab)"
     assert f"Recipe version 1, 3; resnet50 with dino.pth; {vit}." in table.notes
 
-
-# Other tables
 
 GOLDEN_OTHERS = """\
 ## flowers55: vit_small.dino, model.safetensors (sha256 0123456789ab), true k
@@ -227,7 +219,7 @@ whose images of old classes decide the epoch where one is selected. Minutes excl
 """
 
 
-def test_a_table_of_other_runs_in_full() -> None:
+def test_a_table_of_other_runs_is_written_in_full() -> None:
     made = partial(own, k=k(55, 55, "true"))
     tested = (None, scores(70, 80, 60), scores(72, 80, 60))
     figures = scores(20, None, 20, nmi=0.0, ari=-0.015, known_accuracy=None)
@@ -242,7 +234,7 @@ def test_a_table_of_other_runs_in_full() -> None:
     assert "published" not in text
 
 
-def test_one_table_for_each_data_set_backbone_weights_and_k() -> None:
+def test_each_data_set_backbone_weights_and_k_has_its_own_table() -> None:
     changes: list[dict[str, Any]] = [{}, {"k": k(50, 55)}, {"k": k(50, 55, 50)}, {"weights": "other"}]
     changes += [{"backbone": "resnet50"}, {"dataset": "cars"}]
     made = tables([own("uno"), *(own("gcd", **each) for each in changes)])
@@ -279,11 +271,8 @@ def test_the_order_of_records_does_not_matter(records: Sequence[Record]) -> None
     assert tables(records) == tables(mixed())
 
 
-# Text and files
-
-
 @pytest.mark.parametrize("name", [*HOSTILE, "a|b", "=HYPERLINK(1)", "`*_[x](y)_*`", "../../x", ""])
-def test_names_are_data(tmp_path: Path, name: str) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path, name: str) -> None:
     made = tables([own("gcd", dataset=name, name=f"{name}/{name}", backbone=name, weights=name, machine=name)])
     lines = document(made).splitlines()
     rows = [line for line in lines if line.startswith("|")]
@@ -293,9 +282,9 @@ def test_names_are_data(tmp_path: Path, name: str) -> None:
     paths = write(made, tmp_path / "out")
     assert sorted(os.listdir(tmp_path / "out")) == sorted([MARKER, *(path.name for path in paths)])
     assert os.listdir(tmp_path) == ["out"]
-    (cell,) = [row["Method"] for row in csvlib.DictReader(io.StringIO(paths[1].read_bytes().decode(errors="replace")))]
-    assert not cell.startswith(("=", "+", "-", "@"))
-    assert cells.read(paths[1])["Method"] == [made[0].rows[0][0]]
+    (row,) = DictReader(io.StringIO(paths[1].read_bytes().decode(errors="replace")))
+    assert not row["Method"].startswith(("=", "+", "-", "@"))
+    assert read(paths[1])["Method"] == [made[0].rows[0][0]]
 
 
 def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None:
@@ -322,7 +311,7 @@ def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("marker", ['["../out.csv", 3, "notes.txt"]', "{}", "null", "["])
-def test_a_foreign_list_of_earlier_tables_does_no_harm(tmp_path: Path, marker: str) -> None:
+def test_a_foreign_list_of_earlier_tables_deletes_nothing(tmp_path: Path, marker: str) -> None:
     folder, others = tmp_path / "in", [tmp_path / "out.csv", tmp_path / "in" / "notes.txt"]
     folder.mkdir()
     for path in (*others, folder / MARKER):

@@ -1,4 +1,4 @@
-"""Figures of whole runs: before and after training, from the run's folder alone, into files."""
+"""Figures of whole runs, before and after training, drawn from the run's folder alone and written to files."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from sortal.system.progress import Runtime
 
 EACH, LABELLED = 8, 4  # images of a class
 VIT: dict[str, Any] = {"backbone": "test_vit", "weights": "random"}
-HEADS = 2  # of that
+HEADS = 2  # attention heads of that network
 
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Path:
-    """A folder with images and a run that trained a tiny transformer on them."""
+    """Write images and a run that trained a tiny transformer on them."""
     folder = tmp_path_factory.mktemp("made")
     truth = tiny.write(folder / "images", tiny.planted(EACH, LABELLED))
     labels = [tiny.label_of(file) for file in truth]
@@ -54,7 +54,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Path:
 
 @pytest.fixture
 def trained(made: Path, tmp_path: Path) -> Run:
-    """A copy of the run, whose images lie beside it."""
+    """Copy the run and its images."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     found = load_run(tmp_path / "run")
     sources = tuple(replace(source, folder=str(tmp_path / "images")) for source in found.facts.images)
@@ -66,18 +66,15 @@ def maps_of(drawn: Figure) -> list[NDArray[np.float64]]:
 
 
 def panels_of(drawn: Figure) -> dict[str, NDArray[np.float64]]:
-    """The places of all points in each panel."""
+    """Return the positions of all points in each panel."""
     return {
         str(axes.get_label()): np.concatenate([np.asarray(each.get_offsets()) for each in axes.collections])
         for axes in drawn.axes
     }
 
 
-# Before and after
-
-
 def test_attention_is_that_of_the_network_before_and_after_training(trained: Run) -> None:
-    """Computed from the weights the run began with, and pixels in the run or, where these are gone, unchanged files."""
+    """Computed from the initial weights of the run, and from its cached pixels or, without these, unchanged files."""
     images, file = Path(str(trained.facts.images[0].folder)), trained.assignments.files[7]
     pixels = decode((images / file).read_bytes(), shorter_side=256).rgb[None, 16:240, 16:240]
     networks = load_backbone("test_vit", weights="random", seed=0), load_backbone(str(trained.folder / "model.json"))
@@ -100,33 +97,29 @@ def test_attention_is_that_of_the_network_before_and_after_training(trained: Run
 
 
 def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    steps: list[str] = []
     monkeypatch.setattr(projection, "place", lambda x, seed: np.stack([np.arange(len(x))] * 2, axis=1))
     calls = tiny.spy(monkeypatch, projection, "place")
-    runtime = replace(CPU, progress=lambda what, done, total: told.append(what))
+    runtime = replace(CPU, progress=lambda what, done, total: steps.append(what))
     options: Any = {"points": 20, "seed": 3, "runtime": runtime}
     drawn = tsne(trained, **options)
     panels = panels_of(drawn)
     assert [*panels] == ["Raw features", "Fine-tuned features"]
-    assert np.array_equal(panels["Raw features"], panels["Fine-tuned features"])  # a row of both is the same image
+    assert np.array_equal(panels["Raw features"], panels["Fine-tuned features"])  # the same images in the same order
     colours = [[np.asarray(c.get_facecolor()).tolist() for c in axes.collections] for axes in drawn.axes]
     assert colours[0] == colours[1]
     order, placed = samples.sampling_order(trained, 3)[:20], [x for x, *_ in calls]
     assert_allclose(placed[1], trained.features[order])
-    raw = extract(
-        load_backbone("test_vit", weights="random", seed=0),
-        trained.images(),
-        normalise=True,
-        runtime=CPU,
-    )
+    backbone = load_backbone("test_vit", weights="random", seed=0)
+    raw = extract(backbone, trained.images(), normalise=True, runtime=CPU)
     assert_allclose(placed[0], raw[order], atol=1e-5)
     assert not np.allclose(placed[0], placed[1], atol=1e-3)
     assert drawn.get_supxlabel().startswith("20 of 48 images, the same in both panels, by true class")
     tsne(trained, **options)
-    assert told.count("Computing features") == 1, "raw features are kept"
+    assert steps.count("Computing features") == 1, "raw features are cached"
 
 
-def test_without_images_the_figures_that_need_them_say_so(trained: Run, tmp_path: Path) -> None:
+def test_without_images_the_figures_that_need_them_are_left_out(trained: Run, tmp_path: Path) -> None:
     shutil.rmtree(trained.cache / "pixels")
     shutil.rmtree(Path(str(trained.facts.images[0].folder)))
     notes: list[str] = []
@@ -140,38 +133,38 @@ def test_without_images_the_figures_that_need_them_say_so(trained: Run, tmp_path
     assert caption.endswith("Raw features are no longer available.")
 
 
-def test_images_of_an_array_are_in_the_run(tmp_path: Path) -> None:
-    """A run that learned nothing is shown once."""
+def test_images_given_as_an_array_are_drawn_from_the_cache(tmp_path: Path) -> None:
+    """A run without training is shown once."""
     array, notes = tiny.as_array(), list[str]()
     found = tiny.sort(array.select(np.arange(len(array)) % 4 == 0), tmp_path / "run", method="kmeans", **VIT)
     page, places = (figure(found, runtime=replace(CPU, note=notes.append)) for figure in (attention, tsne))
     assert len(maps_of(page)) == 6 * HEADS
     assert [*panels_of(places)] == ["Features"]
-    said = [*notes, *(drawn.get_supxlabel().replace("\n", " ") for drawn in (page, places))]
-    assert ["This run did not train its backbone." in each for each in said] == [True] * 4
+    texts = [*notes, *(drawn.get_supxlabel().replace("\n", " ") for drawn in (page, places))]
+    assert ["This run did not train its backbone." in each for each in texts] == [True] * 4
     shutil.rmtree(found.cache / "pixels")
     with pytest.raises(LeftOutError, match="were given as an array, so they have no files"):
         attention(found, runtime=CPU)
 
 
-def test_weights_from_before_training_that_are_damaged_or_gone_are_named(trained: Run) -> None:
+def test_damaged_or_missing_initial_weights_are_reported(trained: Run) -> None:
     path, notes = trained.folder / INITIAL, list[str]()
     initial, whole = load_file(path), path.read_bytes()
     name = next(iter(initial))
     for damaged in (whole[:-10], save({"x": initial[name]}), save({**initial, name: initial[name][:-1].clone()})):
-        path.unlink()  # it may be a link to that of other tests
+        path.unlink()  # it may be linked to the file of other tests
         path.write_bytes(damaged)
         with pytest.raises(LeftOutError, match=r"initial\.safetensors' is damaged: .*overwriting it"):
             attention(trained, runtime=CPU)
-    path.unlink()  # as in an older run
+    path.unlink()  # as in older runs
     page, places = (figure(trained, runtime=replace(CPU, note=notes.append)) for figure in (attention, tsne))
     assert len(maps_of(page)) == 6 * HEADS
     assert [*panels_of(places)] == ["Fine-tuned features"]
     assert all("does not have the weights from before training (initial.safetensors)" in note for note in notes)
 
 
-def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> None:
-    """A network without a class token, a k that was given, and no truth."""
+def test_figures_that_a_run_does_not_support_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    """The network has no class token, k was given, and there is no truth."""
     tiny.write(tmp_path / "images", tiny.planted(4, 2))
     found = tiny.sort(tmp_path / "images", tmp_path / "run")
     drawn = draw(found, runtime=CPU)
@@ -183,12 +176,9 @@ def test_what_a_run_cannot_carry_is_left_out_with_its_reason(tmp_path: Path) -> 
     assert (nothing.files, nothing.out.exists()) == ((), False)
 
 
-# Files
-
-
 @pytest.fixture(scope="module")
 def first(made: Path, tmp_path_factory: pytest.TempPathFactory) -> FiguresResult:
-    """All figures of a copy of the trained run, in its folder, drawn where pyplot cannot be imported."""
+    """Draw all figures of a copy of the trained run into its folder, without pyplot."""
     folder = shutil.copytree(made / "run", tmp_path_factory.mktemp("first") / "run")
     with patch.dict(sys.modules, {"matplotlib.pyplot": None}):
         return draw(load_run(folder), runtime=CPU)
@@ -204,7 +194,7 @@ def test_all_figures_are_drawn_into_the_run(first: FiguresResult) -> None:
 
 
 def check(path: Path) -> None:
-    """A file is what its name says: whole, white behind, and without anything from elsewhere."""
+    """Check that a file has the format of its name, is complete, has a white background and no external links."""
     if path.suffix == ".png":
         with Image.open(path) as image:
             image.load()
@@ -216,23 +206,23 @@ def check(path: Path) -> None:
     assert root.tag.endswith("svg")
     links = [value for each in root.iter() for name, value in each.attrib.items() if name.endswith("href")]
     assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
-    assert not [word for word in (b"dc:date", b"font-family") if word in path.read_bytes()], "letters are shapes"
+    assert not [word for word in (b"dc:date", b"font-family") if word in path.read_bytes()], "text is drawn as shapes"
 
 
 def test_the_same_run_gives_the_same_bytes_under_any_matplotlib_settings(trained: Run, first: FiguresResult) -> None:
-    told: list[str] = []
+    steps: list[str] = []
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none", "text.usetex": True}):
-        again = draw(trained, runtime=replace(CPU, progress=lambda what, done, total: told.append(what)))
+        again = draw(trained, runtime=replace(CPU, progress=lambda what, done, total: steps.append(what)))
         assert matplotlib.rcParams["font.size"] == 30
     assert [path.read_bytes() for path in again.files] == [path.read_bytes() for path in first.files]
-    assert [what for what in told if what.startswith("Drawing ")] == [f"Drawing {name}" for name in FIGURES]
+    assert [what for what in steps if what.startswith("Drawing ")] == [f"Drawing {name}" for name in FIGURES]
     other = draw(trained, seed=1, which=["attention", "tsne"], formats=["svg"], runtime=CPU)
     assert [path.name for path in other.files] == ["tsne.svg", "attention.svg"]
     assert all(path.read_bytes() != (first.out / path.name).read_bytes() for path in other.files)
 
 
 def small(folder: Path, images: Path = Path("/pictures")) -> Run:
-    """A run that is drawn in no time."""
+    """Make a run that is quick to draw."""
     found = sample_run()
     source = ImageSource(folder=str(images), images=len(found.assignments), paths={})
     return replace(found, folder=folder, facts=replace(found.facts, images=(source,)))
@@ -242,7 +232,7 @@ def quick(found: Run, out: Path | None = None, **changes: Any) -> FiguresResult:
     return draw(found, out, **{"which": ["k-curve"], "formats": ["svg"], "runtime": CPU, **changes})
 
 
-def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+def test_only_earlier_figures_are_replaced(tmp_path: Path) -> None:
     out, found = tmp_path / "out", small(tmp_path)
     (first,) = quick(found, out).files
     (out / "k-curve.png").write_bytes(b"somebody's own")
@@ -256,11 +246,11 @@ def test_an_earlier_drawing_is_replaced_and_nothing_else_is(tmp_path: Path) -> N
     quick(found, out, formats=["png", "svg"], force=True)
     assert first.read_bytes() == before
     check(out / "k-curve.png")
-    quick(found, out, formats=["png"])  # now it is ours
+    quick(found, out, formats=["png"])  # now it is a figure of Sortal
     assert sorted(path.name for path in out.iterdir()) == ["k-curve.png", "k-curve.svg"]
 
 
-def test_what_is_wrong_is_said_before_anything_is_drawn(tmp_path: Path) -> None:
+def test_invalid_options_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"which": ["k-curve", "tnse"]}, "which must be a list of some of tsne, attention, k-curve, risk-coverage"),
         ({"which": []}, r"got \[\]"),
@@ -275,7 +265,7 @@ def test_what_is_wrong_is_said_before_anything_is_drawn(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_place_where_figures_cannot_go_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_output_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"mine")
     with pytest.raises(InputError, match=r"Figures go into a folder, got .*file', which is a file"):
         quick(small(tmp_path), tmp_path / "file")
@@ -293,4 +283,4 @@ def test_a_place_where_figures_cannot_go_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="Figures must be outside the images of the run"):
             quick(among, place)
     assert quick(among, pictures / "figures").files
-    assert quick(replace(among, folder=pictures / "photos" / "run")).files  # its own folder is no image
+    assert quick(replace(among, folder=pictures / "photos" / "run")).files  # the folder of the run is allowed

@@ -1,4 +1,4 @@
-"""Attention: a score that is computed by hand, which images are shown, and a page on which nothing overlaps."""
+"""Attention: focus scores computed by hand, the choice of images, and a page without overlaps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from sortal.research.figures.attention_maps import ACROSS, MOST, SAMPLED, Subjec
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import LABELLED
 
-# How focused a head is
-
 
 @pytest.mark.parametrize(
     ("values", "expected"),
@@ -34,11 +32,11 @@ from sortal.runs.run import LABELLED
         ([[1, 1], [0, 0]], 0.5),  # 2 of 4 patches alike: 1 − log 2 / log 4
         ([[3, 0], [0, 1]], 1 + (0.75 * log(0.75) + 0.25 * log(0.25)) / log(4)),
         ([[1, 0, 0], [1, 0, 0], [1, 0, 0]], 0.5),  # 3 of 9: 1 − log 3 / log 9
-        ([[0, 0], [0, 0]], nan),  # looks nowhere
-        ([[1]], nan),  # all patches, and one alone
+        ([[0, 0], [0, 0]], nan),  # no attention at all
+        ([[1]], nan),  # a single patch
     ],
 )
-def test_focus_by_hand(values: list[list[float]], expected: float) -> None:
+def test_focus_matches_scores_computed_by_hand(values: list[list[float]], expected: float) -> None:
     assert_allclose(focus_score(values), expected, atol=1e-12)
     maps = np.array([[values, np.ones_like(values)], [values[::-1], values]], dtype=np.float64)
     each = np.array([focus_score(maps[0, 1]) if at == 1 else expected for at in range(4)], dtype=np.float64)
@@ -46,7 +44,7 @@ def test_focus_by_hand(values: list[list[float]], expected: float) -> None:
 
 
 @given(arrays(np.float64, (2, 3), elements=st.floats(1e-6, 1)), st.floats(1e-3, 1e3))
-def test_focus_is_a_share_that_neither_scale_nor_place_changes(values: NDArray[np.float64], scale: float) -> None:
+def test_focus_is_between_0_and_1_and_ignores_scale_and_position(values: NDArray[np.float64], scale: float) -> None:
     found = focus_score(values)
     assert 0 <= found <= 1
     assert_allclose(focus_score(scale * values), found, atol=1e-9)
@@ -54,10 +52,7 @@ def test_focus_is_a_share_that_neither_scale_nor_place_changes(values: NDArray[n
     assert focus_score(values**2) >= found - 1e-9  # a sharper map
 
 
-# Which images
-
-
-def test_a_sample_is_of_classes_old_and_new_without_labels_and_no_class_twice() -> None:
+def test_a_sample_has_unlabelled_images_of_distinct_old_and_new_classes() -> None:
     run = sample_run(categories=12, known=6, images=240)
     rows = sample_rows(run, seed=0)
     names = [str(run.assignments.truth[row]) for row in rows]
@@ -69,7 +64,7 @@ def test_a_sample_is_of_classes_old_and_new_without_labels_and_no_class_twice() 
     a = few.assignments
     assert sorted(str(a.truth[row]) for row in sample_rows(few, seed=0)) == ["class 0"] * 3 + ["new 1"] * 3
     labelled = replace(few, assignments=replace(a, status=np.full(8, LABELLED), truth=("class 0",) * 8))
-    assert len(sample_rows(labelled, seed=0)) == SAMPLED, "it makes do with what there is"
+    assert len(sample_rows(labelled, seed=0)) == SAMPLED, "otherwise labelled images are used"
 
 
 def test_images_are_found_by_name_and_by_path() -> None:
@@ -79,7 +74,7 @@ def test_images_are_found_by_name_and_by_path() -> None:
     files = run.assignments.files
     assert find_rows(run, ["/pictures/photos/00007.jpg", "photos/00002.jpg", "photos/00002.jpg"]) == [7, 2]
     twice = replace(run, assignments=replace(run.assignments, files=("a.jpg", "a.jpg", *files[2:])))
-    assert find_rows(twice, ["a.jpg"]) == [0, 1], "two images of one name"
+    assert find_rows(twice, ["a.jpg"]) == [0, 1], "both images with this name"
     with pytest.raises(InputError, match=r"got 'photos/00005.jpeg'\. Use names such as 'photos/00005.jpg'"):
         find_rows(run, ["photos/00001.jpg", "photos/00005.jpeg"])
     with pytest.raises(InputError, match="got 'x', 'y'"):
@@ -88,9 +83,6 @@ def test_images_are_found_by_name_and_by_path() -> None:
     for names, got in ((files[1], "'photos/00001.jpg'"), ([], "0"), (files[: MOST + 1], "13")):
         with pytest.raises(InputError, match=f"images must be a list of 1 to {MOST} file names of the run, got {got}"):
             find_rows(run, names)
-
-
-# The page
 
 
 def page(images: int, states: int, heads: int) -> tuple[Figure, NDArray[np.uint8], NDArray[np.float64]]:
@@ -125,7 +117,7 @@ def test_every_map_is_drawn_over_its_image_with_its_focus_above() -> None:
     assert np.array_equal(pictures, pixels)
 
 
-def test_what_is_not_defined_is_a_dash_and_is_in_no_mean() -> None:
+def test_undefined_scores_are_shown_as_dashes_and_excluded_from_means() -> None:
     maps = np.zeros((2, 1, 2, 2, 2))
     maps[0, 0, 0] = [[1, 1], [0, 0]]
     pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
@@ -136,7 +128,7 @@ def test_what_is_not_defined_is_a_dash_and_is_in_no_mean() -> None:
 
 
 @pytest.mark.parametrize(("states", "heads"), [(1, 1), (2, 6), (2, 16), (1, 33)])
-def test_nothing_overlaps_and_all_is_on_the_page(states: int, heads: int) -> None:
+def test_nothing_overlaps_or_leaves_the_page(states: int, heads: int) -> None:
     drawn, _, _ = page(2, states, heads)
     boxes = [axes.get_position() for axes in drawn.axes]
     assert len(boxes) == 2 * (1 + states * heads)
@@ -148,10 +140,10 @@ def test_nothing_overlaps_and_all_is_on_the_page(states: int, heads: int) -> Non
         assert one.x1 <= other.x0 or other.x1 <= one.x0 or one.y1 <= other.y0 or other.y1 <= one.y0
     assert drawn.get_figwidth() <= 13
     names = [text.get_text() for text in drawn.texts]
-    assert names.count(f"Head {heads}") == (2 if heads > ACROSS else 1), "above each line, if an image has several"
+    assert names.count(f"Head {heads}") == (2 if heads > ACROSS else 1), "repeated if an image has several lines"
 
 
-def test_hostile_names_stand_on_the_page_as_they_are() -> None:
+def test_hostile_names_are_drawn_literally() -> None:
     drawn, _, _ = page(9, 1, 2)
     words = [text.get_text() for text in drawn.texts if text.get_text() != drawn.get_supxlabel()]
     assert {"$\\frac{1", "<script…cript>"} <= {*words}

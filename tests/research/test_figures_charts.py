@@ -1,4 +1,4 @@
-"""Figures that need no network: what is drawn is what the run says, read back from the axes."""
+"""Figures that need no network, compared with the run by reading the axes."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ MARKUP = ("$\\frac{1", "_hidden", "a $b$ c", "%s {0}", "--> <!-- x", "\ufffe", "
 
 
 def texts_of(drawn: Figure) -> list[str]:
-    """All legends of a figure, and its caption."""
+    """Return the texts of all legends of a figure, and its caption."""
     legends = [*drawn.legends, *(legend for axes in drawn.axes if (legend := axes.get_legend()))]
-    return [text for legend in legends for text in words(legend.get_texts())] + [said(drawn)]
+    return [text for legend in legends for text in words(legend.get_texts())] + [caption(drawn)]
 
 
-def said(drawn: Figure) -> str:
+def caption(drawn: Figure) -> str:
     return drawn.get_supxlabel().replace("\n", " ")
 
 
@@ -60,7 +60,7 @@ def words(labels: Iterable[Text]) -> list[str]:
 
 
 def heights(axes: Axes) -> list[list[float]]:
-    """Of the bars of each kind."""
+    """Return the heights of the bars of each kind."""
     return [[bar.get_height() for bar in bars] for bars in axes.containers]
 
 
@@ -70,12 +70,12 @@ def xy(line: Line2D) -> list[list[float]]:
 
 
 def corners(collection: Collection) -> int:
-    """Of its marker: a circle is drawn with more than a triangle."""
+    """Count the vertices of its marker: a circle has more than a triangle."""
     return len(np.asarray(collection.get_paths()[0].vertices))
 
 
 def points_of(axes: Axes) -> list[tuple[float, float, str, int]]:
-    """Of every point its place, its colour and how many corners it has, sorted."""
+    """Return the position, colour and number of corners of every point, sorted."""
     return sorted(
         (float(x), float(y), to_hex(colour), corners(each))
         for each in axes.collections
@@ -90,16 +90,13 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of t-SNE: the first two numbers of a feature say where its point is."""
+    """Use the first two features as positions instead of t-SNE."""
     monkeypatch.setattr(projection, "place", lambda x, seed: _whole(x))
 
 
 def _whole(x: NDArray[np.float32]) -> NDArray[np.int64]:
     places: NDArray[np.int64] = np.rint(1000 * (x[:, :2] + 1)).astype(np.int64)
     return places
-
-
-# t-SNE
 
 
 def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_kind(run: Run, by_rows: None) -> None:
@@ -110,12 +107,12 @@ def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_
     )
     circle = max(map(corners, axes.collections))
     assert [(x, y, colour, shape != circle) for x, y, colour, shape in points_of(axes)] == expected
-    assert words(axes.texts) == [*"ABCDEF"]  # "class 0" is too long to stand among points
+    assert words(axes.texts) == [*"ABCDEF"]  # "class 0" is too long to be written among the points
     legends = {legend.get_title().get_text(): words(legend.get_texts()) for legend in axes.figure.legends}
     assert [*legends] == ["Old classes", "New classes"]
     assert legends["Old classes"] == ["A  class 0", "B  class 1", "C  class 2", "D  class 3"]
     assert legends["New classes"] == ["E  new 1", "F  new 2"]
-    # Short names stand among the points of their class.
+    # Short names are written among the points of their class.
     short = replace(run, assignments=replace(run.assignments, truth=tuple(str(i % 3) for i in range(72))))
     (axes,) = tsne(short).axes
     places = _whole(np.asarray(run.features))
@@ -124,32 +121,32 @@ def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_
         assert [*map(int, text.get_position())] in places[int(text.get_text()) :: 3].tolist()
 
 
-def test_only_the_nine_largest_classes_of_a_kind_are_told_apart(tmp_path: Path, by_rows: None) -> None:
+def test_only_the_nine_largest_classes_of_a_kind_have_their_own_colours(tmp_path: Path, by_rows: None) -> None:
     run = replace(sample_run(categories=23, known=12, images=400), folder=tmp_path)
     drawn = tsne(run)
     colours = Counter(colour for _, _, colour, _ in points_of(drawn.axes[0]))
     sizes = Counter(run.assignments.truth)
     assert set(colours) == {*style.COLOURS, style.PALE}
-    told = [text.split("  ")[1] for text in texts_of(drawn) if "  " in text]
-    assert len(told) == 18
-    assert colours[style.PALE] == 400 - sum(sizes[name] for name in told)
-    assert min(sizes[name] for name in told) >= max(sizes[name] for name in sizes if name not in told)
+    coloured = [text.split("  ")[1] for text in texts_of(drawn) if "  " in text]
+    assert len(coloured) == 18
+    assert colours[style.PALE] == 400 - sum(sizes[name] for name in coloured)
+    assert min(sizes[name] for name in coloured) >= max(sizes[name] for name in sizes if name not in coloured)
     assert [text for text in texts_of(drawn) if "more" in text] == ["3 more", "2 more"]
 
 
-def test_the_caption_says_what_colours_and_places_are(tmp_path: Path, by_rows: None) -> None:
+def test_the_caption_explains_colours_and_positions(tmp_path: Path, by_rows: None) -> None:
     run = replace(sample_run(truth=False), folder=tmp_path)
     a = run.assignments
     some = replace(a, truth=("class 0", *a.truth[1:]), status=np.full(72, "known"))
     colours = ["by category", "by true class if known, else category", "by true class;"]
-    for told, each in zip(colours, (a, some, replace(a, truth=("x",) * 72)), strict=True):
-        assert told in said(tsne(replace(run, assignments=each)))
+    for expected, each in zip(colours, (a, some, replace(a, truth=("x",) * 72)), strict=True):
+        assert expected in caption(tsne(replace(run, assignments=each)))
     few = tsne(replace(sample_run(images=6), folder=tmp_path))
-    assert "principal components" in said(few)
+    assert "principal components" in caption(few)
     assert len(points_of(few.axes[0])) == 6
 
 
-def test_a_sample_depends_on_seed_and_content_alone(run: Run, by_rows: None) -> None:
+def test_a_sample_depends_only_on_seed_and_content(run: Run, by_rows: None) -> None:
     order = np.random.default_rng(0).permutation(72)
     columns: dict[str, Any] = {
         name: column[order] if isinstance(column, np.ndarray) else tuple(column[i] for i in order)
@@ -160,9 +157,9 @@ def test_a_sample_depends_on_seed_and_content_alone(run: Run, by_rows: None) -> 
     assert len(points_of(few.axes[0])) == 20
     assert points_of(few.axes[0]) == points_of(same.axes[0])
     assert points_of(few.axes[0]) != points_of(another.axes[0])
-    assert said(few).startswith("20 of 72 images, by true class; t-SNE, seed 0.")
+    assert caption(few).startswith("20 of 72 images, by true class; t-SNE, seed 0.")
     firsts = {sampling_order(run, seed).tolist()[0] for seed in range(200)}
-    assert len(firsts) > 50, "of 72, each as likely as another"
+    assert len(firsts) > 50, "all 72 are equally likely"
     for seed in (-1, 2**32, 1.5):
         with pytest.raises(InputError, match=r"seed must be from 0 to 2\*\*32 - 1, got"):
             tsne(run, seed=seed)  # type: ignore[arg-type]
@@ -170,7 +167,7 @@ def test_a_sample_depends_on_seed_and_content_alone(run: Run, by_rows: None) -> 
         tsne(run, points=0)
 
 
-def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_are_cached(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def place(x: NDArray[np.float32], seed: int) -> NDArray[np.int64]:
@@ -180,16 +177,13 @@ def test_places_are_computed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(projection, "place", place)
     assert points_of(tsne(run).axes[0]) == points_of(tsne(run).axes[0])
     assert calls == [0]
-    monkeypatch.setattr("os.access", lambda *_: False)  # a folder that may only be read
+    monkeypatch.setattr("os.access", lambda *_: False)  # a read-only folder
     tsne(run, seed=2)
     tsne(run, seed=2)
     assert calls == [0, 2, 2]
 
 
-# The number of classes
-
-
-def test_the_curve_of_k_is_what_was_tried(run: Run) -> None:
+def test_the_k_curve_shows_every_k_that_was_tried(run: Run) -> None:
     drawn = k_curve(run)
     (axes,) = drawn.axes
     curve = run.k.curve
@@ -208,7 +202,7 @@ def test_the_curve_of_k_is_what_was_tried(run: Run) -> None:
         k_curve(replace(run, k=replace(run.k, curve=(), interval=None)))
 
 
-def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> None:
+def test_only_a_wide_range_of_k_has_a_logarithmic_axis(run: Run) -> None:
     def tried(*ks: int, method: str = "brent") -> Run:
         curve = tuple(TriedK(k=k, score=0.5, each=(0.5,)) for k in ks)
         return replace(run, k=replace(run.k, curve=curve, k=ks[0], interval=None, method=method), metrics=None)
@@ -221,24 +215,21 @@ def test_a_wide_range_of_k_is_logarithmic_and_a_narrow_one_is_not(run: Run) -> N
     assert k_curve(tried(1)).axes[0].get_xscale() == "linear"
 
 
-# Accuracy against coverage
-
-
-def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) -> None:
+def test_accuracy_is_drawn_against_coverage_for_all_old_and_new(run: Run) -> None:
     assert run.metrics is not None
     drawn = risk_coverage(run)
     curves = {str(line.get_label())[:3]: line for line in drawn.axes[0].lines if len(xy(line)) > 1}
     assert curves.keys() == {"All", "Old", "New"}
-    assert len({line.get_linestyle() for line in curves.values()}) == 3  # told apart without colours
+    assert len({line.get_linestyle() for line in curves.values()}) == 3  # distinguishable without colour
     for part, line in curves.items():
         assert_allclose(xy(line), np.array(getattr(run.metrics.risk_coverage, part.lower()))[:, :2])
     assert texts_of(drawn)[:3] == ["All: 88.0%", "Old: 89.0%", "New: 79.0%"]
-    # A dot is at the last sure image: of three the surest is right, the next one is wrong, and the last one is unsure.
+    # A dot marks the last sure image: of three, the first is right, the second wrong and the last unsure.
     rows = tuple(CoveragePoint(*row) for row in ((1 / 3, 1.0, 0.9), (2 / 3, 0.5, 0.6), (1.0, 2 / 3, 0.4)))
-    told = replace(run, metrics=replace(run.metrics, risk_coverage=RiskCoverage(all=rows, old=rows[:2], new=())))
-    axes = risk_coverage(told).axes[0]
+    three = replace(run, metrics=replace(run.metrics, risk_coverage=RiskCoverage(all=rows, old=rows[:2], new=())))
+    axes = risk_coverage(three).axes[0]
     (dot,) = (xy(line) for line in axes.lines if len(xy(line)) == 1)
-    assert dot == [[2 / 3, 0.5]]  # all of the old ones are sure, and of new ones there are none
+    assert dot == [[2 / 3, 0.5]]  # none for old, which are all sure, nor for new, which are absent
     assert axes.get_ylim()[0] == 0.4
     for calibrated in (True, False):
         (legend,) = risk_coverage(replace(run, confidence=replace(run.confidence, held_out=40 * calibrated))).legends
@@ -248,10 +239,7 @@ def test_accuracy_is_drawn_against_coverage_for_all_and_old_and_new(run: Run) ->
             figure(sample_run(truth=False))
 
 
-# Legacy matching
-
-
-def test_a_cluster_is_used_twice() -> None:
+def test_a_cluster_matched_with_an_old_and_a_new_class_is_found() -> None:
     """Cluster 0 holds four images of the old class a and three of the new class b; cluster 1 two of the old class c."""
     truth, clusters = [*"aaaabbbcc"], [0, 0, 0, 0, 0, 0, 0, 1, 1]
     (twice,) = shared_clusters(truth, clusters, old={"a", "c"})
@@ -260,8 +248,8 @@ def test_a_cluster_is_used_twice() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), min_size=1, max_size=40))
-def test_what_legacy_matching_gains_is_won_by_clusters_used_twice(rows: Sequence[tuple[int, int]]) -> None:
-    """Dropping the smaller class of each cluster used twice leaves one match: no more than that can be gained."""
+def test_legacy_matching_gains_only_from_clusters_used_twice(rows: Sequence[tuple[int, int]]) -> None:
+    """The gain is bounded by the smaller classes of these clusters, without which there is a single match."""
     truth, clusters = [t for t, _ in rows], [c for _, c in rows]
     one, two = (f(truth, clusters, old=range(3)).all for f in (metrics.accuracy, metrics.legacy_accuracy))
     assert one is not None
@@ -277,8 +265,8 @@ def test_what_legacy_matching_gains_is_won_by_clusters_used_twice(rows: Sequence
         assert each.new_images == rows.count((each.new, each.cluster))
 
 
-def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
-    """Of 8 images in 2 categories, 7 without a label: 4 of the old class and 2 of a new one in the first category."""
+def test_bars_show_accuracy_by_one_match_and_by_two() -> None:
+    """Of 8 images, 7 are unlabelled: 4 of the old class and 2 of a new one are in the first category."""
     run = sample_run(categories=2, known=1, images=8, category=np.array([0] * 7 + [1]))
     status = np.array([LABELLED, *["known"] * 7])
     truth = (*["class 0"] * 5, "new 1", "new 1", None)
@@ -292,8 +280,8 @@ def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
     assert (old, new) == ([(0, 4)], [(4, 2)])
     assert words([*right.texts, *right.get_yticklabels()]) == [" class 0 (4) + new 1 (2)", "class 0"]
     assert right.get_title(loc="left") == "1 of 1 cluster used twice"
-    assert said(drawn).startswith("6 unlabelled images. Legacy matching counts 2 more of them as correct.")
-    assert "count for 4 images of old classes and 2 of new ones" in said(drawn)
+    assert caption(drawn).startswith("6 unlabelled images. Legacy matching counts 2 more of them as correct.")
+    assert "count for 4 images of old classes and 2 of new ones" in caption(drawn)
     left, right = legacy_inflation(sample_run()).axes  # nothing is inflated
     one, two = heights(left)
     assert one == two
@@ -302,7 +290,7 @@ def test_bars_are_accuracies_by_one_match_and_by_two() -> None:
     assert words(legacy_inflation(only_old).axes[0].get_xticklabels()) == ["All", "Old"]
 
 
-def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
+def test_only_the_largest_clusters_used_twice_are_shown() -> None:
     merged = np.arange(900) % 11
     run = sample_run(categories=22, known=11, images=900, category=merged)
     truth = tuple(run.names[j + 11 * (row % 3 > 0)] for row, j in enumerate(merged.tolist()))
@@ -311,11 +299,8 @@ def test_of_many_clusters_used_twice_the_largest_are_shown() -> None:
     assert len(right.texts) == 8
 
 
-# Names
-
-
-def test_a_name_is_drawn_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no letter, and what no font has, is escaped; Persian needs what has no shape."""
+def test_a_name_is_drawn_literally(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control characters and missing glyphs are escaped, except joiners, which Persian needs."""
     for name in ("Blüte – №1 $x^2$", "\u06cc\u200c\u06cc", "x" * 28):
         assert style.drawable(name) == name
     assert style.drawable("one\ntwo\x00a\u202eb\u2028") == "one\\ntwo\\x00a\\u202eb\\u2028"
@@ -327,7 +312,7 @@ def test_a_name_is_drawn_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("figure", [tsne, legacy_inflation])
 @pytest.mark.usefixtures("by_rows")
-def test_hostile_names_are_words_and_nothing_else(figure: Callable[[Run], Figure], tmp_path: Path) -> None:
+def test_hostile_names_are_only_text(figure: Callable[[Run], Figure], tmp_path: Path) -> None:
     names = (*HOSTILE, *MARKUP)
     run = sample_run(categories=16, known=8, images=300, name=lambda i: names[i], category=np.arange(300) % 8)
     a = run.assignments

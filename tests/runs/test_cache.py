@@ -1,8 +1,9 @@
-"""What stages keep: another name for anything that differs, and files that are whole or not there."""
+"""The cache of stages: a key for all that decides a result, and files that are either complete or absent."""
 
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ import sortal
 from sortal.runs import cache
 
 
-def test_keys_differ_when_anything_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_short_and_differ_when_anything_but_the_order_of_settings_differs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parts: list[tuple[Any, ...]] = [
         *((), ("a", "b"), ("ab",), (["a", "b"],), (["a"], "b"), ("b", "a")),
         *((0,), (0.0,), (-0.0,), (False,), (None,), ("0",)),
@@ -20,6 +23,8 @@ def test_keys_differ_when_anything_differs(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     keys = {cache.key(stage, *each) for each in parts for stage in ("k", "clusters")}
     assert len(keys) == 2 * len(parts)
+    assert all(len(each) == 16 and set(each) <= set("0123456789abcdef") for each in keys)
+    assert cache.key("k", {"a": 1, "b": {"c": 2, "d": 3}}) == cache.key("k", {"b": {"d": 3, "c": 2}, "a": 1})
     again = cache.key("k", "a", 1)
     monkeypatch.setattr(cache, "CODE", cache.CODE + 1)
     assert cache.key("k", "a", 1) != again
@@ -27,13 +32,6 @@ def test_keys_differ_when_anything_differs(monkeypatch: pytest.MonkeyPatch) -> N
     assert cache.key("k", "a", 1) == again
     monkeypatch.setattr(sortal, "__version__", "0.0.0")
     assert cache.key("k", "a", 1) != again
-
-
-def test_a_key_is_a_short_name_that_does_not_depend_on_the_order_of_settings() -> None:
-    one, other = cache.key("k", {"a": 1, "b": {"c": 2, "d": 3}}), cache.key("k", {"b": {"d": 3, "c": 2}, "a": 1})
-    assert one == other
-    assert len(one) == 16
-    assert set(one) <= set("0123456789abcdef")
 
 
 ZEROS = np.zeros(4, dtype=np.float32)
@@ -50,19 +48,15 @@ ARRAYS: list[tuple[NDArray[Any], ...]] = [
 ]
 
 
-def test_hashes_differ_in_type_shape_order_and_value() -> None:
-    hashes = [cache.hashed(*arrays) for arrays in ARRAYS]
-    assert len(set(hashes)) == len(ARRAYS)
-
-
-def test_a_hash_is_of_the_values_not_of_how_they_lie_in_memory() -> None:
+def test_a_hash_depends_on_types_shapes_order_and_values_but_not_on_the_memory_layout() -> None:
+    assert len({cache.hashed(*arrays) for arrays in ARRAYS}) == len(ARRAYS)
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert cache.hashed(np.asfortranarray(x)) == cache.hashed(x)
     assert cache.hashed(np.repeat(x, 2, axis=0)[::2]) == cache.hashed(x)
     assert cache.hashed(x.T) != cache.hashed(x)
 
 
-def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+def test_a_saved_value_is_loaded(tmp_path: Path) -> None:
     path, value = tmp_path / "some" / "folders" / "x.json", {"k": [1, 0.1 + 0.2, None, "Ä\udcff\n"]}
     assert cache.load(path) is None
     cache.save(path, value)
@@ -72,7 +66,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'[{"k": 1}, {"k"', b"\xff"])
-def test_a_damaged_file_is_nothing_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_counts_as_absent_and_is_overwritten(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     assert cache.load(path) is None
@@ -80,14 +74,10 @@ def test_a_damaged_file_is_nothing_and_is_written_anew(tmp_path: Path, content: 
     assert cache.load(path) == [1]
 
 
-def test_a_kill_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_while_saving_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.json"
     cache.save(path, {"old": True})
-
-    def kill(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", kill)
+    monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         cache.save(path, {"old": False, "more": list(range(1000))})
     assert cache.load(path) == {"old": True}

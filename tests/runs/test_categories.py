@@ -1,4 +1,4 @@
-"""Categories from points in the plane: sizes, cosines and neighbours by hand, and names that nobody has yet."""
+"""Categories of points in the plane: sizes, cosines and neighbours computed by hand, and names not yet taken."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sample_run import sample_run
 
 from sortal.runs.categories import TYPICAL, describe, free_names, ids_of, members, outline, rows_of
 from sortal.runs.run import Assignments, Category
@@ -17,18 +18,11 @@ Points = Sequence[tuple[float, float]]
 
 def assigned(category: Sequence[int], distance: Sequence[float], status: Sequence[str] | None = None) -> Assignments:
     n = len(category)
-    return Assignments(
-        files=tuple(f"{row}.jpg" for row in range(n)),
-        folders=np.zeros(n, dtype=np.int64),
-        contents=("",) * n,
-        labels=(None,) * n,
-        truth=(None,) * n,
+    return replace(
+        sample_run(images=n, file="{}.jpg".format).assignments,
         category=np.array(category, dtype=np.int64),
-        status=np.array(status if status is not None else ["known"] * n, dtype=np.str_),
-        confidence=np.ones(n),
+        status=np.array(status or ["known"] * n, dtype=np.str_),
         distance=np.array(distance, dtype=np.float64),
-        next_category=np.full(n, -1),
-        next_distance=np.full(n, np.nan),
     )
 
 
@@ -37,16 +31,16 @@ def plane(points: Points) -> NDArray[np.float32]:
 
 
 def named(names: Sequence[str], n_known: int, ids: Sequence[int] | None = None) -> tuple[Category, ...]:
-    """Categories, of which the first are known; ids are their rows unless given."""
+    """Make categories, the first of them known; by default their ids are their rows."""
     return tuple(
         Category(id=row if ids is None else ids[row], name=name, kind="known" if row < n_known else "new")
         for row, name in enumerate(names)
     )
 
 
-def test_three_categories_by_hand() -> None:
+def test_three_categories_match_figures_computed_by_hand() -> None:
     x = plane([(1, 0), (0.6, 0.8), (0, 1), (0, 1), (-1, 0)])
-    centres = plane([(0.5, 0), (0, 3), (-1, 0)])  # their length does not matter to a cosine
+    centres = plane([(0.5, 0), (0, 3), (-1, 0)])  # a cosine ignores their length
     a = assigned([0, 0, 1, 1, 2], [0.5, 0.3, 2.0, 2.0, 0.0], ["labelled", "unsure", "labelled", "labelled", "new"])
     first, second, third = describe(named(["cat", "dog", "new 1"], 2), a, x, centres)
     assert (first.id, first.name, first.kind, first.size, first.labelled, first.unsure) == (0, "cat", "known", 2, 1, 1)
@@ -54,11 +48,11 @@ def test_three_categories_by_hand() -> None:
     assert first.typical == ("1.jpg", "0.jpg")
     assert (second.name, second.kind, second.size, second.labelled, second.unsure) == ("dog", "known", 2, 2, 0)
     assert second.cohesion == 1.0
-    assert second.typical == ("2.jpg", "3.jpg")  # as near as each other: in their order
+    assert second.typical == ("2.jpg", "3.jpg")  # a tie keeps their order
     assert (third.name, third.kind, third.size, third.labelled, third.unsure) == ("new 1", "new", 1, 0, 0)
-    # From (0.5, 0) to (0, 3) 9.25; from (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
+    # Squared distances: (0.5, 0) to (0, 3) 9.25; (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
     assert [each.nearest_known for each in (first, second, third)] == [1, 0, 0]
-    # Under other ids, in another order, all is the same.
+    # Other ids and another order change nothing else.
     ids, order = [30, 4, 17], [2, 0, 1]
     other = replace(a, category=np.array(ids)[a.category])
     mixed = [named(["cat", "dog", "new 1"], 2, ids)[row] for row in order]
@@ -68,11 +62,11 @@ def test_three_categories_by_hand() -> None:
         assert again[each.name] == replace(each, id=ids[each.id], nearest_known=nearest)
 
 
-def test_a_category_without_images_or_direction() -> None:
+def test_a_category_may_have_no_images_or_no_direction() -> None:
     (_, empty) = describe(named(["cat", "new 1"], 1), assigned([0], [0]), plane([(1, 0)]), plane([(1, 0), (0, 0)]))
     assert (empty.size, empty.labelled, empty.unsure, empty.cohesion, empty.typical) == (0, 0, 0, None, ())
     assert empty.nearest_known == 0
-    # Opposite images: their mean has no direction.
+    # The mean of opposite images has no direction.
     (only,) = describe(named(["new 1"], 0), assigned([0, 0], [1, 1]), plane([(1, 0), (-1, 0)]), plane([(0, 0)]))
     assert only.cohesion == 0.0
 
@@ -86,13 +80,15 @@ def test_a_category_without_images_or_direction() -> None:
         ([(3, 3), (3, 3), (3, 3)], 2, [1, 0, 0]),
     ],
 )
-def test_the_nearest_known_category_is_another_one(centres: Points, n_known: int, nearest: list[int | None]) -> None:
+def test_the_nearest_known_category_is_never_the_category_itself(
+    centres: Points, n_known: int, nearest: list[int | None]
+) -> None:
     categories = named([str(j) for j in range(len(centres))], n_known)
     found = describe(categories, assigned([0], [0]), plane([(1, 0)]), plane(centres))
     assert [each.nearest_known for each in found] == nearest
 
 
-def test_only_so_many_files_are_typical() -> None:
+def test_the_number_of_typical_files_is_limited() -> None:
     n = TYPICAL + 5
     distance = np.random.default_rng(0).permutation(n).astype(float)
     x = np.tile(plane([(1, 0)]), (n, 1))
@@ -103,7 +99,7 @@ def test_only_so_many_files_are_typical() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=30))
-def test_members_are_each_category_s_rows_the_nearest_first(rows: list[tuple[int, float]]) -> None:
+def test_members_are_the_rows_of_a_category_nearest_first(rows: list[tuple[int, float]]) -> None:
     a = assigned([category for category, _ in rows], [distance for _, distance in rows])
     categories = named("abcdef", 0, [3, 0, 5, 1, 4, 2])
     some = np.flatnonzero(np.arange(len(rows)) % 3 > 0)
@@ -126,7 +122,7 @@ def test_new_categories_are_numbered_past_names_that_are_taken() -> None:
     assert outline([], []) == ()
 
 
-def test_ids_are_found_in_any_order_and_unknown_ones_refused() -> None:
+def test_ids_are_found_in_any_order_and_unknown_ids_are_refused() -> None:
     categories = named("abc", 0, [40, 7, 12])
     assert rows_of(categories, np.array([7, 40, -1, 12, 7])).tolist() == [1, 0, -1, 2, 1]
     assert ids_of(categories, np.array([1, 0, -1, 2])).tolist() == [7, 40, -1, 12]

@@ -1,9 +1,7 @@
-"""Confidence: the obvious loop as oracle, temperatures that were planted, and what must rise and fall with it."""
+"""Confidence: a plain loop as oracle, planted temperatures, and the effect of distances and strangers."""
 
-import json
 import math
 import unittest.mock
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,14 +12,13 @@ from numpy.typing import NDArray
 
 from sortal.runs import confidence
 from sortal.runs.confidence import ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
-from sortal.system.json_records import read_record
 
 untimed = settings(deadline=None)
 Rows = list[list[float]]
 Floats = NDArray[np.float64]
 
 NEW = np.zeros(2, dtype=bool)  # no category is known
-quarters = st.integers(-12, 12).map(lambda number: number / 4)  # whose squares and sums are exact
+quarters = st.integers(-12, 12).map(lambda number: number / 4)  # with exact squares and sums
 
 
 @st.composite
@@ -38,7 +35,7 @@ def array(rows: Rows, d: int) -> NDArray[np.float32]:
 def slow(
     x: Rows, centres: Rows, temperature: float, category: list[int] | None, head: Rows | None = None
 ) -> list[list[float]]:
-    """Own category and distance, next one and distance, probability, of each row; a head's scores decide."""
+    """Return category, distance, next category, its distance and probability of each row; a head's scores decide."""
     found = []
     for i, row in enumerate(x):
         squared = [sum((a - b) ** 2 for a, b in zip(row, centre, strict=True)) for centre in centres]
@@ -62,18 +59,15 @@ def slow(
 def assert_placed(placed: Placement, expected: list[list[float]]) -> None:
     columns = [placed.row, placed.distance, placed.next_row, placed.next_distance, placed.probability]
     for at, column in enumerate(columns):
-        told = np.array([row[at] for row in expected])
-        assert column.shape == told.shape
-        np.testing.assert_allclose(column, told, rtol=1e-9, atol=1e-12)
+        wanted = np.array([row[at] for row in expected])
+        assert column.shape == wanted.shape
+        np.testing.assert_allclose(column, wanted, rtol=1e-9, atol=1e-12)
     assert [column.dtype.str for column in (placed.row, placed.next_row)] == [np.dtype(np.int64).str] * 2
-
-
-# Among centres
 
 
 @given(st.data(), points_and_centres(), st.sampled_from([0.05, 1.0, 7.5]), st.booleans(), st.sampled_from([1, 5, 99]))
 @untimed
-def test_places_are_those_of_the_obvious_loop_whatever_the_chunks(
+def test_placements_match_a_plain_loop_for_any_chunk_size(
     data: st.DataObject, both: tuple[Rows, Rows], temperature: float, by_head: bool, chunk: int
 ) -> None:
     x, centres = both
@@ -81,22 +75,22 @@ def test_places_are_those_of_the_obvious_loop_whatever_the_chunks(
     row = st.lists(quarters, min_size=d + 1, max_size=d + 1)
     rows = data.draw(st.lists(row, min_size=k, max_size=k)) if by_head else None
     head = None if rows is None else np.array(rows)
-    for told in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
-        category = None if told is None else np.array(told, dtype=np.int64)
+    for given_rows in (None, data.draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))):
+        category = None if given_rows is None else np.array(given_rows, dtype=np.int64)
         with unittest.mock.patch.object(confidence, "CHUNK", chunk):
             placed = place(array(x, d), array(centres, d), temperature, row=category, head=head)
-        assert_placed(placed, slow(x, centres, temperature, told, rows))
-        assert category is None or category.tolist() == told
+        assert_placed(placed, slow(x, centres, temperature, given_rows, rows))
+        assert category is None or category.tolist() == given_rows
 
 
-def test_equal_points_are_no_distance_apart_even_far_from_the_origin() -> None:
+def test_equal_points_have_distance_0_even_far_from_the_origin() -> None:
     x = (1000 * np.random.default_rng(0).normal(size=(200, 16))).astype(np.float32)
     placed = place(x, x, 1.0, row=np.arange(200))
-    assert (placed.distance < 1e-3).all()  # the root of some roundings of squares: √(20 · 5e7 · 2e-16) = 5e-4
+    assert (placed.distance < 1e-3).all()  # the root of rounding errors of squares: √(20 · 5e7 · 2e-16) = 5e-4
     np.testing.assert_allclose(placed.probability, 1)
 
 
-def test_temperatures_near_nothing_and_scores_of_any_size_give_probabilities() -> None:
+def test_tiny_temperatures_and_huge_scores_give_valid_probabilities() -> None:
     x, centres = array([[0.4], [0.6]], 1), array([[0], [1]], 1)
     loud = np.array([[0.0, 1e5], [0, -1e5]])
     for temperature, head, category in ((1e-16, None, [0, 1]), (1e-3, loud, [0, 0])):
@@ -107,20 +101,14 @@ def test_temperatures_near_nothing_and_scores_of_any_size_give_probabilities() -
         assert wrong.probability.tolist() == [0, 0]
 
 
-# By the scores of a head
-
-
 def of_distances(centres: NDArray[np.float32]) -> Floats:
-    """A head whose scores are |x|² − d², so that it says what distances say: 2c and −|c|²."""
+    """Return a head (2c, −|c|²) with the scores |x|² − d², which rank categories as distances do."""
     c = centres.astype(np.float64)
     return np.concatenate([2 * c, -(c**2).sum(axis=1, keepdims=True)], axis=1)
 
 
-# Calibration
-
-
 def drawn(temperature: float, *, by_head: bool = False, n: int = 6000, k: int = 5) -> dict[str, Any]:
-    """Draw points of the categories that softmax(scores / T) says: the scores are −d², or those of a head."""
+    """Draw points and their categories from softmax(scores / T), with −d² or the outputs of a head as scores."""
     draw = np.random.default_rng(0)
     x, centres = draw.normal(size=(n, 4)).astype(np.float32), draw.normal(size=(k, 4)).astype(np.float32)
     head = draw.normal(size=(k, 5)) if by_head else of_distances(centres)
@@ -137,7 +125,7 @@ def categories(planted: dict[str, Any]) -> NDArray[np.int64]:
 def test_the_planted_temperature_is_found(by_head: bool, temperature: float) -> None:
     planted = drawn(temperature, by_head=by_head)
     held_out = np.arange(6000) % 2 == 0
-    planted["truth"][~held_out] = 0  # of others the truth is not looked at
+    planted["truth"][~held_out] = 0  # the truth of other images must not matter
     found = calibrate(**planted, row=categories(planted), held_out=held_out, unsure_below=0.5)
     assert found.temperature == pytest.approx(temperature, rel=0.1)
     assert found.held_out == 3000
@@ -145,7 +133,7 @@ def test_the_planted_temperature_is_found(by_head: bool, temperature: float) -> 
 
 
 @pytest.mark.parametrize("factor", [1e-3, 30.0])
-def test_calibration_follows_the_scale_of_scores_and_not_their_level(factor: float) -> None:
+def test_calibration_follows_the_scale_of_scores_and_ignores_their_offset(factor: float) -> None:
     planted = drawn(1.0, by_head=True, n=500)
     everyone, category = np.ones(500, dtype=bool), categories(planted)
     louder = {**planted, "head": factor * (planted["head"] + np.array([1.0, -2, 3, 0.5, 100]))}
@@ -161,7 +149,7 @@ def test_calibration_follows_the_scale_of_scores_and_not_their_level(factor: flo
 @pytest.mark.parametrize(("held", "k"), [(0, 5), (ENOUGH - 1, 5), (ENOUGH, 5), (100, 1)])
 @pytest.mark.parametrize("by_head", [False, True])
 def test_too_few_held_out_images_or_categories_do_not_calibrate(by_head: bool, held: int, k: int) -> None:
-    """Distances then have a share of their mean square as temperature, and a head means what it was trained to."""
+    """The temperature is then a fraction of the mean squared distance, or 1 for a head."""
     planted = drawn(3.0, by_head=by_head, n=200, k=k)
     placed = place(planted["x"], planted["centres"], 1.0, head=planted["head"])
     found = calibrate(**planted, row=placed.row, held_out=np.arange(200) < held, unsure_below=0.5)
@@ -173,19 +161,19 @@ def test_too_few_held_out_images_or_categories_do_not_calibrate(by_head: bool, h
         assert found.temperature == (1.0 if by_head else pytest.approx(share))
 
 
-def test_a_head_that_scores_distances_is_calibrated_as_they_are() -> None:
+def test_a_head_that_scores_distances_is_calibrated_like_distances() -> None:
     for strangers in (0, 600):
         case = two_known_categories(strangers)
         plain, _, _ = mean_confidence(case, n_known=2)
-        told, _, _ = mean_confidence({**case, "head": of_distances(case["centres"])}, n_known=2)
-        assert told.temperature == pytest.approx(plain.temperature, rel=1e-3)
-        assert told.strangers == pytest.approx(plain.strangers, abs=1e-3)
-        assert told.surest == pytest.approx(plain.surest, abs=1e-2)
-        np.testing.assert_array_equal(told.usual, plain.usual)
-        np.testing.assert_array_equal(told.deviation, plain.deviation)
+        by_head, _, _ = mean_confidence({**case, "head": of_distances(case["centres"])}, n_known=2)
+        assert by_head.temperature == pytest.approx(plain.temperature, rel=1e-3)
+        assert by_head.strangers == pytest.approx(plain.strangers, abs=1e-3)
+        assert by_head.surest == pytest.approx(plain.surest, abs=1e-2)
+        np.testing.assert_array_equal(by_head.usual, plain.usual)
+        np.testing.assert_array_equal(by_head.deviation, plain.deviation)
 
 
-def test_images_on_their_centres_leave_a_temperature_above_nothing() -> None:
+def test_images_on_their_centres_leave_a_positive_temperature() -> None:
     x, centres, category = array([[0], [0], [1]], 1), array([[0], [1]], 1), np.array([0, 0, 1])
     found = calibrate(x, centres, category, held_out=np.zeros(3, dtype=bool), truth=category, unsure_below=0.5)
     assert found.temperature == 1e-6
@@ -193,30 +181,27 @@ def test_images_on_their_centres_leave_a_temperature_above_nothing() -> None:
     assert (found.deviation > 0).all()
 
 
-def test_perfectly_parted_images_are_sure_and_finite() -> None:
+def test_perfectly_separated_images_have_high_but_finite_confidence() -> None:
     n = 60
     truth = np.arange(n) % 2
     x = array([[float(10 * each)] for each in truth], 1)
     centres = array([[0], [10]], 1)
     found = calibrate(x, centres, truth, held_out=np.ones(n, dtype=bool), truth=truth, unsure_below=0.5)
-    # None of 60 is wrong, and one more is taken to be: 61 of 62 are right.
+    # All 60 are right; smoothing makes that 61 of 62.
     assert found.of(place(x, centres, found.temperature), NEW) == pytest.approx(61 / 62, abs=1e-4)
 
 
-def test_usual_distances_by_hand() -> None:
-    """Those of a category, drawn towards those of all as if there were ten more images."""
+def test_usual_distances_match_those_computed_by_hand() -> None:
+    """A category's distances are shrunk towards the overall ones as if it had ten more images."""
     x, centres, category = array([[1], [-1], [96]], 1), array([[0], [100], [500]], 1), np.array([0, 0, 1])
-    nobody = np.zeros(3, dtype=bool)
-    found = calibrate(x, centres, category, held_out=nobody, truth=category, unsure_below=0.5)
+    none = np.zeros(3, dtype=bool)
+    found = calibrate(x, centres, category, held_out=none, truth=category, unsure_below=0.5)
     # Distances 1, 1 and 4: their mean is 2, their variance 2.
     usual = [(2 + 20) / 12, (4 + 20) / 11, 20 / 10]
     squares = [2 * (1 - usual[0]) ** 2, (4 - usual[1]) ** 2, 0]
     deviation = [math.sqrt((square + 20) / count) for square, count in zip(squares, (12, 11, 10), strict=True)]
     np.testing.assert_allclose(found.usual, usual)
     np.testing.assert_allclose(found.deviation, deviation)
-
-
-# From distances to confidence
 
 
 def plain(**changes: Any) -> Confidence:
@@ -235,7 +220,7 @@ def at(distance: list[float], probability: list[float], category: list[int]) -> 
     )
 
 
-def test_confidence_by_hand() -> None:
+def test_confidence_falls_beyond_the_usual_distance() -> None:
     # 2.5 deviations beyond the usual distance are 2.25 in the first category and 4.5 in the second.
     placed = at([0, 2.25, 3, 3, 4.5, 6], [0.9, 0.9, 0.8, 1, 0.5, 0.5], [0, 0, 0, 1, 1, 1])
     found = plain().of(placed, NEW)
@@ -243,27 +228,8 @@ def test_confidence_by_hand() -> None:
     np.testing.assert_allclose(found, expected)
 
 
-@given(
-    st.lists(st.floats(1e-6, 1e6), min_size=4, max_size=4),
-    st.integers(0, 1000),
-    st.lists(st.tuples(st.floats(0, 10), st.floats(1e-6, 10)), min_size=1, max_size=5),
-)
-@untimed
-def test_json_gives_every_bit_back(numbers: list[float], held_out: int, spread: list[tuple[float, float]]) -> None:
-    usual, deviation = np.array(spread).T
-    values = dict(zip(("temperature", "unsure_below", "strangers", "surest"), numbers, strict=True))
-    found = plain(**values, held_out=held_out, usual=usual, deviation=deviation)
-    again = read_record(Confidence, json.loads(json.dumps(asdict(found), allow_nan=False, default=np.ndarray.tolist)))
-    assert {name: getattr(again, name) for name in values} == values
-    assert (again.held_out, again.calibrated) == (held_out, held_out > 0)
-    assert (again.usual.tolist(), again.deviation.tolist()) == (usual.tolist(), deviation.tolist())
-
-
-# Strangers
-
-
 def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
-    """Images of two known classes on a line, 300 held out and 600 unlabelled, and strangers halfway between them."""
+    """Draw two known classes on a line, 300 images held out and 600 unlabelled, and strangers halfway between them."""
     draw = np.random.default_rng(seed)
     own = np.arange(900) % 2
     places = np.concatenate([own * 4 + draw.normal(0, 0.9, 900), draw.normal(2, 0.6, strangers)])
@@ -281,24 +247,23 @@ def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
 
 
 def mean_confidence(case: dict[str, Any], n_known: int) -> tuple[Confidence, float, float]:
-    """Of the unlabelled images: what is said, and how many are right."""
+    """Return the calibration, and the mean confidence and the accuracy of the unlabelled images."""
     known = np.arange(2) < n_known
     found = calibrate(**{**case, "truth": np.maximum(case["truth"], 0)}, unsure_below=0.5, known=known)
     placed = place(case["x"], case["centres"], found.temperature, row=case["row"], head=case.get("head"))
-    said = found.of(placed, known)
-    hidden = case["unlabelled"]
-    return found, float(said[hidden].mean()), float((case["row"] == case["truth"])[hidden].mean())
+    confidences, hidden = found.of(placed, known), case["unlabelled"]
+    return found, float(confidences[hidden].mean()), float((case["row"] == case["truth"])[hidden].mean())
 
 
 @pytest.mark.parametrize("head", [None, np.array([[0.0, 0.0], [5.0, -10.0]])], ids=["distances", "head"])
-def test_strangers_in_known_categories_are_counted_against_confidence(head: Floats | None) -> None:
-    """By distances, and by a head of another slope and bias, by which strangers halfway are unsure as well."""
+def test_strangers_in_known_categories_lower_confidence(head: Floats | None) -> None:
+    """By distances, and by a head with another slope and bias, which is also unsure about images halfway."""
     case = {**two_known_categories(600), "head": head}
-    _, said, right = mean_confidence(case, n_known=0)  # as if these were new categories
-    assert said - right > 0.2
-    found, said, right = mean_confidence(case, n_known=2)
+    _, sure, right = mean_confidence(case, n_known=0)  # as if these were new categories
+    assert sure - right > 0.2
+    found, sure, right = mean_confidence(case, n_known=2)
     assert found.strangers > 0
-    assert abs(said - right) < 0.08
+    assert abs(sure - right) < 0.08
     others = case["unlabelled"] & (case["row"] == 1)
     moved = {**case, "x": case["x"] + others[:, None].astype(np.float32)}
     for n_known, same in ((1, True), (2, False)):
@@ -306,12 +271,12 @@ def test_strangers_in_known_categories_are_counted_against_confidence(head: Floa
         assert (before == pytest.approx(after, rel=1e-6)) is same
 
 
-def test_without_strangers_hardly_any_are_found() -> None:
+def test_without_strangers_confidence_is_hardly_lowered() -> None:
     for seed in range(3):
         case = two_known_categories(0, seed)
-        _, said, _ = mean_confidence(case, n_known=0)
+        _, sure, _ = mean_confidence(case, n_known=0)
         _, less, right = mean_confidence(case, n_known=2)
-        assert said >= less
+        assert sure >= less
         assert abs(less - right) < 0.1
 
 
@@ -325,7 +290,7 @@ def test_strangers_are_the_slope_of_a_logistic_regression_less_its_error() -> No
     weight = np.where(y, 1, 200 / 500)
     model = LogisticRegression(C=1e6, tol=1e-10).fit(x[:, None], y, sample_weight=weight)
     slopes = []
-    for _ in range(60):  # the error by drawing again
+    for _ in range(60):  # bootstrap the error
         rows = np.concatenate([draw.integers(0, 200, 200), draw.integers(200, 700, 500)])
         again = LogisticRegression(C=1e6).fit(x[rows, None], y[rows], sample_weight=weight[rows])
         slopes.append(again.coef_[0, 0])
@@ -334,8 +299,7 @@ def test_strangers_are_the_slope_of_a_logistic_regression_less_its_error() -> No
     assert surest == pytest.approx(np.quantile(held_out, 0.75))
 
 
-def test_strangers_at_the_limits() -> None:
-    """Too few images tell of none, and they stay finite where only held-out images are sure."""
+def test_few_images_show_no_strangers_and_a_perfect_separation_stays_finite() -> None:
     assert confidence._strangers(np.full(ENOUGH - 1, 3.0), np.zeros(500)) == (0.0, 0.0)
     assert confidence._strangers(np.full(500, 3.0), np.zeros(ENOUGH - 1)) == (0.0, 0.0)
     slope, surest = confidence._strangers(np.full(100, 6.0), np.full(100, -6.0))
@@ -343,8 +307,8 @@ def test_strangers_at_the_limits() -> None:
     assert surest == 6.0
 
 
-def test_strangers_count_in_known_categories_alone_and_not_where_images_are_surest() -> None:
-    one = plain(strangers=0.5, surest=math.log(9))  # of 0.9
+def test_strangers_count_only_in_known_categories_and_not_for_the_surest_images() -> None:
+    one = plain(strangers=0.5, surest=math.log(9))  # the log-odds of 0.9
     placed = at([1, 1, 1, 1], [0.95, 0.9, 0.5, 0.5], [0, 0, 0, 1])
-    # At 0.5 the log-odds are 0, so that exp(0.5 · (0 − ln 9)) = 1/3 of it is left.
+    # At 0.5 the log-odds are 0, which leaves exp(0.5 · (0 − ln 9)) = 1/3 of it.
     assert one.of(placed, np.array([True, False])) == pytest.approx([0.95, 0.9, 0.5 / 3, 0.5])

@@ -1,8 +1,7 @@
-"""Categories edited by hand: ids stay, figures follow, and nothing hangs on an order."""
+"""Categories edited by hand: ids are stable, figures are updated, and order does not matter."""
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sample_run import quick_map, sample_run
 from stores import small_store
+from tiny_folder import rows_of
 
 from sortal import web
 from sortal.errors import InputError
@@ -25,7 +25,7 @@ from sortal.runs.storage import load_run
 
 
 def a_run(*, head: bool = False, images: int = 72) -> Run:
-    """Known categories 0 to 3, and new ones 4 and 5, built as discovery does."""
+    """Build a run as discovery does, with known categories 0 to 3 and new ones 4 and 5."""
     run = sample_run(images=images)
     scores = np.concatenate([5 * run.centres, np.zeros((6, 1))], axis=1).astype(np.float32) if head else None
     return build_run(
@@ -43,13 +43,13 @@ def a_run(*, head: bool = False, images: int = 72) -> Run:
 
 
 def some(run: Run, category: int, count: int) -> NDArray[np.bool_]:
-    """The first unlabelled images of a category."""
+    """Select the first unlabelled images of a category."""
     rows = np.flatnonzero((run.assignments.category == category) & (run.assignments.status != "labelled"))
     return np.isin(np.arange(len(run.assignments)), rows[:count])
 
 
 def assert_consistent(run: Run) -> None:
-    """Whatever is said of a category follows from the images that have its id."""
+    """Check that every figure of a category follows from the images with its id."""
     a = run.assignments
     assert sum(each.size for each in run.categories) == len(a)
     kinds = {each.id: each.kind for each in run.categories}
@@ -68,7 +68,7 @@ def assert_consistent(run: Run) -> None:
     assert run.metrics == evaluate(a, run.categories)
 
 
-def test_a_merge_weighs_centres_and_keeps_the_first_id() -> None:
+def test_a_merge_weights_centres_and_keeps_the_first_id() -> None:
     run = a_run(head=True)
     weighed = replace(run, categories=tuple(replace(c, weight=9 if c.id == 5 else 3) for c in run.categories))
     merged = merge(weighed, [4, 5])
@@ -84,10 +84,10 @@ def test_a_merge_weighs_centres_and_keeps_the_first_id() -> None:
     np.testing.assert_allclose(merged.confidence.usual, [*run.confidence.usual[:4], usual[4]])
     np.testing.assert_allclose(merged.confidence.deviation, [*run.confidence.deviation[:4], deviation[4]])
     assert merged.facts.edits == ("merged 'new 2' into 'new 1'",)
-    assert len(run.categories) == 6, "the run that was given stays as it is"
+    assert len(run.categories) == 6, "the original run is unchanged"
 
 
-def test_merged_known_classes_are_one_class_and_a_new_one_joins_a_known() -> None:
+def test_known_classes_merge_into_one_and_a_new_category_joins_a_known_one() -> None:
     run = a_run()
     merged = merge(run, [2, 0, 5])
     assert_consistent(merged)
@@ -105,13 +105,13 @@ def test_merged_known_classes_are_one_class_and_a_new_one_joins_a_known() -> Non
 
 
 @pytest.mark.parametrize("head", [False, True])
-def test_a_split_has_an_id_never_used_before_and_centres_of_its_images(head: bool) -> None:
+def test_a_split_gets_an_unused_id_and_centres_from_its_images(head: bool) -> None:
     run = a_run(head=head)
     merged = merge(run, [4, 5])
     rows = some(merged, 4, 9)
     apart = split(merged, 4, rows, name="fern")
     assert_consistent(apart)
-    assert [c.id for c in apart.categories] == [0, 1, 2, 3, 4, 6], "5 is gone for good"
+    assert [c.id for c in apart.categories] == [0, 1, 2, 3, 4, 6], "5 is never reused"
     assert apart.facts.next_id == 7
     assert apart.names[6] == "fern"
     own = apart.assignments.category
@@ -121,14 +121,14 @@ def test_a_split_has_an_id_never_used_before_and_centres_of_its_images(head: boo
         assert apart.categories[row].weight == (own == category).sum()
     if apart.head is None or merged.head is None:
         return
-    # The nearer of both centres has the higher score, and other scores stay.
+    # The nearer of the two centres has the higher score; other scores are unchanged.
     scores = run.features @ apart.head[:, :-1].T + apart.head[:, -1]
     first, second = (np.linalg.norm(run.features - apart.centres[row], axis=1) for row in (4, 5))
     np.testing.assert_array_equal(scores[:, 4] > scores[:, 5], first < second)
     np.testing.assert_allclose(scores[:, :4], run.features @ merged.head[:4, :-1].T, atol=1e-4)
 
 
-def test_what_cannot_be_split_or_renamed_is_refused() -> None:
+def test_invalid_edits_are_refused() -> None:
     run = a_run()
     labelled = run.assignments.status == "labelled"
     for rows, message in (
@@ -149,7 +149,7 @@ def test_what_cannot_be_split_or_renamed_is_refused() -> None:
         reorder(run, [0, 1, 2])
 
 
-def test_a_known_class_that_is_renamed_keeps_its_images_and_figures() -> None:
+def test_a_renamed_known_class_keeps_its_images_and_figures() -> None:
     run = a_run()
     renamed = rename(rename(run, 1, "fern"), 4, "moss")
     assert_consistent(renamed)
@@ -158,26 +158,19 @@ def test_a_known_class_that_is_renamed_keeps_its_images_and_figures() -> None:
     assert renamed.metrics.accuracy == run.metrics.accuracy
     assert renamed.metrics.known_accuracy == run.metrics.known_accuracy
     assert renamed.assignments.labels.count("fern") == run.assignments.labels.count("class 1")
-    assert "moss" not in renamed.assignments.truth, "what a new category is called says nothing of the truth"
+    assert "moss" not in renamed.assignments.truth, "the name of a new category is not the truth"
     np.testing.assert_array_equal(renamed.assignments.confidence, run.assignments.confidence)
     assert renamed.facts.edits == ("renamed 'class 1' to 'fern'", "renamed 'new 1' to 'moss'")
 
 
-def test_an_edited_run_is_saved_loaded_drawn_and_exported(tmp_path: Path) -> None:
+def test_an_edited_run_is_saved_loaded_reported_and_exported(tmp_path: Path) -> None:
     run = replace(a_run(head=True), folder=tmp_path / "run")
     order = [5, 0, 3, 1, 4, 2]
     mixed = reorder(run, order)
     assert_consistent(mixed)
     assert mixed.metrics == run.metrics
     edited = rename(split(merge(mixed, [3, 1]), 5, some(mixed, 5, 5)), 4, "moss")
-    assert [(c.id, c.kind) for c in edited.categories] == [
-        (5, "new"),
-        (0, "known"),
-        (3, "known"),
-        (4, "new"),
-        (2, "known"),
-        (6, "new"),
-    ]
+    assert [c.id for c in edited.categories if c.kind == "known"] == [0, 3, 2]
     edited.save()
     found = load_run(edited.folder)
     assert found.names == {5: "new 2", 0: "class 0", 3: "class 3", 4: "moss", 2: "class 2", 6: "new 3"}
@@ -191,9 +184,8 @@ def test_an_edited_run_is_saved_loaded_drawn_and_exported(tmp_path: Path) -> Non
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
     assert [each["name"] for each in data["categories"]] == [*found.names.values()]
     assert sum(each["size"] for each in data["categories"]) == 72
-    names = dict(
-        zip(found.assignments.files, (found.names[j] for j in found.assignments.category.tolist()), strict=True)
-    )
+    a = found.assignments
+    names = {file: found.names[j] for file, j in zip(a.files, a.category.tolist(), strict=True)}
     shown = data["images"]
     for file, at in zip(shown["file"], shown["category"], strict=True):
         assert data["categories"][at]["name"] == names[file]
@@ -203,7 +195,6 @@ def test_an_edited_run_is_saved_loaded_drawn_and_exported(tmp_path: Path) -> Non
         assert {names[shown["file"][at]] for at in each["typical"]} == {category.name}
 
     export(found, "csv", tmp_path / "table.csv")
-    with (tmp_path / "table.csv").open(newline="") as file:
-        rows = [*csv.DictReader(file)]
+    rows = rows_of(tmp_path / "table.csv")
     assert {row["file_name"]: row["category_name"] for row in rows} == names
     assert {int(row["category"]): row["category_name"] for row in rows} == found.names

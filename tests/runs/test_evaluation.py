@@ -1,12 +1,14 @@
-"""Evaluation: curves and bins by hand, a slow loop as oracle, and agreement with the metrics."""
+"""Evaluation: bins computed by hand, a slow loop as oracle, and agreement with the metrics."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sample_run import sample_run
 
 from sortal import metrics
 from sortal.runs import evaluation
@@ -28,23 +30,18 @@ def assigned(
     confidence: Sequence[float] | None = None,
 ) -> Assignments:
     n = len(truth)
-    return Assignments(
-        files=tuple(f"{row}.jpg" for row in range(n)),
-        folders=np.zeros(n, dtype=np.int64),
-        contents=("",) * n,
+    return replace(
+        sample_run(images=n).assignments,
         labels=tuple(truth[row] if row in labelled else None for row in range(n)),
         truth=tuple(truth),
         category=np.array(category, dtype=np.int64),
         status=np.array(["labelled" if row in labelled else "unsure" if row % 2 else "known" for row in range(n)]),
         confidence=np.ones(n) if confidence is None else np.array(confidence),
-        distance=np.zeros(n),
-        next_category=np.full(n, -1),
-        next_distance=np.full(n, np.nan),
     )
 
 
 def named(names: Sequence[str], n_known: int) -> tuple[Category, ...]:
-    """Categories in the reverse of their ids; those of the first names are known."""
+    """Make categories in reverse order of their ids; those with the first names are known."""
     made = [Category(id=j, name=name, kind="known" if j < n_known else "new") for j, name in enumerate(names)]
     return tuple(made[::-1])
 
@@ -53,19 +50,7 @@ def columns(rows: list[tuple[bool, float]]) -> tuple[NDArray[np.bool_], NDArray[
     return np.array([right for right, _ in rows], dtype=bool), np.array([sure for _, sure in rows], dtype=np.float64)
 
 
-# Curves
-
-
-def test_curves_by_hand() -> None:
-    """The surest images come first, and those of equal confidence together."""
-    right, confidence = np.array([True, False, True, True]), np.array([0.6, 0.3, 0.9, 0.8])
-    expected = [[0.25, 1.0, 0.9], [0.5, 1.0, 0.8], [0.75, 1.0, 0.6], [1.0, 0.75, 0.3]]
-    assert [*map(list, risk_coverage(right, confidence))] == expected
-    right, confidence = np.array([False, True, True, False, True]), np.array([0.5, 0.9, 0.5, 0.9, 0.5])
-    assert risk_coverage(right, confidence) == ((0.4, 0.5, 0.9), (1.0, 0.6, 0.5))
-
-
-def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
+def test_a_long_curve_is_thinned_between_its_ends() -> None:
     n = 1001
     right = np.arange(n) < 500
     curve = risk_coverage(right, np.linspace(1, 0, n))
@@ -82,7 +67,7 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends() -> None:
 
 @untimed
 @given(judged)
-def test_a_curve_is_that_of_the_obvious_loop(rows: list[tuple[bool, float]]) -> None:
+def test_a_curve_matches_a_plain_loop(rows: list[tuple[bool, float]]) -> None:
     slow = []
     for threshold in sorted({sure for _, sure in rows}, reverse=True):
         among = [right for right, sure in rows if sure >= threshold]
@@ -90,10 +75,7 @@ def test_a_curve_is_that_of_the_obvious_loop(rows: list[tuple[bool, float]]) -> 
     assert risk_coverage(*columns(rows)) == tuple(slow)
 
 
-# Calibration
-
-
-def test_bins_by_hand() -> None:
+def test_reliability_bins_match_those_computed_by_hand() -> None:
     confidence = np.array([0.0, 0.05, 0.1, 0.95, 1.0, 0.9])
     right = np.array([False, True, True, True, True, False])
     assert reliability(right, confidence) == (
@@ -110,7 +92,7 @@ def test_bins_by_hand() -> None:
 
 @untimed
 @given(judged.filter(len))
-def test_bins_hold_every_image_once(rows: list[tuple[bool, float]]) -> None:
+def test_bins_contain_every_image_once(rows: list[tuple[bool, float]]) -> None:
     right, confidence = columns(rows)
     bins = reliability(right, confidence)
     assert sum(each.images for each in bins) == len(rows)
@@ -121,10 +103,7 @@ def test_bins_hold_every_image_once(rows: list[tuple[bool, float]]) -> None:
     error = calibration_error(right, confidence)
     assert error is not None
     assert 0 <= error <= 1
-    assert error >= abs(confidence.mean() - right.mean()) - 1e-4  # what cancels out over all bins
-
-
-# All of it
+    assert error >= abs(confidence.mean() - right.mean()) - 1e-4  # a bound, as errors of opposite sign cancel out
 
 
 NAMES = ("cat", "dog", "new 1", "new 2")
@@ -133,7 +112,7 @@ CATEGORY = [0, 0, 1, 1, 1, 2, 2, 2, 3, 0, 1]
 SURE = [0.9, 0.8, 0.3, 0.9, 0.6, 0.7, 0.7, 0.4, 0.9, 1.0, 1.0]
 
 
-def test_a_run_by_hand() -> None:
+def test_the_evaluation_of_a_run_matches_figures_computed_by_hand() -> None:
     found = evaluate(assigned(TRUTH, CATEGORY, labelled=[9, 10], confidence=SURE), named(NAMES, 2))
     assert found is not None
     # Matched: 0 cat, 1 dog, 2 fox. Wrong: the third image, a cat among the dogs, and the owl.
@@ -161,13 +140,13 @@ def test_a_run_by_hand() -> None:
     assert sum(each.images for each in found.reliability) == 8
 
 
-def test_without_truth_there_is_nothing_to_say() -> None:
+def test_without_truth_there_is_no_evaluation() -> None:
     assert evaluate(assigned([None, None], [0, 1]), named(["a", "b"], 1)) is None
     assert evaluate(assigned([], []), named(["a"], 1)) is None
     assert evaluate(assigned(["a", None], [0, 1], labelled=[0]), named(["a", "b"], 1)) is None
 
 
-def test_parts_without_an_image_have_no_figures() -> None:
+def test_parts_without_images_have_no_figures() -> None:
     only_new = evaluate(assigned(["fox", "fox"], [0, 0]), named(["new 1"], 0))
     only_old = evaluate(assigned(["cat", "cat"], [0, 1]), named(["cat", "new 1"], 1))
     assert only_new is not None
@@ -180,10 +159,10 @@ def test_parts_without_an_image_have_no_figures() -> None:
         assert (getattr(found.risk_coverage, part), getattr(found.calibration_error, part)) == ((), None)
     labelled = evaluate(assigned(["cat", "fox"], [0, 1], labelled=[0]), named(["cat", "new 1"], 1))
     assert labelled is not None
-    assert (labelled.images, labelled.k_true) == (1, 2)  # classes of labelled images are there too
+    assert (labelled.images, labelled.k_true) == (1, 2)  # including classes with only labelled images
 
 
-def test_where_two_matches_are_as_good_the_old_class_has_it() -> None:
+def test_ties_between_matches_go_to_the_old_class() -> None:
     found = evaluate(assigned(["ant", "cat"], [0, 0], confidence=[0.9, 0.6]), named(["cat"], 1))
     assert found is not None
     assert found.accuracy == metrics.Accuracy(all=0.5, old=1.0, new=0.0)
@@ -191,7 +170,7 @@ def test_where_two_matches_are_as_good_the_old_class_has_it() -> None:
     assert vars(found.risk_coverage) == curves
 
 
-def test_a_class_named_like_a_new_category_is_not_taken_for_it() -> None:
+def test_a_class_with_the_name_of_a_new_category_is_not_mistaken_for_it() -> None:
     found = evaluate(assigned(["new 1", "new 1", "cat"], [0, 0, 1]), named(["cat", "new 1"], 1))
     assert found is not None
     assert found.known_accuracy == 0.0
@@ -225,7 +204,7 @@ def test_figures_agree_with_the_metrics(rows: list[tuple[str | None, int, bool, 
     assert found.nmi == metrics.nmi(truth, category)
     assert found.ari == metrics.ari(truth, category)
     assert found.known_accuracy == metrics.known_accuracy(truth, [names[j] for j in category], old=old)
-    for part, share in vars(expected).items():  # what is right by the curves is right by the metrics
+    for part, share in vars(expected).items():  # the curves end at these figures
         curve = getattr(found.risk_coverage, part)
         assert (curve == ()) == (share is None)
         if share is not None:

@@ -1,4 +1,4 @@
-"""Exports: each format read back, by the tool it is for where that is installed; hostile names; nothing overwritten."""
+"""Exports: each format read back, by its own tool if installed; hostile names; nothing overwritten."""
 
 import csv
 import errno
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
@@ -42,7 +43,7 @@ Image_ = tuple[str, str, str]  # file, category, status
 
 
 def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) -> Run:
-    """A run over small images, no two of them alike, which are written to a folder."""
+    """Write small, distinct images to a folder, and make a run of them."""
     photos, n = folder / "photos", len(images)
     for number, (file, _, _) in enumerate(images):
         (photos / file).parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
 
 
 def of_pixels(run: Run) -> Run:
-    """The same, had the images been given as an array."""
+    """Return the run as if its images had been given as an array."""
     source = ImageSource(folder=None, images=len(run.assignments), paths={})
     return replace(run, facts=replace(run.facts, images=(source,)))
 
@@ -111,13 +112,13 @@ def content(path: Path | str) -> bytes:
 
 
 def cells(path: Path) -> list[dict[str, str]]:
-    """The rows of a table, without the mark of what would be a formula."""
+    """Return the rows of a table, without the escape of formulas."""
     rows = csv.DictReader(io.StringIO(content(path).decode("utf-8", "surrogateescape"), newline=""), strict=True)
     return [{name: cell.removeprefix("'") for name, cell in row.items()} for row in rows]
 
 
-def assert_told(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "file_name") -> None:
-    """A row an image, in their order: what it is called, where it went, how sure that is, and its label."""
+def assert_rows(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "file_name") -> None:
+    """Check that there is a row for each image, in order, with its file, category, confidence and label."""
     a = run.assignments
     assert [utf8(row[file]) for row in rows] == [*map(utf8, a.files)]
     assert [utf8(row["category_name"]) for row in rows] == [utf8(run.names[each]) for each in a.category]
@@ -132,30 +133,27 @@ def written(out: Path) -> bytes | set[str]:
 
 
 def files_below(folder: Path) -> set[str]:
-    """Every file, however deep, but for the mark of an export."""
+    """Return every file at any depth except the marker of an export."""
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
     return found - {".sortal-export.json"}
-
-
-# What holds for each format
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run, tmp_path: Path) -> None:
     before = {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()}
-    told: list[tuple[str, int, int]] = []
-    done = export(hostile, name, tmp_path / "out", runtime=Runtime(progress=lambda *each: told.append(each)))
+    reports: list[tuple[str, int, int]] = []
+    done = export(hostile, name, tmp_path / "out", runtime=Runtime(progress=lambda *each: reports.append(each)))
     n = len(HOSTILE)
     assert done == ExportResult(format=name, out=tmp_path / "out", images=n, missing=())
-    assert told[-1] == ("Exporting", n, n)
+    assert reports[-1] == ("Exporting", n, n)
     assert {path: (content(path), os.stat(path).st_mtime_ns) for path in hostile.paths()} == before
-    assert sorted(os.listdir(tmp_path)) == ["out", "photos"]  # nothing left beside it
+    assert sorted(os.listdir(tmp_path)) == ["out", "photos"]  # no temporary files
 
     run = a_run(tmp_path, PLAIN)
     (tmp_path / "photos/b.png").unlink()
     (tmp_path / "photos/d.png").write_bytes(b"")
     done = export(run, name, tmp_path / "less")
-    table = name in ("csv", "parquet")  # which needs no files
+    table = name in ("csv", "parquet")  # needs no image files
     assert (done.images, done.missing) == ((5, ()) if table else (3, ("b.png", "d.png")))
     files = [tmp_path / "less", *(tmp_path / "less").rglob("*")]
     assert any(b"b.png" in content(path) for path in files if path.is_file()) == table
@@ -169,29 +167,26 @@ def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run,
     assert not (tmp_path / "none").exists()
 
 
-# Tables
-
-
-def test_tables_have_one_row_an_image_and_no_formula(
+def test_tables_have_one_row_per_image_and_no_formula(
     hostile: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export(hostile, "csv", tmp_path / "t.csv")
     rows = cells(tmp_path / "t.csv")
     columns = ["file_name", "path", "category", "category_name", "status", "confidence", "label", "truth"]
     assert list(rows[0]) == columns
-    assert_told(rows, hostile)
+    assert_rows(rows, hostile)
     assert [row["path"] for row in rows] == hostile.paths()
     assert [row["truth"] for row in rows] == [row["label"] for row in rows]
     assert {b'"\'=HYPERLINK(""x"")"', b'"\'=cmd [x] #1 100%.png"'} <= {*re.split(rb",|\n", content(tmp_path / "t.csv"))}
     hostile.save()
     export(load_run(hostile.folder), "csv", tmp_path / "again.csv")
-    assert content(tmp_path / "again.csv") == content(tmp_path / "t.csv"), "of a run that was saved it is the same"
+    assert content(tmp_path / "again.csv") == content(tmp_path / "t.csv"), "a saved run gives the same table"
 
     export(hostile, "parquet", tmp_path / "t.parquet")
     table = parquet.read_table(tmp_path / "t.parquet")
     types = {**dict.fromkeys(columns, pa.string()), "category": pa.int64(), "confidence": pa.float64()}
     assert {field.name: field.type for field in table.schema} == types
-    assert_told(table.to_pylist(), hostile)
+    assert_rows(table.to_pylist(), hostile)
     assert None in table["label"].to_pylist()
     for name in ("csv", "parquet"):
         export(of_pixels(hostile), name, tmp_path / name)
@@ -202,30 +197,29 @@ def test_tables_have_one_row_an_image_and_no_formula(
         export(hostile, "parquet", tmp_path / "never.parquet")
 
 
-# Folders
-
-
-def test_folders_hold_what_is_sure_and_the_rest_is_apart(tmp_path: Path) -> None:
+def test_folders_keep_unsure_images_apart(tmp_path: Path) -> None:
     export(a_run(tmp_path, UNSURE, names=("cat", "none", "new 1")), "folders", tmp_path / "out")
     sure = {"cat/a.png", "cat/b.png", "cat/a (2).png", "new 1/test_1.png", "new 1/d.png"}
     assert files_below(tmp_path / "out") == {*sure, "index.csv", "unsure/cat/e.png", "unsure/new 1/f.png"}
     assert not (tmp_path / "out/none").exists(), "a category without images has no folder"
 
 
-def test_the_index_of_folders_leads_from_each_image_to_its_original(hostile: Run, tmp_path: Path) -> None:
+def test_the_index_of_folders_maps_each_image_to_its_original(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "folders", tmp_path / "out", how="copy")
     rows = cells(tmp_path / "out/index.csv")
     assert files_below(tmp_path / "out") == {"index.csv", *(row["exported"] for row in rows)}
-    assert_told(rows, hostile)
+    assert_rows(rows, hostile)
     for row, path in zip(rows, hostile.paths(), strict=True):
         assert content(tmp_path / "out" / row["exported"]) == content(path)
         assert row["exported"].startswith("unsure/") == (row["status"] == "unsure")
     sure = {row["category"]: row["exported"].split("/")[0] for row in rows if row["status"] != "unsure"}
-    assert len({folder.lower() for folder in sure.values()}) == len(sure)  # one folder a category, whatever its case
+    assert len({folder.lower() for folder in sure.values()}) == len(
+        sure
+    )  # one folder per category, even if case is ignored
 
 
-def test_images_are_linked_or_copied_as_asked(tmp_path: Path) -> None:
-    """Also one that is a relative link itself."""
+def test_images_are_linked_or_copied_as_requested(tmp_path: Path) -> None:
+    """Even an image that is itself a relative link."""
     run = a_run(tmp_path, PLAIN[:1])
     (original,) = run.paths()
     os.rename(original, tmp_path / "real.png")
@@ -239,10 +233,7 @@ def test_images_are_linked_or_copied_as_asked(tmp_path: Path) -> None:
     assert os.readlink(found["symlink"]) == original
 
 
-# Names
-
-
-def test_names_are_safe_and_given_once() -> None:
+def test_names_are_safe_and_unique() -> None:
     made = "../../x→_.._x|..→_|→_|a/b\\c→a_b_c|.hidden→hidden|end. →end|CON→_CON|nul.txt→_nul.txt|console→console"
     made += "|Ünïcode 猫→Ünïcode 猫|two\nlines→two_lines|<script>→_script_|\u202egnp.exe→_gnp.exe|x\udce9→x_"
     for pair in made.split("|"):
@@ -251,10 +242,10 @@ def test_names_are_safe_and_given_once() -> None:
     taken = [names.folder(text) for text in ("cat", "CAT", "cat (2)", "cat", "Unsure")]
     assert taken == ["cat", "CAT (2)", "cat (2) (2)", "cat (3)", "Unsure (2)"]
     assert [names.file(path) for path in ("x/b.png", "y/B.PNG", "b.jpg")] == ["b.png", "B (2).PNG", "b.jpg"]
-    assert [names.file("image.png") for _ in range(20_000)][-1] == "image (20000).png", "in no time"
+    assert [names.file("image.png") for _ in range(20_000)][-1] == "image (20000).png", "without trying them all"
 
 
-# Surrogates among them, as in names of files that are not UTF-8
+# Including surrogates, as in file names that are not UTF-8
 TEXTS = st.lists(
     st.text(st.characters(exclude_categories=()), max_size=130)
     | st.sampled_from([*HOSTILE_NAMES, "a", "A", "a (2)", "a.png", "A.PNG", "ß", "SS", "ﬁ", "é", "é", "a" * 100]),
@@ -265,7 +256,7 @@ TEXTS = st.lists(
 @given(texts=TEXTS, how=st.sampled_from(["folder", "file", "stem"]))
 @settings(deadline=None)
 @example(texts=["x.aaaaaaaaaaaaaaaaaaaaaaaaa", "x.png"], how="stem")
-def test_any_names_become_safe_and_different(texts: list[str], how: str) -> None:
+def test_any_names_become_safe_and_distinct(texts: list[str], how: str) -> None:
     names = Names("unsure", by_stem=how == "stem")
     given_out = [(names.folder if how == "folder" else names.file)(text) for text in texts]
     keys = [os.path.splitext(name)[0] if how == "stem" else name for name in given_out]
@@ -278,16 +269,13 @@ def test_any_names_become_safe_and_different(texts: list[str], how: str) -> None
         assert not RESERVED.match(name)
 
 
-# Hugging Face
-
-
-def test_the_table_of_an_image_folder_names_each_image_and_hugging_face_datasets_reads_it(
+def test_the_metadata_of_an_imagefolder_lists_each_image_and_hugging_face_datasets_reads_it(
     hostile: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export(hostile, "imagefolder", tmp_path / "out")
     rows = [json.loads(line) for line in (tmp_path / "out/train/metadata.jsonl").read_text("utf-8").splitlines()]
     assert files_below(tmp_path / "out/train") == {"metadata.jsonl", *(row["file_name"] for row in rows)}
-    assert_told(rows, hostile, file="source")
+    assert_rows(rows, hostile, file="source")
     for row, path in zip(rows, hostile.paths(), strict=True):
         assert content(tmp_path / "out/train" / row["file_name"]) == content(path)
 
@@ -296,13 +284,10 @@ def test_the_table_of_an_image_folder_names_each_image_and_hugging_face_datasets
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     read = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "hf"))
-    assert list(read) == ["train"]  # also with images named test and val
+    assert list(read) == ["train"]  # despite images named test and val
     for number, row in enumerate(read["train"]):
         assert row["category_name"] == utf8(HOSTILE[number][1])
         assert row["image"].convert("RGB").getpixel((0, 0)) == (number, 2 * number % 256, 7)
-
-
-# COCO
 
 
 def test_coco_is_read_by_its_own_tools(hostile: Run, tmp_path: Path) -> None:
@@ -315,7 +300,7 @@ def test_coco_is_read_by_its_own_tools(hostile: Run, tmp_path: Path) -> None:
     assert [category["name"] for category in read.loadCats(read.getCatIds())] == [*map(utf8, hostile.names.values())]
     kinds = [category.kind for category in hostile.categories]
     assert [category["supercategory"] for category in read.loadCats(read.getCatIds())] == kinds
-    assert min(read.anns) == 1, "the evaluation takes an annotation 0 for none"
+    assert min(read.anns) == 1, "the COCO evaluation ignores an annotation with id 0"
     for image, (_, name, status) in zip(images, HOSTILE, strict=True):
         (one,) = read.loadAnns(read.getAnnIds(imgIds=[image["id"]]))
         assert (hostile.names[one["category_id"]], one["status"]) == (name, status)
@@ -340,40 +325,34 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     run = replace(run, facts=replace(run.facts, images=(*run.facts.images, more)))
     export(run, "coco", tmp_path / "coco.json", force=True)
     images = json.loads(content(tmp_path / "coco.json"))["images"]
-    assert [image["file_name"] for image in images] == run.paths()[:3], "with several folders, by where they are"
+    assert [image["file_name"] for image in images] == run.paths()[:3], "by full path if there are several folders"
 
 
-# FiftyOne
-
-
-def test_fiftyone_finds_labels_by_the_names_of_files(hostile: Run, tmp_path: Path) -> None:
+def test_fiftyone_labels_are_keyed_by_file_name(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "fiftyone", tmp_path / "out")
     read = json.loads(content(tmp_path / "out/labels.json"))
     assert read["classes"] == [*map(utf8, hostile.names.values())]
     by_stem = {path.stem: path for path in (tmp_path / "out/data").iterdir()}
     assert set(by_stem) == set(read["labels"])
     assert len(by_stem) == len(os.listdir(tmp_path / "out/data")) == len(HOSTILE)
-    told = [{**each.pop("attributes"), "category_name": each.pop("label"), **each} for each in read["labels"].values()]
-    assert_told(told, hostile, file="source")
+    rows = [{**each.pop("attributes"), "category_name": each.pop("label"), **each} for each in read["labels"].values()]
+    assert_rows(rows, hostile, file="source")
     for stem, path in zip(read["labels"], hostile.paths(), strict=True):
         assert content(by_stem[stem]) == content(path)
-
-
-# Label Studio
 
 
 def choices_of(folder: Path) -> list[str | None]:
     return [each.get("value") for each in ElementTree.fromstring(content(folder / "config.xml")).iter("Choice")]
 
 
-def test_label_studio_tasks_lead_to_the_images_and_offer_every_category_once(hostile: Run, tmp_path: Path) -> None:
+def test_label_studio_tasks_point_to_the_images_and_offer_every_category_once(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "labelstudio", tmp_path / "out")
     readme = (tmp_path / "out/README.txt").read_text("utf-8")
     root = re.search("DOCUMENT_ROOT=(.*)", readme)
     assert root is not None
-    assert Path(root[1]) == tmp_path  # the folder around that of the images, as that may not be the root itself
+    assert Path(root[1]) == tmp_path  # the parent of the image folder, which must not be the root itself
     assert f"\n     {tmp_path / 'photos'}\n" in readme
-    names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # which XML cannot hold
+    names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # not allowed in XML
     assert choices_of(tmp_path / "out") == names
     tasks, a = json.loads(content(tmp_path / "out/tasks.json")), hostile.assignments
     for task, path, category, status in zip(tasks, hostile.paths(), a.category.tolist(), a.status, strict=True):
@@ -396,10 +375,7 @@ def test_label_studio_tasks_lead_to_the_images_and_offer_every_category_once(hos
         assert all(interface.validate_annotation(each) for each in task.get("annotations", []))
 
 
-# Where it goes
-
-
-def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     run = a_run(tmp_path, PLAIN)
     (tmp_path / "t").write_text("mine")
     (tmp_path / "d").mkdir()
@@ -426,15 +402,15 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_force_replaces_an_export_and_an_interrupted_one_leaves_the_old(name: str, tmp_path: Path) -> None:
+def test_force_replaces_an_export_and_an_interrupted_export_leaves_the_old_one(name: str, tmp_path: Path) -> None:
     if name in FOLDERS:
-        (tmp_path / "out").mkdir()  # an empty folder is filled
+        (tmp_path / "out").mkdir()  # an empty folder may be used
     export(a_run(tmp_path, UNSURE), name, tmp_path / "out")
     if name in FOLDERS:
         (tmp_path / "out/more.png").write_text("of the old one")
     run = a_run(tmp_path, PLAIN)
     export(run, name, tmp_path / "out", force=True)
-    export(run, name, tmp_path / "new/below")  # a folder that is not there is made
+    export(run, name, tmp_path / "new/below")  # missing folders are created
     before = written(tmp_path / "out")
     assert before == written(tmp_path / "new/below")
 
@@ -449,7 +425,7 @@ def test_force_replaces_an_export_and_an_interrupted_one_leaves_the_old(name: st
     assert sorted(os.listdir(tmp_path)) == ["new", "out", "photos"]
 
 
-def test_where_links_are_impossible_copies_are_advised_and_what_cannot_take_the_place_leaves_the_old_export(
+def test_copies_are_suggested_if_links_fail_and_a_failed_rename_leaves_the_old_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = a_run(tmp_path, PLAIN)
@@ -461,9 +437,7 @@ def test_where_links_are_impossible_copies_are_advised_and_what_cannot_take_the_
             raise PermissionError(errno.EACCES, "Permission denied")
         rename(source, target)
 
-    def unlinked(*_: object) -> None:
-        raise OSError(errno.EXDEV, "Invalid cross-device link")
-
+    unlinked = Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link"))
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(InputError, match=r"Cannot write .*: Permission denied"):
         export(run, "folders", tmp_path / "out", force=True)
@@ -475,7 +449,7 @@ def test_where_links_are_impossible_copies_are_advised_and_what_cannot_take_the_
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
 
 
-def test_an_export_never_replaces_or_mingles_with_the_images_or_the_run(tmp_path: Path) -> None:
+def test_an_export_never_overlaps_the_images_or_the_run(tmp_path: Path) -> None:
     run = replace(a_run(tmp_path, PLAIN), folder=tmp_path / "out/run")
     run.folder.mkdir(parents=True)
     (run.folder / "assignments.csv").write_text("the run's")
@@ -491,7 +465,7 @@ def test_an_export_never_replaces_or_mingles_with_the_images_or_the_run(tmp_path
             with pytest.raises(InputError, match=r"outside the run and its images.*which is or (contains|lies in)"):
                 export(run, name, tmp_path / at, force=True)
     os.symlink(tmp_path / "photos", tmp_path / "link")
-    for folder in ("photos", "link"):  # however the folder is named
+    for folder in ("photos", "link"):  # by either name
         source = ImageSource(folder=str(tmp_path / folder), images=len(run.assignments), paths={})
         run = replace(run, facts=replace(run.facts, images=(source,)))
         for name in LINKED:
@@ -500,7 +474,7 @@ def test_an_export_never_replaces_or_mingles_with_the_images_or_the_run(tmp_path
     assert [*map(content, taken)] == before
 
 
-def test_images_given_as_a_list_or_from_everywhere_can_be_exported_beside_them(tmp_path: Path) -> None:
+def test_images_given_as_a_list_can_be_exported_next_to_them(tmp_path: Path) -> None:
     run = a_run(tmp_path, PLAIN)
     names = tuple(f"given/{i}.png" for i in range(len(PLAIN)))
     source = ImageSource(folder=str(tmp_path), images=len(names), paths=dict(zip(names, run.paths(), strict=True)))

@@ -1,4 +1,4 @@
-"""A run folder: what is written comes back, no cell is a formula, and a reader never sees half of a run."""
+"""Run folders: runs are saved and loaded unchanged, no cell is a formula, and no reader sees a half-written run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sample_run import HOSTILE as NAMES
 from sample_run import sample_metrics, sample_run
@@ -28,7 +30,7 @@ from sortal.runs.editing import rename
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import load_run, peek
-from sortal.system import files as whole
+from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
 
 TROUBLE = (
@@ -37,15 +39,16 @@ TROUBLE = (
 HOSTILE = (*NAMES, *TROUBLE.split("|"))
 HALF = tuple(name if row % 2 else None for row, name in enumerate(HOSTILE))
 TABLES = (storage.ASSIGNMENTS, storage.CATEGORIES, storage.QUARANTINE, storage.CANDIDATES)
-SPREADSHEET = ("=", "+", "-", "@", "\t", "\r")  # what begins a formula
+FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that start one, for some program
+CELLS = st.builds(str.__add__, st.sampled_from(["", "'", *FORMULA]), st.text(st.characters(codec="utf-8"), max_size=20))
 FACTS: dict[str, Any] = {"images": (ImageSource(folder="/photos", images=0, paths={}),), "notes": ("Ä\udcff",)}
 SCORES = sample_metrics(np.arange(9), np.arange(9), 4, np.zeros(9, dtype=bool), "abcdefghi")
 CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest=0)
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a killed process leaves does not depend on it."""
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip syncing, which does not affect what a killed process leaves."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -63,7 +66,7 @@ def a_run(
     seed: int = 0,
     **others: Any,
 ) -> Run:
-    """A run with numbers of six digits after the point, which is as many as are written."""
+    """Make a run with figures rounded to six decimals, as they are written."""
     n, k = len(files), len(of_categories)
     run_ = sample_run(
         categories=k,
@@ -91,7 +94,14 @@ def a_run(
     made: dict[str, Any] = {
         "facts": replace(run_.facts, **{**FACTS, **(facts or {})}),
         "k": KChoice(k=k, estimated=False, known=0, curve=(TriedK(k=2, score=0.1 + 0.2, each=()),)),
-        "confidence": replace(run_.confidence, temperature=1 / 3, usual=np.full(k, 0.1), deviation=np.full(k, 2e-9)),
+        "confidence": replace(
+            run_.confidence,
+            temperature=1 / 3,
+            strangers=0.1 + 0.2,
+            surest=1e-7,
+            usual=np.full(k, 0.1),
+            deviation=np.full(k, 2e-9),
+        ),
         "head": np.random.default_rng(seed).normal(size=(k, 4)).astype(np.float32) if head else None,
         "categories": tuple(
             replace(each, kind=kinds[each.id % 2], cohesion=each.cohesion and round(each.cohesion, 6))
@@ -120,7 +130,7 @@ def assert_same(one: Run, other: Run) -> None:
 
 
 def raw_cells(path: Path) -> list[list[str | float]]:
-    """Cells of a table below its header: text where there are quotes around it, else a number, or this fails."""
+    """Return the cells below the header: text if quoted, otherwise a number, or fail."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     _, *rows = csv.reader(io.StringIO(text, newline=""), quoting=csv.QUOTE_NONNUMERIC, strict=True)
     return [list(row) for row in rows]
@@ -146,10 +156,7 @@ def hostile_run(folder: Path) -> Run:
     )
 
 
-# What is written comes back
-
-
-def test_everything_comes_back_with_hostile_names_and_no_cell_is_a_formula(tmp_path: Path) -> None:
+def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(tmp_path: Path) -> None:
     wrote = hostile_run(tmp_path / "a run")
     wrote.save({"report.html": b"<p>"})
     assert_same(wrote, load_run(str(tmp_path / "a run")))
@@ -157,7 +164,7 @@ def test_everything_comes_back_with_hostile_names_and_no_cell_is_a_formula(tmp_p
     for name in TABLES:
         text = [cell for row in raw_cells(wrote.folder / name) for cell in row if isinstance(cell, str)]
         assert text
-        assert not [cell for cell in text if cell.startswith(SPREADSHEET)], name
+        assert not [cell for cell in text if cell.startswith(FORMULA)], name
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_name","status","confidence","distance",'
@@ -167,19 +174,30 @@ def test_everything_comes_back_with_hostile_names_and_no_cell_is_a_formula(tmp_p
         assert [type(cell) for cell in row] == [str, str, str, float, str, str, float, float, float, float, float, str]
 
 
-def test_cells_are_marked_only_where_they_must_be() -> None:
+@given(st.lists(st.tuples(CELLS, CELLS), max_size=8))
+def test_any_text_is_read_unchanged_and_none_is_a_formula(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    path = tmp_path_factory.mktemp("cells") / "table.csv"
+    columns = [("a", [row[0] for row in rows]), ("b", [row[1] for row in rows])]
+    path.write_bytes(tables.table(columns))
+    assert tables.read(path) == dict(columns)
+    assert not [cell for row in raw_cells(path) for cell in row if str(cell).startswith(FORMULA)]
+
+
+def test_only_cells_that_look_like_formulas_are_escaped() -> None:
     for first in tables.FORMULA:
         assert tables.safe_cell(f"{first}1") == f"'{first}1"
-    assert {*SPREADSHEET, "\uff1d", "\n", "'"} <= {*tables.FORMULA}
+    assert {*FORMULA, "'"} <= {*tables.FORMULA}
     values: list[Any] = ["a=1", " =", None, -1, np.int64(-1), -0.5, np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
     found = [tables.safe_cell(value) for value in values]
     assert found == ["a=1", " =", "", -1, -1, -0.5, 0.333333, "", "", "'="]
 
 
-def test_one_category_an_empty_category_and_very_long_names_come_back(tmp_path: Path) -> None:
+def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unchanged(tmp_path: Path) -> None:
     wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"], metrics=replace(SCORES, nmi=None))
     wrote.save()
-    assert b'"truth"' not in (tmp_path / storage.ASSIGNMENTS).read_bytes(), "there is none"
+    assert b'"truth"' not in (tmp_path / storage.ASSIGNMENTS).read_bytes(), "no truth is known"
     assert [row[7:9] for row in raw_cells(tmp_path / storage.ASSIGNMENTS)] == [[-1.0, ""], [-1.0, ""]]
     again = load_run(tmp_path)
     assert_same(wrote, again)
@@ -193,14 +211,14 @@ def test_one_category_an_empty_category_and_very_long_names_come_back(tmp_path: 
     assert_same(wrote, again)
     assert (again.categories[1].cohesion, again.categories[1].typical) == (None, ())
 
-    limit = csv.field_size_limit()  # of the csv module; twelve long paths make one cell
+    limit = csv.field_size_limit()  # of the csv module; a cell may hold twelve long paths
     wrote = a_run(tmp_path, ["ж" * 2000 + str(row) for row in range(24)], labels=["y" * 140_000] * 24)
     wrote.save()
     assert_same(wrote, load_run(tmp_path))
     assert csv.field_size_limit() == limit
 
 
-def test_sizes_ids_and_arrays_must_agree() -> None:
+def test_the_sizes_ids_and_arrays_of_a_run_must_agree() -> None:
     sound = a_run(Path("x"), ["a", "b", "c"], head=True)
     first, second = sound.categories
     assert sound.head is not None
@@ -222,55 +240,52 @@ def test_sizes_ids_and_arrays_must_agree() -> None:
             replace(sound, **broken)
 
 
-# Writing all of it or none; that a kill at any moment leaves the one or the other is in test_whole.py
-
-
 class Killed(BaseException):
-    """Nothing is done after it."""
+    """Stand in for a kill, which no code handles."""
 
 
-def test_a_kill_leaves_the_old_run_or_the_new_one_and_a_reader_waits_for_a_writer(
+def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing is stopped before the word that all is there, or when it is there and no file is in its place."""
+    """Writing stops just before or just after the commit mark; test_files.py covers a kill at any other moment."""
     old = a_run(tmp_path, list("abc"), metrics=SCORES, candidates=(CANDIDATE,), head=True)
     new = a_run(tmp_path, list("uvwxyz"), seed=7, of_categories=list("pqr"), facts={"notes": ()})
 
-    def stopped(*, word: bool) -> None:
+    def kill_save(*, committed: bool) -> None:
         def write(path: Path, content: bytes) -> None:
-            if word or path.name != whole.COMMIT:
+            if committed or path.name != system_files.COMMIT:
                 write_atomically(path, content)
-            if path.name == whole.COMMIT:
+            if path.name == system_files.COMMIT:
                 raise Killed
 
         with monkeypatch.context() as patch:
-            patch.setattr(whole, "write_atomically", write)
+            patch.setattr(system_files, "write_atomically", write)
             with pytest.raises(Killed):
                 new.save()
-        assert whole.is_pending(tmp_path) == word
+        assert system_files.is_pending(tmp_path) == committed
 
-    stopped(word=False)
+    kill_save(committed=False)
     assert peek(tmp_path) is None
     with pytest.raises(InputError, match="If the run was interrupted, run the same command to resume"):
         load_run(tmp_path)
     old.save()
-    stopped(word=False)
+    kill_save(committed=False)
     assert_same(old, load_run(tmp_path))
-    stopped(word=True)
+    kill_save(committed=True)
     assert_same(new, load_run(tmp_path))
     assert not (tmp_path / storage.METRICS).exists()
 
     old.save()
-    stopped(word=True)
+    kill_save(committed=True)
     with lock_folder(tmp_path):
         assert peek(tmp_path) == old.facts
-        assert whole.is_pending(tmp_path), "whoever has the lock ends it"
+        assert system_files.is_pending(tmp_path), "it is left to the holder of the lock"
         with monkeypatch.context() as patch:
             patch.setattr(storage, "WAIT", 0.0)
             with pytest.raises(InputError, match="has been written to by another process for 0 s"):
                 load_run(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(storage, "sleep", lambda _: whole.finish(tmp_path))
+            patch.setattr(storage, "sleep", lambda _: system_files.finish(tmp_path))
             assert_same(new, load_run(tmp_path))
 
     read = tables.read
@@ -284,7 +299,7 @@ def test_a_kill_leaves_the_old_run_or_the_new_one_and_a_reader_waits_for_a_write
     assert_same(old, load_run(tmp_path))
 
 
-def test_a_run_replaces_an_earlier_one_and_its_optional_files(tmp_path: Path) -> None:
+def test_a_run_replaces_an_earlier_run_and_its_optional_files(tmp_path: Path) -> None:
     full = a_run(tmp_path, ["a", "b"], metrics=SCORES, candidates=(CANDIDATE,), head=True)
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
@@ -296,7 +311,7 @@ def test_a_run_replaces_an_earlier_one_and_its_optional_files(tmp_path: Path) ->
     bare.save({LOG: None, INITIAL: None})
     assert {path.name for path in tmp_path.iterdir()} == before - storage.OPTIONAL - {LOG, INITIAL}
 
-    wrote = a_run(tmp_path, list("abcd"))  # whose features, once loaded, are mapped from the file that is replaced
+    wrote = a_run(tmp_path, list("abcd"))  # once loaded, its features are mapped from the file that is replaced
     wrote.save()
     again = load_run(tmp_path)
     with_features(again, np.asarray(again.features)[::-1] * 2).save()
@@ -309,7 +324,7 @@ def with_features(found: Run, x: NDArray[np.float32]) -> Run:
     return replace(found, features=x, facts=replace(found.facts, hashes=hashes))
 
 
-def test_only_files_that_change_are_written_and_features_are_appended(tmp_path: Path) -> None:
+def test_only_changed_files_are_written_and_features_are_appended(tmp_path: Path) -> None:
     def stamps() -> dict[str, tuple[int, int]]:
         return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in tmp_path.iterdir()}
 
@@ -324,14 +339,12 @@ def test_only_files_that_change_are_written_and_features_are_appended(tmp_path: 
     assert changed <= {"run.json", "assignments.csv", "categories.csv", "metrics.json"}
     assert load_run(tmp_path).names == {0: "one", 1: "fern"}
 
-    # Rows that were added go to further files, until features are other ones.
+    # Added rows go to further files, until existing features change.
     for n in (5, 7):
         longer = with_features(a_run(tmp_path, "abcdefg"[:n]), np.resize(wrote.features, (n, 3)))
         before = stamps()
         longer.save()
-        assert {
-            name: stamp for name, stamp in before.items() if name.startswith("features")
-        }.items() <= stamps().items()
+        assert {each for each in before.items() if each[0].startswith("features")} <= {*stamps().items()}
         np.testing.assert_array_equal(load_run(tmp_path).features, longer.features)
     assert len(np.load(tmp_path / "features-3.npy")) == 2
     other = with_features(longer, longer.features[::-1].copy())
@@ -340,8 +353,8 @@ def test_only_files_that_change_are_written_and_features_are_appended(tmp_path: 
     assert [name for name in stamps() if name.startswith("features")] == ["features.npy"]
 
 
-def test_a_table_in_another_order_is_the_same_run(tmp_path: Path) -> None:
-    """Centres are found by their column, and known categories by their kind."""
+def test_the_order_of_the_table_of_categories_does_not_matter(tmp_path: Path) -> None:
+    """Centres are found by a column, and known categories by their kind."""
     wrote = a_run(tmp_path, list("abcdef"), of_categories=list("pqr"), head=True)
     wrote.save()
     header, *lines = (tmp_path / storage.CATEGORIES).read_bytes().splitlines(keepends=True)
@@ -353,7 +366,7 @@ def test_a_table_in_another_order_is_the_same_run(tmp_path: Path) -> None:
 
 
 def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
-    """There a category was its row: the first were known, and centres weighed as run.json says."""
+    """Categories had no ids: the first rows were the known ones, and run.json had the weights of centres."""
     wrote = a_run(tmp_path, list("abcd"), metrics=SCORES, category=[0, 1, 1, 1])
     wrote.save()
     about = json.loads((tmp_path / "run.json").read_text())
@@ -375,10 +388,7 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     assert_same(wrote, load_run(tmp_path))
 
 
-# What is no run, or a damaged one
-
-
-def test_what_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     for content in (b"", b"{", b"[]", b"null", b"{}", b'{"format": "sortal run 3"}', b"\xff"):
         (tmp_path / "run.json").write_bytes(content)
         assert peek(tmp_path) is None
@@ -398,29 +408,21 @@ def test_what_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "run.json"]
 
 
-WHOLE = (
-    storage.K,
-    storage.CONFIDENCE,
-    storage.ASSIGNMENTS,
-    storage.CATEGORIES,
-    storage.QUARANTINE,
-    storage.FEATURES,
-    storage.CENTRES,
-)
+REQUIRED = (*TABLES[:3], storage.K, storage.CONFIDENCE, storage.FEATURES, storage.CENTRES)
 OPTIONAL = (storage.METRICS, storage.CANDIDATES, storage.HEAD)
 
 
 @pytest.fixture
 def sound(tmp_path: Path) -> Path:
-    """A run with all its files, to be damaged."""
+    """Save a run with all its files, to be damaged."""
     torn = Quarantined("bad", "truncated", "torn")
     extras: dict[str, Any] = {"metrics": SCORES, "quarantine": (torn,), "candidates": (CANDIDATE,), "head": True}
     a_run(tmp_path / "run", ["a", "b", "c"], **extras).save()
     return tmp_path / "run"
 
 
-def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
-    """What is said of a run with a file replaced or, for None, removed; the file is put back."""
+def damage_report(folder: Path, name: str, content: bytes | None) -> str:
+    """Replace a file of a run or, for None, remove it; return the error of loading it, and restore the file."""
     before = (folder / name).read_bytes()
     (folder / name).unlink()
     if content is not None:
@@ -434,25 +436,25 @@ def said_of_damage(folder: Path, name: str, content: bytes | None) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", [*WHOLE, *OPTIONAL])
-def test_a_file_that_is_missing_or_cut_off_or_something_else_is_damage(sound: Path, name: str) -> None:
-    if name in WHOLE:
-        assert name in said_of_damage(sound, name, None)
+@pytest.mark.parametrize("name", [*REQUIRED, *OPTIONAL])
+def test_a_missing_truncated_or_foreign_file_is_damage(sound: Path, name: str) -> None:
+    if name in REQUIRED:
+        assert name in damage_report(sound, name, None)
     for content in (b"", b"\xff\xfe\x00", b'"', b"\x00" * 500):
-        said_of_damage(sound, name, content)
-    wrote, all_of_it = load_run(sound), (sound / name).read_bytes()
-    for size in range(0, len(all_of_it) - 1, max(1, len(all_of_it) // 20)):
-        (sound / name).write_bytes(all_of_it[:size])
+        damage_report(sound, name, content)
+    wrote, content = load_run(sound), (sound / name).read_bytes()
+    for size in range(0, len(content) - 1, max(1, len(content) // 20)):
+        (sound / name).write_bytes(content[:size])
         found = None
         with suppress(InputError):
             found = load_run(sound)
-        if found is not None:  # cut off behind a line, or before a cell that is there for people
+        if found is not None:  # cut after a line, or before a cell that is only informative
             assert name in (storage.QUARANTINE, storage.CANDIDATES)
             assert [bad.file for bad in found.quarantine] in (["bad"], [])
             assert found.candidates in (wrote.candidates, ())
 
 
-def test_cells_that_make_no_sense_are_damage(sound: Path) -> None:
+def test_invalid_cells_and_values_are_damage(sound: Path) -> None:
     for name, old, new in (
         (storage.ASSIGNMENTS, b'"file_name"', b'"file"'),
         (storage.ASSIGNMENTS, b'"a","",0,', b'"a","",0.5,'),
@@ -469,30 +471,26 @@ def test_cells_that_make_no_sense_are_damage(sound: Path) -> None:
     ):
         content = (sound / name).read_bytes()
         assert old in content
-        said_of_damage(sound, name, content.replace(old, new, 1))
+        damage_report(sound, name, content.replace(old, new, 1))
 
 
-def test_pickles_and_a_head_that_is_gone_are_damage(sound: Path) -> None:
-    """Without a head images would go to the nearest centre, and nobody would know."""
+def test_pickles_and_a_missing_head_are_damage(sound: Path) -> None:
+    """Without its head, a classifier would silently assign images to the nearest centre."""
     buffer = io.BytesIO()
     np.save(buffer, np.array([print], dtype=object), allow_pickle=True)
     kinds = ((storage.FEATURES, "Python objects in dtype"), (storage.CENTRES, "allow_pickle=False"))
     for name, why in (*kinds, (storage.HEAD, "allow_pickle=False")):
-        said = said_of_damage(sound, name, buffer.getvalue())
-        assert why in said
-        assert ".." not in said.removeprefix(f"The run in {str(sound)!r}")
-    recipe = Recipe(
-        method="rankstats", training=Training(), losses=Ranks(), clustering="head", estimate_on="raw"
-    )  # whose losses are read by their keys
+        message = damage_report(sound, name, buffer.getvalue())
+        assert why in message
+        assert ".." not in message.removeprefix(f"The run in {str(sound)!r}")
+    # The type of the losses is inferred from their keys.
+    recipe = Recipe(method="rankstats", training=Training(), losses=Ranks(), clustering="head", estimate_on="raw")
     a_run(sound, ["a", "b"], head=True, facts={"recipe": recipe}).save()
     assert load_run(sound).facts.recipe == recipe
-    assert storage.HEAD in said_of_damage(sound, storage.HEAD, None)
+    assert storage.HEAD in damage_report(sound, storage.HEAD, None)
 
 
-# To look at
-
-
-def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
+def test_the_data_frame_equals_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
     plain = ["a", "NA", "0012", 'a,b;"c"', " spaces ", "two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
     wrote = a_run(tmp_path, plain, labels=[None, *plain[1:]], truth=plain)
     wrote.save()
@@ -507,7 +505,7 @@ def test_a_data_frame_is_what_pandas_reads_from_the_table(tmp_path: Path) -> Non
     assert load_run(tmp_path).to_pandas().equals(frame)
 
 
-def test_hostile_names_are_kept_in_a_data_frame_and_escaped_in_html() -> None:
+def test_hostile_names_are_unchanged_in_a_data_frame_and_escaped_in_html() -> None:
     frame = hostile_run(Path("x")).to_pandas()
     assert frame["file_name"].tolist() == list(HOSTILE)
     assert frame["category_name"].tolist() == list(HOSTILE)
@@ -529,7 +527,7 @@ def test_hostile_names_are_kept_in_a_data_frame_and_escaped_in_html() -> None:
     )
 
 
-def test_the_result_in_short_is_json() -> None:
+def test_the_summary_of_a_run_is_json() -> None:
     found = hostile_run(Path("x"))
     short = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert short["images"] == len(HOSTILE)
@@ -544,10 +542,7 @@ def test_the_result_in_short_is_json() -> None:
     assert (found.report, found.cache) == (Path("x/report.html"), Path("x/cache"))
 
 
-# Images
-
-
-def test_images_open_in_their_folder_but_for_those_that_lie_elsewhere() -> None:
+def test_paths_lie_in_the_folder_of_the_images_unless_recorded_otherwise() -> None:
     photos = ImageSource(folder="/photos", images=2, paths={"sub/b.jpg": "/photos/SUB/b.jpg"})
     more = ImageSource(folder="/more", images=2, paths={"c.jpg": "/elsewhere/d.jpg"})
     files = ["a.jpg", "sub/b.jpg", "a.jpg", "c.jpg"]
@@ -560,7 +555,7 @@ def test_images_open_in_their_folder_but_for_those_that_lie_elsewhere() -> None:
             ask()
 
 
-def test_images_come_back_with_their_labels_and_truth(tmp_path: Path) -> None:
+def test_the_images_of_a_loaded_run_have_their_labels_and_truth(tmp_path: Path) -> None:
     files, labels, truth = ["a", "b", "c", "d"], ["2", None, "10", None], ["2", "10", "10", "fox"]
     given = image_set(files, paths=[f"/photos/{file}" for file in files], labels=labels, truth=truth)
     a_run(tmp_path, files, labels=labels, truth=truth).save()
@@ -572,10 +567,7 @@ def test_images_come_back_with_their_labels_and_truth(tmp_path: Path) -> None:
     assert not again.validation.any()
 
 
-# Rows
-
-
-def test_selected_and_joined_rows_keep_their_order_and_all_columns() -> None:
+def test_selecting_and_joining_rows_preserves_their_order_and_all_columns() -> None:
     a = hostile_run(Path("x")).assignments
     mask = np.arange(len(a)) % 3 == 1
     some, both = a.select(mask), a.select(mask).joined(a.select(~mask))
@@ -589,4 +581,4 @@ def test_selected_and_joined_rows_keep_their_order_and_all_columns() -> None:
     none = a.select(np.zeros(len(a), dtype=bool))
     assert (len(none), none.files, none.category.shape) == (0, (), (0,))
     short, long = (replace(some, status=np.full(len(some), word)) for word in ("new", "labelled"))
-    assert {*short.joined(long).status} == {"new", "labelled"}, "also where the words of one are longer"
+    assert {*short.joined(long).status} == {"new", "labelled"}, "even if one has longer words"

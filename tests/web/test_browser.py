@@ -1,4 +1,4 @@
-"""The report in a browser: what can be pressed works, and names from outside do nothing."""
+"""The report in a browser: its controls work, and hostile names do nothing."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ Open = Callable[..., "Page"]
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
     with sync_api.sync_playwright() as playwright:
-        # Without a sandbox, for containers have none; the pages are our own.
+        # Containers have no sandbox, and the pages are our own.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
@@ -37,7 +37,7 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 categories, the first 25 known; category 3 has most images and category 39 none."""
+    """Write a report of 40 categories, the first 25 known; category 3 has the most images, and category 39 has none."""
     category = np.concatenate([np.arange(390) % 39, np.full(10, 3)])
     run = sample_run(categories=40, known=25, images=400, category=category, candidates=1)
     return _written(run, tmp_path_factory.mktemp("flowers"), 400)
@@ -65,8 +65,8 @@ def _written(run: Run, folder: Path, images: int) -> Path:
 
 @pytest.fixture
 def opened(browser: "Browser") -> Iterator[Open]:
-    """Opens a report; whatever the console says by the end, and every request, is an error."""
-    said: list[str] = []
+    """Open a report; console messages, dialogs and requests are errors."""
+    events: list[str] = []
     pages: list[Page] = []
 
     def open_page(path: Path, size: tuple[int, int] = DESKTOP, *, dark: bool = False, touch: bool = False) -> "Page":
@@ -78,17 +78,17 @@ def opened(browser: "Browser") -> Iterator[Open]:
         )
         page.set_default_timeout(120_000)
         pages.append(page)
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.on("console", lambda message: events.append(message.text))
+        page.on("pageerror", lambda error: events.append(str(error)))
+        page.on("dialog", lambda dialog: events.append(dialog.message))
+        page.on("request", lambda request: events.append(request.url) if request.url.startswith("http") else None)
         page.goto(path.as_uri())
         return page
 
     yield open_page
     for page in pages:
         page.close()
-    assert said == []
+    assert events == []
 
 
 def titles(page: "Page") -> list[str]:
@@ -96,21 +96,21 @@ def titles(page: "Page") -> list[str]:
 
 
 def canvas_bytes(page: "Page") -> str:
-    """What the map looks like, after the next frame."""
+    """Return the picture on the map after the next frame."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     seen: str = page.evaluate("() => document.getElementById('canvas').toDataURL()")
     return seen
 
 
 def to_the_map(page: "Page") -> tuple[float, float]:
-    """Scroll to the map and say where the canvas is."""
+    """Scroll to the map and return the position of the canvas."""
     page.evaluate("() => document.querySelector('.stage').scrollIntoView({ block: 'center' })")
     box = page.locator("#canvas").bounding_box()
     assert box is not None
     return box["x"], box["y"]
 
 
-def test_cards_are_drawn_in_portions_filtered_searched_and_sorted(opened: Open, flowers: Path) -> None:
+def test_cards_are_shown_in_batches_filtered_searched_and_sorted(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     assert len(titles(page)) == 30
     assert titles(page)[0] == "class 3"  # the largest first
@@ -122,7 +122,7 @@ def test_cards_are_drawn_in_portions_filtered_searched_and_sorted(opened: Open, 
             ".map((card) => categories[Number(card.dataset.category)][figure])",
             figure,
         )
-        assert shown == sorted(shown, reverse=order == "tight")  # the one without any comes last and is not drawn
+        assert shown == sorted(shown, reverse=order == "tight")  # the one without a figure comes last and is not drawn
     page.locator("#more").click()
     assert len(titles(page)) == 40
     assert page.locator("#more").is_hidden()
@@ -147,7 +147,7 @@ def test_cards_are_drawn_in_portions_filtered_searched_and_sorted(opened: Open, 
     assert page.locator("#count").inner_text().startswith(f"{unsure} categories")
 
 
-def test_a_thumbnail_opens_and_shows_its_pixels_and_printing_draws_every_card(opened: Open, flowers: Path) -> None:
+def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     thumb = page.locator('[data-category="3"] .thumb').first
     assert "blob:" in thumb.locator(".picture").evaluate("(element) => getComputedStyle(element).backgroundImage")
@@ -174,7 +174,7 @@ def test_the_map_reacts_to_the_pointer_and_to_keys(opened: Open, flowers: Path) 
     assert "Confidence:" in tip.inner_text()
     assert "photos/" in tip.inner_text()
     assert canvas_bytes(page) != before
-    for _ in range(600):  # a page that has just been scrolled keeps the wheel for a while
+    for _ in range(600):  # after scrolling, the browser keeps sending the wheel to the page for a while
         page.mouse.wheel(0, -400)
         page.wait_for_timeout(100)
         if canvas.get_attribute("data-scale") != "1.000":
@@ -198,10 +198,10 @@ def test_the_map_reacts_to_the_pointer_and_to_keys(opened: Open, flowers: Path) 
     assert canvas.get_attribute("data-scale") == "1.000"
 
 
-def test_colours_and_highlights_and_dark_is_dark(opened: Open, flowers: Path) -> None:
+def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     by_category = canvas_bytes(page)
-    assert page.locator("#legend button").count() == 39  # the empty one is not on the map
+    assert page.locator("#legend button").count() == 39  # the empty category is not on the map
     page.locator('[data-colour="status"]').click()
     assert page.locator("#legend button").count() == 4
     assert canvas_bytes(page) != by_category

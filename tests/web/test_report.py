@@ -1,4 +1,4 @@
-"""The report: what is shown, how large it is, and that names stay names."""
+"""The report: its content, its size, and the escaping of names."""
 
 import base64
 import hashlib
@@ -19,55 +19,51 @@ from sortal import web
 from sortal.images.decoding import Quarantined
 from sortal.runs import projection
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
-from sortal.system import text as people
+from sortal.system import text
 from sortal.system.progress import Runtime
-from sortal.web import charts, thumbnails
-from sortal.web import report as page
-from sortal.web import summary as records
+from sortal.web import charts, report, summary, thumbnails
 
 
 @pytest.fixture(autouse=True)
 def no_tsne() -> Iterator[None]:
-    """For whole pages; t-SNE has tests of its own."""
+    """Skip t-SNE, which has tests of its own, in whole pages."""
     with quick_map():
         yield
 
 
 def data_of(html: bytes) -> dict[str, Any]:
-    """What the script of a page knows."""
+    """Return the data of the page's script."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html.decode(), re.DOTALL)
     assert found
     data: dict[str, Any] = json.loads(found[1])
     return data
 
 
-def test_a_card_shows_the_nearest_images_then_the_least_sure_without_a_label() -> None:
-    first, second = records.cards(by_hand(), typical=2, doubtful=1)
+def test_a_card_shows_the_nearest_images_and_then_the_least_sure_unlabelled_ones() -> None:
+    first, second = summary.cards(by_hand(), typical=2, doubtful=1)
     assert first.typical == [6, 2]
     assert first.doubtful == [4]  # row 0 is labelled
     assert first.confidence == pytest.approx((0.6 + 0.3 + 0.7) / 3)
-    assert second.typical == [1, 3]  # as near as each other: in their order
+    assert second.typical == [1, 3]  # a tie keeps their order
     assert second.doubtful == [5]
-    first, second = records.cards(by_hand(), typical=3, doubtful=5)
+    first, second = summary.cards(by_hand(), typical=3, doubtful=5)
     assert (first.typical, first.doubtful) == ([6, 2, 4], []), "no image is shown twice"
     assert (second.typical, second.doubtful) == ([1, 3, 7], [5])
-    assert np.flatnonzero(records.wrong(by_hand())).tolist() == [1, 4], "of a known class, and in another category"
+    assert np.flatnonzero(summary.wrong(by_hand())).tolist() == [1, 4], "images of a known class in another category"
 
 
-def test_a_page_tells_of_all_images_categories_candidates_and_unreadable_files() -> None:
-    """The last of the categories has no images."""
+def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() -> None:
+    """The last category has no images."""
     lost = Quarantined("gone/lost.jpg", "truncated", "only half of it")
     at = np.arange(75) % 6
     run = sample_run(categories=7, images=75, category=at, candidates=2, quarantine=[lost])
-    told: list[tuple[str, int, int]] = []
-    html = web.make_report(run, small_store(75, 12), runtime=Runtime(progress=lambda *each: told.append(each)))
+    steps: list[tuple[str, int, int]] = []
+    html = web.make_report(run, small_store(75, 12), runtime=Runtime(progress=lambda *each: steps.append(each)))
     assert html == web.make_report(run, small_store(75, 12)), "the same bytes each time"
-    assert [each for each in told if each[0] == page.MAP] == [(page.MAP, 0, 75), (page.MAP, 75, 75)]
-    assert told[-1] == (page.THUMBNAILS, 75, 75)
-    assert b"<h1>75 images in 7 categories</h1>" in html
-    assert b"4 known classes and 3 new categories" in html
-    assert b"gone/lost.jpg" in html
-    assert b"only half of it" in html
+    assert [each for each in steps if each[0] == report.MAP] == [(report.MAP, 0, 75), (report.MAP, 75, 75)]
+    assert steps[-1] == (report.THUMBNAILS, 75, 75)
+    shown = (b"<h1>75 images in 7 categories</h1>", b"4 known classes and 3 new", b"gone/lost.jpg", b"only half of it")
+    assert all(words in html for words in shown)
     data = data_of(html)
     assert sum(category["size"] for category in data["categories"]) == 75
     assert sorted(data["map"]["image"]) == [*range(75)]
@@ -76,21 +72,21 @@ def test_a_page_tells_of_all_images_categories_candidates_and_unreadable_files()
     np.testing.assert_array_equal(np.stack([data["map"]["x"], data["map"]["y"]], axis=1), places)
     files = [data["images"]["file"][at] for at in data["groups"][1]]
     assert files == [f"photos/{row:05d}.jpg" for row in (1, 21, 41, 61)]
-    card = records.cards(run, typical=5, doubtful=5)[6]
+    card = summary.cards(run, typical=5, doubtful=5)[6]
     assert (card.category.size, card.typical, card.doubtful, card.confidence) == (0, [], [], None)
     assert data["categories"][6]["cohesion"] is None
 
 
-def test_accuracy_is_told_only_where_the_truth_is_known() -> None:
+def test_accuracy_is_shown_only_if_the_truth_is_known() -> None:
     for truth in (True, False):
-        text = web.make_report(sample_run(truth=truth), small_store(72, 12)).decode()
-        assert ("93.1%" in text) == truth
-        assert ("so accuracy cannot be measured" in text) != truth
-    script = text.rpartition("<script>")[2].partition("</script>")[0]
+        html = web.make_report(sample_run(truth=truth), small_store(72, 12)).decode()
+        assert ("93.1%" in html) == truth
+        assert ("so accuracy cannot be measured" in html) != truth
+    script = html.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in text, "this script is allowed, and no other"
-    assert "default-src 'none'" in text
-    assert not re.search(r"https?://|innerHTML|\beval\b", text)
+    assert f"script-src 'sha256-{digest}'" in html, "only this script is allowed"
+    assert "default-src 'none'" in html
+    assert not re.search(r"https?://|innerHTML|\beval\b", html)
 
 
 def test_hostile_names_are_escaped_everywhere() -> None:
@@ -106,24 +102,22 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     source = ImageSource(folder=HOSTILE[2], images=72, paths={})
     facts = replace(run.facts, notes=HOSTILE, command=HOSTILE[0], images=(source,), edits=HOSTILE)
     html = web.make_report(replace(run, facts=facts), small_store(72, 12))
-    text = html.decode("utf-8")
-    assert "<script>window" not in text
-    assert "<img" not in text
-    assert "<b>bold" not in text
-    assert "\u2028" not in text.split('id="data"')[1]
-    assert text.count("</script>") == 2
+    page = html.decode("utf-8")
+    assert not [markup for markup in ("<script>window", "<img", "<b>bold") if markup in page]
+    assert "\u2028" not in page.split('id="data"')[1]
+    assert page.count("</script>") == 2
     names = [category["name"] for category in data_of(html)["categories"]]
     assert names[:4] == [*HOSTILE[:4]]
     assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\xff bytes", HOSTILE[7]]
-    assert len(names[4]) == people.LONGEST
+    assert len(names[4]) == text.LONGEST
 
 
-def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "LIMIT", 400_000)
+def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "LIMIT", 400_000)
     monkeypatch.setattr(projection, "POINTS", 100)
     run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
     html = web.make_report(run, small_store(600, 56))
-    assert page.LIMIT / 2 < len(html) <= page.LIMIT
+    assert report.LIMIT / 2 < len(html) <= report.LIMIT
     assert "100 of 600 images" in html.decode()
     assert "sampled" in html.decode()
     data = data_of(html)
@@ -133,21 +127,18 @@ def test_many_noisy_images_make_a_page_below_the_limit(monkeypatch: pytest.Monke
     shown = [data["images"]["category"][at] for at in data["map"]["image"]]
     assert (len(shown), set(shown)) == (100, {*range(30)})
 
-    monkeypatch.setattr(page, "LIMIT", 250_000)
-    monkeypatch.setattr(page, "MAP_ROOM", 8000)
+    monkeypatch.setattr(report, "LIMIT", 250_000)
+    monkeypatch.setattr(report, "MAP_ROOM", 8000)
     html = web.make_report(run, small_store(600, 56))
-    assert len(html) <= page.LIMIT
+    assert len(html) <= report.LIMIT
     assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
     assert len(data_of(html)["categories"][0]["typical"]) < 10
-    monkeypatch.setattr(page, "CARD_ROOM", 10)
+    monkeypatch.setattr(report, "CARD_ROOM", 10)
     data = data_of(web.make_report(run, small_store(600, 56)))
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
 
 
-# Thumbnails
-
-
-def test_a_picture_is_the_whole_image_and_a_tiny_one_is_enlarged_dot_by_dot() -> None:
+def test_a_thumbnail_shows_the_whole_image_and_enlarges_a_tiny_one_by_whole_pixels() -> None:
     assert thumbnails.fit(np.zeros((50, 200, 3), dtype=np.uint8), 100).shape == (25, 100, 3)
     assert thumbnails.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
     dots = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
@@ -156,8 +147,8 @@ def test_a_picture_is_the_whole_image_and_a_tiny_one_is_enlarged_dot_by_dot() ->
     assert (large[:2, 2:] == dots[0, 1]).all()
 
 
-def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures() -> None:
-    """Tiny images come back dot for dot, each at its place; a row without pixels has none."""
+def test_sheets_show_the_images_of_the_store_smaller_if_there_is_less_room() -> None:
+    """Tiny images are shown pixel by pixel, each in its cell; a row without pixels has none."""
     images = [np.full((3, 5, 3), value, dtype=np.uint8) for value in range(0, 250, 10)]
     store = store_of(images)
     store.heights[7] = store.widths[7] = 0
@@ -180,9 +171,6 @@ def test_sheets_show_what_the_store_holds_and_less_room_makes_smaller_pictures()
     assert thumbnails.make_sheets(noise, rows, room=1000, cells=(32, 96)) is None
 
 
-# The map
-
-
 def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
     category = np.repeat([0, 1, 2], [500, 300, 1])
     distance = np.linspace(1, 0, 801)
@@ -201,8 +189,8 @@ def test_every_matrix_can_be_placed() -> None:
         assert ((placed >= 0) & (placed <= projection.SPAN)).all()
 
 
-def test_few_images_lie_at_their_principal_components_and_clusters_stay_together() -> None:
-    """Of a cross the components are its arms; on a line there is only one."""
+def test_few_images_are_placed_by_principal_components_and_clusters_stay_together() -> None:
+    """The components of a cross are its arms; a line has only one."""
     cross = projection.place(np.array([[-2, 0], [2, 0], [0, 1], [0, -1]], dtype=np.float32), seed=0)
     assert cross.tolist() == [[0, 5000], [9999, 5000], [5000, 9999], [5000, 0]]
     line = projection.place(np.array([[0, 0], [1, 1], [4, 4]], dtype=np.float32), seed=0)
@@ -216,9 +204,6 @@ def test_few_images_lie_at_their_principal_components_and_clusters_stay_together
     assert far[same].max() < far[~same].min()
 
 
-# Charts and tables
-
-
 def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:
     curve = tuple(TriedK(k=k, score=0.5, each=(0.4, 0.6)) for k in (10, 100, 1000))
     chart = charts.k_curve(KChoice(k=100, estimated=True, known=2, interval=(90, 120), curve=curve))
@@ -230,34 +215,33 @@ def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> No
     assert charts.k_curve(KChoice(k=5, estimated=False, known=2)) is None
     chart = charts.k_curve(KChoice(k=7, estimated=True, known=2, curve=(TriedK(k=7, score=0.5, each=()),)))
     assert chart is not None
-    assert [tick.text for tick in chart.x_ticks] == ["7"], "one point can be drawn"
+    assert [tick.text for tick in chart.x_ticks] == ["7"], "a single point can be drawn"
     chart = charts.histogram(np.array([0.0, 0.1, 0.49, 0.5, 1.0, 1.0]), 0.5)
     assert chart is not None
     assert sum(int(bar.text.split()[0]) for bar in chart.bars) == 6
     assert [bar.style for bar in chart.bars].count("unsure") == 10
 
 
-def test_confusion_is_a_table_and_of_many_classes_a_list() -> None:
+def test_confusion_is_a_table_or_a_list_if_there_are_many_classes() -> None:
     run = sample_run(categories=3, known=2, images=9)
     counts = [("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)]
-    made = records.confusion([Confused(*each) for each in counts], run.categories)
+    made = summary.confusion([Confused(*each) for each in counts], run.categories)
     assert made is not None
     assert made.known == {"class 0": 0, "class 1": 1}
     assert [*made.rows.values()] == [[6, 0, 2], [1, 3, 0]]
     assert made.mistakes == [("class 0", 2, 2), ("class 1", 0, 1)]
     assert made.totals == {"class 0": 8, "class 1": 4}
-    assert records.confusion([], run.categories) is None
+    assert summary.confusion([], run.categories) is None
     run = sample_run(categories=40, known=35, images=80)
-    made = records.confusion([Confused(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
+    made = summary.confusion([Confused(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
     assert made is not None
     assert made.rows == {}
     assert (made.mistakes[0].truth, made.mistakes[0].images) == ("class 34", 35)
 
 
-def test_durations_and_names_as_text() -> None:
+def test_durations_and_names_are_formatted_for_people() -> None:
     times = {0.4: "0 s", 89.4: "89 s", 90: "2 min", 5399.0: "90 min", 5400.0: "1.5 h"}
-    assert {value: people.duration(value) for value in times} == times
-    assert people.readable("a\udce9\x1b[31m\u202eb\u200c é") == "a\\xe9\\x1b[31m\u202eb\u200c é", (
-        "bdi isolates directions"
-    )
-    assert [people.shorten("abcdefgh", longest) for longest in (8, 7, 4)] == ["abcdefgh", "abc…fgh", "ab…h"]
+    assert {value: text.duration(value) for value in times} == times
+    # Marks of direction stay, as <bdi> isolates them.
+    assert text.readable("a\udce9\x1b[31m\u202eb\u200c é") == "a\\xe9\\x1b[31m\u202eb\u200c é"
+    assert [text.shorten("abcdefgh", longest) for longest in (8, 7, 4)] == ["abcdefgh", "abc…fgh", "ab…h"]
