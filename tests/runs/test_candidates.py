@@ -87,7 +87,12 @@ def test_images_are_grouped_up_to_a_multiple_of_the_usual_distance(apart: float,
 def test_if_there_are_too_many_images_the_farthest_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row 0 is closest to a centre."""
     points = [(-3.0, 0.0), (-3.1, 0.0), (-3.2, 0.0), (-3.3, 0.0), *THREE]
-    expected = {7: [(0, 1, 2, 3), (4, 5, 6)], 6: [(1, 2, 3), (4, 5, 6)], 5: [(4, 5, 6)], 2: []}
+    expected: dict[int, list[tuple[int, ...]]] = {
+        7: [(0, 1, 2, 3), (4, 5, 6)],
+        6: [(1, 2, 3), (4, 5, 6)],
+        5: [(4, 5, 6)],
+        2: [],
+    }
     for most, groups in expected.items():
         monkeypatch.setattr(categories, "MOST", most)
         assert [tuple(sorted(each.files)) for each in found(points)] == [files(*rows) for rows in groups]
