@@ -164,7 +164,7 @@ def test_notes_warn_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: py
     assert found.notes[0].startswith("Not enough disk space: ")
     (place / "cache" / "pixels").mkdir(parents=True)
     (note,) = planned(place, 10**9, memory).notes
-    assert note.startswith("These costs are from scratch;")
+    assert note.startswith("These are the costs from scratch;")
     assert [path.name for path in place.rglob("*")] == ["cache", "pixels"]
 
 

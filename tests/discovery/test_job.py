@@ -161,7 +161,7 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     assert (job.source, job.place) == (None, Path("images-run"))
     assert job.images is rows
     for source in (files, rows):
-        assert "out must be given for images that are not a folder" in refusal(source, settings=settings)
+        assert "out is required for images that are not a folder" in refusal(source, settings=settings)
     for options in ({"reading": {"folders": "ignore"}}, {"labels": "labels.csv"}):
         assert "cannot be combined with an ImageSet" in refusal(rows, "x", settings=settings, **options)
     finished(Path("images-run"), None)

@@ -389,7 +389,7 @@ def test_a_run_that_failed_early_can_be_repeated_and_equals_one_elsewhere(
 
     def meanwhile(what: str, done: int, total: int) -> None:
         if what.startswith("[5/7]") and not any(each.startswith("[5/7]") for each in steps):
-            with pytest.raises(InputError, match="Another process is at work"):
+            with pytest.raises(InputError, match="Another process is using"):
                 discover(sorted_run.images, **SETTINGS)
         steps.append(what)
 

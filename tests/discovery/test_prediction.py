@@ -316,7 +316,7 @@ def test_an_update_keeps_the_metrics_redraws_the_report_and_fails_if_the_run_is_
         return tiny.PAGE
 
     monkeypatch.setattr("sortal.web.make_report", make)
-    with lock_folder(copied_run.out), pytest.raises(InputError, match="Another process is at work"):
+    with lock_folder(copied_run.out), pytest.raises(InputError, match="Another process is using"):
         predict(copied_run.out, more, update=True, runtime=CPU)
     predict(copied_run.out, more, runtime=CPU)
     assert shown == []

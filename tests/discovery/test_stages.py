@@ -404,7 +404,7 @@ def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, met
     a, labelled = found.assignments, found.assignments.status == "labelled"
     assert [found.names[j] for j in a.category[labelled]] == [label for label in a.labels if label]
     np.testing.assert_array_equal(a.category[~labelled], scores_of(found).argmax(axis=1)[~labelled])
-    assert any("No labelled image is left of the known classes 'beech'" in note for note in found.facts.notes)
+    assert any("These known classes have no labelled image left: 'beech'" in note for note in found.facts.notes)
     assert found.facts.training is not None
     assert found.facts.training.validation is not None
 

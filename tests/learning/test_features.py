@@ -130,7 +130,7 @@ def folder(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def run(store: Any, items: Any, *, options: Any, workers: Any, answer: Any) -> Iterator[tuple[int, Any]]:
         for item in items:
-            yield item.row, finish(store(item.source, {**options, **item.options}), partial(answer, item.row))
+            yield item.row, finish(store(item.source, options), partial(answer, item.row))
 
     monkeypatch.setattr(packing, "run_workers", run)
     return pictures

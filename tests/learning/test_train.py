@@ -520,7 +520,7 @@ def test_a_frozen_backbone_is_refused() -> None:
 
 
 def test_a_folder_that_is_in_use_or_a_file_is_refused(tmp_path: Path) -> None:
-    with lock_folder(tmp_path), pytest.raises(InputError, match=r"Another process is at work in .* another folder\."):
+    with lock_folder(tmp_path), pytest.raises(InputError, match=r"Another process is using .* another folder\."):
         fit(a_convnet(), a_set(), settings(), folder=tmp_path)
     (tmp_path / "run").write_text("no folder")
     with pytest.raises(InputError, match=r"The folder '.*run' cannot be written: .* Choose another\."):

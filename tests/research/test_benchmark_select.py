@@ -147,7 +147,7 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
         ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),
         ("cub", {"lr": 0.0}, ["lr must be a number above 0", "0.0"]),
         ("cub", {"methods": ["uno"], "epochs": 0}, ["epochs must be at least 1 for uno", "got 0."]),
-        (None, {"names": ["table3/cub/gcd"], "methods": ["gcd", "uno"]}, ["has its own method", "got gcd, uno."]),
+        (None, {"names": ["table3/cub/gcd"], "methods": ["gcd", "uno"]}, ["includes its method", "got gcd, uno."]),
         ("mnist", {"names": ["table3/cub/gcd"]}, ["data set must be one of", "'mnist'"]),
         ("cub", {"names": ["table3", "nothing"]}, ["Unknown preset 'nothing'"]),
     ],

@@ -399,7 +399,7 @@ def test_a_run_is_replaced_only_when_its_successor_is_complete(root: Path, tmp_p
         pytest.raises(KeyboardInterrupt),
     ):
         swept(presets(root, "kmeans", n_init=6), root, tmp_path, runtime=reports.runtime)
-    assert reports.notes == ["Recorded runs with other settings or images that will be replaced: 1."]
+    assert reports.notes == ["1 recorded run with other settings or images will be replaced."]
     assert {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} == before
     assert swept(presets(root, "kmeans"), root, tmp_path).records == first.records
     with (
@@ -437,7 +437,7 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert "digits/kmeans, k true, seed 1 failed" in caplog.text
     assert 'raise ZeroDivisionError("a bug")' in caplog.text
     assert locked[0] == "digits/kmeans, k true, seed 2"
-    assert locked[1].startswith("Another process is at work in ")
+    assert locked[1].startswith("Another process is using ")
     assert without_results(reports.notes) == [f"{name} failed: {why}" for name, why in found.failed]
     assert not [*(tmp_path / "digits/uno").rglob(records.NAME)]
     again = swept([good], root, tmp_path, (0, 1, 2, 3))

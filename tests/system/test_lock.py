@@ -13,7 +13,7 @@ from sortal.system.files import lock_folder
 def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "run"
     with lock_folder(folder):
-        with pytest.raises(InputError, match=r"Another process is at work in .*run"), lock_folder(folder):
+        with pytest.raises(InputError, match=r"Another process is using .*run"), lock_folder(folder):
             pytest.fail("two hold the lock")
         with lock_folder(tmp_path / "b"), lock_folder(None):
             assert folder.is_dir()

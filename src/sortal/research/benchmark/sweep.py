@@ -24,6 +24,7 @@ from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
+from sortal.system.text import plural
 
 SEEDS = (0, 1, 2)
 Todo = Sequence[tuple[int, Task]]  # tasks and their positions in the sweep
@@ -117,7 +118,7 @@ def _check_tasks(tasks: Sequence[Task], data: Mapping[str, Data], runtime: Runti
         runtime.progress(f"Loading {name}", 0, 0)
         load_backbone(name, weights=weights)
     if replaced := sum((task.place / records.NAME).is_file() for task in tasks):
-        runtime.note(f"{replaced:,} recorded runs have other settings or images and will be replaced.")
+        runtime.note(f"{plural(replaced, 'recorded run')} with other settings or images will be replaced.")
 
 
 def _gpus(device: str) -> int:
