@@ -241,7 +241,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "class 0    1,103            3",
         "Classes whose names differ only in case and spaces: 1",
         "  Oak = oak",
-        "Images with two labels (exit code 1); remove one of the two: 1",
+        "Images with two labels (exit code 1); keep one copy of each: 1",
         "  cat/1 (cat) = dog/x (dog) = y\\n (unlabelled) = cat/10 (cat) and 9 more",
         "Unreadable, left out of every run (exit code 3): 3",
         "  empty: 0 bytes",

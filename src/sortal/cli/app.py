@@ -27,7 +27,7 @@ Examples:
   sortal figures RUN           draw figures of a run for print
   sortal benchmark presets     the rows of the paper's tables, one command each
   sortal check photos          count the images in a folder, and find problems
-  sortal demo                  discover digits: five classes are known, five are new
+  sortal demo                  sort digits: five classes are known, five are new
 """
 
 app = App(

@@ -210,7 +210,7 @@ def health(found: "Health", tiny: int) -> None:
     print(f"{found.images:,} images: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _classes(found)
     _list("Classes whose names differ only in case and spaces", [" = ".join(map(plain, g)) for g in found.alike_names])
-    _duplicates("Images with two labels (exit code 1); remove one of the two", found.duplicates, "two labels")
+    _duplicates("Images with two labels (exit code 1); keep one copy of each", found.duplicates, "two labels")
     _duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _unreadable(found.unreadable)
     _duplicates("Duplicates", found.duplicates, "same")

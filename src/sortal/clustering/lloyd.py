@@ -92,8 +92,11 @@ def restarts(
     """Run n_init restarts, as many at once as fit in memory; `tol` is relative to the variance of the data."""
     tol *= points.variance()
     for seeds in seed_groups(points, fixed, range(seed, seed + n_init), k, candidates):
-        for ended in lloyd(points, fixed, LloydState.seeded(seeds.grow(k)), max_iter=max_iter, tol=tol):
-            yield replace(ended, restart=seeds.seeds[ended.restart] - seed)
+        first = seeds.seeds[0] - seed
+        runs = lloyd(points, fixed, LloydState.seeded(seeds.grow(k)), max_iter=max_iter, tol=tol)
+        del seeds  # as large as the state
+        for ended in runs:
+            yield replace(ended, restart=first + ended.restart)
 
 
 def seed_groups(points: Points, fixed: LabelledSums, seeds: Sequence[int], k: int, candidates: int) -> Iterator[Seeds]:

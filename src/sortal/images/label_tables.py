@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -180,7 +181,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; raise KeyError for a repeated key, which json would silently override."""
     row = dict(pairs)
     if len(row) < len(pairs):
-        raise KeyError(next(key for key in row if sum(key == other for other, _ in pairs) > 1))
+        raise KeyError(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
     return row
 
 

@@ -85,10 +85,12 @@ def run_workers(
     for thread in threads:
         thread.start()
     try:
-        left = len(threads)
+        left, checked = len(threads), monotonic()
         while left:
-            for worker in list(running):
-                worker.kill_if_overdue()
+            if monotonic() - checked > 1:
+                checked = monotonic()
+                for worker in list(running):
+                    worker.kill_if_overdue()
             try:
                 got = results.get(timeout=1)
             except queue.Empty:

@@ -58,8 +58,8 @@ def _check_free(out: Path) -> None:
         return
     entries = sorted(os.listdir(out)) if out.is_dir() else None
     if entries is None or entries:
-        what = f"contains {listing(entries)}" if entries else "is a file"
-        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which {what}. Choose another.")
+        what = f"contains {listing(entries)}. Empty it, or choose" if entries else "is a file. Choose"
+        raise InputError(f"The folder to write must be new or empty, got {str(out)!r}, which {what} another.")
     if Path.cwd().is_relative_to(out.resolve()):
         raise InputError(f"The folder to write must not be the current one, got {str(out)!r}. Choose a new one in it.")
 
