@@ -385,6 +385,8 @@ def test_a_run_that_failed_early_can_be_repeated_and_equals_one_elsewhere(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="nowhere"):
         discover(sorted_run.images, **SETTINGS, weights=tmp_path / "nowhere.safetensors")
+    with pytest.raises(InputError, match=r"'device' is not a setting\. Pass runtime=Runtime\(device=\.\.\.\)"):
+        discover(sorted_run.images, **SETTINGS, device="cpu")
     steps: list[str] = []
 
     def meanwhile(what: str, done: int, total: int) -> None:

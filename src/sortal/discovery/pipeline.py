@@ -5,6 +5,7 @@ the settings it uses and the version of the code. Another k repeats only the sta
 """
 
 import os
+from dataclasses import fields
 from textwrap import indent
 from typing import Any
 
@@ -13,7 +14,7 @@ from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.job import Job, Source, prepare
 from sortal.discovery.stages import Stages, sort, store_pixels
-from sortal.errors import listing
+from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
@@ -44,6 +45,8 @@ def discover(
 
     Settings, with their defaults:
     """
+    for name in settings.keys() & {field.name for field in fields(Runtime)}:
+        raise InputError(f"{name!r} is not a setting. Pass runtime=Runtime({name}=...).")
     how, reading = from_keywords(settings, Discovery, Reading)
     job = prepare(images, labels, out, how, reading, runtime=runtime, force=force)
     return carry_out(job)

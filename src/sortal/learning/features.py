@@ -37,7 +37,7 @@ class _Cache:
     """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
 
     def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
-        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 1}
+        about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 2}
         self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
     def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
