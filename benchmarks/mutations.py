@@ -143,11 +143,10 @@ def related(tests: Path, module: str, most: int) -> list[str]:
     """Name the test files of a module: its own, then those that name it most often."""
     parts = [part for part in Path(module).with_suffix("").parts if part != "__init__"]
     leaf, package = (parts or ["sortal"])[-1], (parts or [""])[0]
-    own = {f"test_{leaf}.py", f"test_{'_'.join(parts)}.py"}
     ranks: dict[str, tuple[int, int]] = {}
     for path in tests.rglob("test_*.py"):
         count = len(re.findall(rf"\b{re.escape(leaf)}\b", path.read_text()))
-        rank = 2 if path.name in own else int(len(parts) > 1 and path.name.startswith(f"test_{package}"))
+        rank = 2 if path.name.endswith(f"_{leaf}.py") else int(len(parts) > 1 and path.parent.name == package)
         if count or rank:
             ranks[str(path.relative_to(tests))] = (rank, count)
     return sorted(ranks, key=lambda name: ranks[name], reverse=True)[:most]
