@@ -387,7 +387,7 @@ def test_discover_sorts_a_folder_once_and_then_reads_the_run(real: Real) -> None
     assert real.done.code == 3
     lines = real.done.out.splitlines()
     assert lines[0].startswith("36 images: 9 labelled, ")
-    assert lines[1] == "k = 6, given: 3 known categories and 3 new ones."
+    assert lines[1] == "k = 6, given: 3 known categories and 3 new."
     assert lines[-4:] == ["  empty: 0 bytes", "    ash/broken.png", "", f"Report: {real.run / 'report.html'}"]
     assert real.done.err.splitlines()[0] == "sortal: 1 file could not be read and will be left out."
     assert (real.run / "report.html").stat().st_size > 10_000
@@ -494,7 +494,7 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
     asked = stub("sortal.discovery.prediction.predict", one)
     assert invoke("predict", "r", "i").err.startswith(f"{NOTE}72 images: ")
     invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3")
-    start = {"folder": Path("r"), "images": Path("i")}
+    start = {"run": Path("r"), "images": Path("i")}
     assert asked == [
         {**start, "update": False},
         {**start, "update": True, "device": "cpu", "workers": 3},
@@ -524,6 +524,7 @@ def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, mo
     for format, name in (("coco", "run-coco.json"), ("csv", "run-csv.csv"), ("folders", "run-folders")):
         assert invoke("export", real.run, "--format", format) == Done(0, f"36 images written as {format}: {name}\n", "")
         assert (tmp_path / name).exists()
+    assert export.export(real.run, "csv", "same.csv").images == 36, "a folder will do for a run"
     complaint = refused("export", real.run, "--format", "csv", "--out", "run-csv.csv")
     assert complaint.endswith("/run-csv.csv' already exists. Choose another (--out), or replace it (--force).\n")
 

@@ -73,7 +73,7 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     found = replace(by_hand(), categories=made, metrics=None, k=replace(by_hand().k, interval=(2, 4)))
     assert shown(found, capsys) == [
         "8 images: 1 labelled, 2 known, 2 new, 3 unsure.",
-        "k = 2, estimated, likely 2 to 4: 1 known categories and 1 new ones.",
+        "k = 2, estimated, likely 2 to 4: 1 known category and 1 new.",
         "",
         "Category    Kind   Images   Labelled   Unsure   Cohesion",
         "────────────────────────────────────────────────────────",
@@ -89,7 +89,7 @@ def test_a_run_is_printed_with_its_counts_and_categories(capsys: pytest.CaptureF
     assert [int(row[1]) for row in rows] == [3, 1, 2, 0, 4]
     assert rows[-1] == ["class", "4", "new", "0", "8", "4"], "a category without images has no cohesion"
     found = replace(sample_run(), k=KChoice(k=6, estimated=False, known=4))
-    assert shown(found, capsys)[1] == "k = 6, given: 4 known categories and 2 new ones."
+    assert shown(found, capsys)[1] == "k = 6, given: 4 known categories and 2 new."
     assert found.metrics is not None
     metrics = replace(found.metrics, accuracy=Accuracy(all=0.5, old=0.98765, new=None), images=1234)
     lines = shown(replace(found, metrics=metrics), capsys)
@@ -358,7 +358,7 @@ def test_the_demo_is_printed_like_discover_with_a_comparison(capsys: pytest.Capt
     lines = lines_of(capsys)
     assert lines[-11:] == [
         "",
-        "The truth is 10 classes. For k = 6, on the unlabelled images:",
+        "There are 10 true classes. On the unlabelled images, with k = 6:",
         "",
         "Accuracy, %                          All    Old     New",
         "───────────────────────────────────────────────────────",

@@ -219,7 +219,7 @@ def test_a_named_device_must_exist_and_overrides_that_of_the_tensor(monkeypatch:
     for device in ("cpu", "cuda", "cuda:1"):
         assert choose_device(device, torch.zeros(1, device="meta")) == torch.device(device)
     for device in ("cuda:2", "cuda:99", "cpu:1"):
-        with pytest.raises(InputError, match=rf"on this machine, got '{device}' .* Use device='auto'\."):
+        with pytest.raises(InputError, match=rf"machine, got '{device}' .* Let Sortal choose \(device='auto'\)\."):
             choose_device(device, None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(InputError, match=r"on this machine, got 'cuda' \(0 available\)"):

@@ -90,7 +90,10 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     assert counts == dict.fromkeys(OLD, LABELLED // 2)
     found = sort(copied_run.images, copied_run.out, held_out=0)
     assert not found.confidence.calibrated
-    note = "Confidence is not calibrated, which requires holding out at least 20 labelled images (held_out is 0)."
+    note = (
+        "Confidence is not calibrated, which takes at least 20 labelled images held out from training. "
+        "Label more images, or hold out a larger share."
+    )
     assert note in found.facts.notes
     assert not gathered[1][5].any()
     assert (trained[1][1].labels >= 0).sum() == 3 * LABELLED
@@ -302,7 +305,7 @@ def test_copies_similar_names_and_tiny_images_are_noted(tmp_path: Path, monkeypa
             "1 image appears under two labels, which contradict each other: 'ash/copy.png (also beech/0.png)'.",
             f"1 image appears both labelled and unlabelled: 'cedar/0.png (also unlabelled/{name})'.",
             "Some class names differ only in case or spaces: 'Ash', 'ash'.",
-            "2 exact duplicates found; sortal check lists them.",
+            "2 exact duplicates found; run sortal check for a list.",
         ]
 
 

@@ -114,7 +114,7 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     assert [image["file_name"] for image in summary["images"]] == [*a.files]
     assert tuple(summary["images"][0]) == COLUMNS
     files = [str(more / file) for file in reversed(a.files)]
-    again = predict(copied_run.out, files, runtime=CPU)
+    again = predict(load_run(copied_run.out), files, runtime=CPU)
     assert again.assignments.files == tuple(files)
     assert names_of(again) == named[::-1]
 

@@ -396,7 +396,7 @@ def test_a_folder_without_a_run_is_refused_and_left_alone(tmp_path: Path) -> Non
             load_run(tmp_path)
         assert str(caught.value) == (
             f"A run must be a folder that sortal discover wrote, got {str(tmp_path)!r}, which holds none. "
-            "If the run was interrupted, run the same command to resume."
+            "If sortal discover was interrupted, repeat it to resume."
         )
         assert (tmp_path / "run.json").read_bytes() == content
     for name in ("run.json", "gone", "\0"):

@@ -73,7 +73,8 @@ def _found(found: "Run") -> None:
     print(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
     new = sum(category.kind == "new" for category in found.categories)
     how = f"estimated, likely {k.interval[0]} to {k.interval[1]}" if k.interval else "given"
-    print(f"k = {k.k}, {how}: {len(found.categories) - new:,} known categories and {new:,} new ones.\n")
+    known = plural(len(found.categories) - new, "known category", "known categories")
+    print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
     _categories(found.categories)
     if found.metrics is not None:
         m = found.metrics
@@ -198,7 +199,7 @@ def demo(result: "DemoResult") -> None:
         ("sortal discover", result.discovered),
     ):
         table.add_row(name, *map(_percent, astuple(row)))
-    print(f"\nThe truth is {result.k_true} classes. For k = {result.run.k.k}, on the unlabelled images:\n")
+    print(f"\nThere are {result.k_true} true classes. On the unlabelled images, with k = {result.run.k.k}:\n")
     _show(table)
     print(f"\n{duration(result.seconds)}. Report: {plain(str(result.run.report))}")
 

@@ -77,7 +77,7 @@ def prepare(
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
     is_folder = folder is not None
     if not is_folder and out is None:
-        raise InputError("out is required for images that are not a folder, after which the run would be named.")
+        raise InputError("out is required for images that are not a folder. Name a folder for the run.")
     if isinstance(images, ImageSet):
         if labels is not None or reading != Reading():
             raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")

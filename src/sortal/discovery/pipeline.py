@@ -71,8 +71,8 @@ def carry_out(job: Job) -> Run:
         with stages.stage("report", "Drawing the report") as runtime:
             if not found.run.confidence.calibrated:
                 stages.note(
-                    "Confidence is not calibrated, which requires holding out "
-                    f"at least {ENOUGH} labelled images (held_out is {settings.held_out:g})."
+                    f"Confidence is not calibrated, which takes at least {ENOUGH} labelled images held out from "
+                    "training. Label more images, or hold out a larger share."
                 )
             run = stages.recorded_in(found.run)
             page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", runtime=runtime)
@@ -119,5 +119,5 @@ def _findings(health: Health) -> list[str]:
     near = sum(len(group.files) - 1 for group in health.near_duplicates or ())
     for count, words in ((copies, "exact"), (near, "near")):
         if count:
-            notes.append(f"{plural(count, f'{words} duplicate')} found; sortal check lists them.")
+            notes.append(f"{plural(count, f'{words} duplicate')} found; run sortal check for a list.")
     return notes

@@ -58,13 +58,13 @@ class Prediction:
 
 
 def predict(
-    folder: str | os.PathLike[str],
+    run: Run | str | os.PathLike[str],
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
-    """Sort new images into the categories of the run in a folder, without training.
+    """Sort new images into the categories of a run, given as such or by its folder, without training.
 
     With `update` they are added to the run: categories keep their ids, their centres move, and images far from every
     centre are grouped as candidates for new categories. Images that the run already contains are not added again.
@@ -73,11 +73,11 @@ def predict(
     >>> found.run.names[found.assignments.category[0]]  # doctest: +SKIP
     'oak'
     """
-    found = load_run(folder)
+    found = run if isinstance(run, Run) else load_run(run)
     read = read_images(images, folders="ignore", need_labels=False)
     with lock_folder(found.folder if update else None):
         if update:
-            found = load_run(folder)  # another process may have changed it before this one had the lock
+            found = load_run(found.folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
         settings = Settings(shorter_side=found.facts.backbone.shorter_side)
         store = pack(read, found.cache / "pixels", settings=settings, runtime=runtime)

@@ -104,7 +104,7 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
     if missing := [name for name in COLUMNS[:2] if name not in header]:
         raise InputError(
-            f"must have the columns file_name and label; {listing(missing)} is missing. "
+            f"must have the columns file_name and label; missing: {listing(missing)}. "
             f"Its columns are: {listing(header, show=8) or 'none'}."
         )
     extra = [name for name in header if name not in COLUMNS]

@@ -187,7 +187,7 @@ def _load(place: Path) -> Run:
         what = "holds none" if place.is_dir() else "is not a folder"
         raise InputError(
             f"A run must be a folder that sortal discover wrote, got {str(place)!r}, which {what}. "
-            "If the run was interrupted, run the same command to resume."
+            "If sortal discover was interrupted, repeat it to resume."
         )
     try:
         facts = _read_facts(about)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sortal.config import AUTO, Auto, Precision
-from sortal.errors import InputError, listing
+from sortal.errors import InputError, Remedy, listing
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,8 @@ def choose_device(device: str, x: object) -> torch.device:
         raise InputError(f"device must be 'auto', 'cpu', 'cuda', 'cuda:N' or 'mps', got {device!r}.")
     have = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[name[1]]
     if int(name[2] or 0) >= have:
-        raise InputError(f"device must be on this machine, got {device!r} ({have} available). Use device='auto'.")
+        remedy = Remedy("let Sortal choose", device=AUTO)
+        raise InputError(f"device must be on this machine, got {device!r} ({have} available).", remedy)
     return torch.device(device)
 
 

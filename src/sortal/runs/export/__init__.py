@@ -9,6 +9,7 @@ from sortal.errors import InputError
 from sortal.runs.export import coco, folders, labelstudio, output, table
 from sortal.runs.export.format import Format, How, Request, rows_of
 from sortal.runs.run import Run
+from sortal.runs.storage import load_run
 from sortal.system.progress import Runtime
 
 FORMATS: dict[str, Format] = {
@@ -33,7 +34,7 @@ class ExportResult:
 
 
 def export(
-    run: Run,
+    run: Run | str | os.PathLike[str],
     format: str,
     out: str | os.PathLike[str] | None = None,
     *,
@@ -43,15 +44,16 @@ def export(
 ) -> ExportResult:
     """Write a run in one of `FORMATS` to a new file or folder, by default RUN-FORMAT in the current folder.
 
-    `how` links or copies the images into formats that hold them; the originals are never moved or changed. `force`
-    replaces a file, or a folder that an earlier export wrote.
+    The run is given as such or by its folder. `how` links or copies the images into formats that hold them; the
+    originals are never moved or changed. `force` replaces a file, or a folder that an earlier export wrote.
 
-    >>> sortal.export(sortal.load_run("photos-run"), "folders", "sorted-photos")  # doctest: +SKIP
+    >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
     """
     if format not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
     if how not in get_args(How):
         raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
+    run = run if isinstance(run, Run) else load_run(run)
     chosen = FORMATS[format]
     if out is None:
         out = f"{run.folder.resolve().name}-{format}{chosen.extension}"
