@@ -217,7 +217,7 @@ def test_a_missing_column_is_refused(tmp_path: Path) -> None:
         ("t.jsonl", "\n \n", "'file_name', 'label'", "none"),
     ):
         message = refused(
-            put(tmp_path, content, name), f"must have the columns file_name and label; {missing} is missing"
+            put(tmp_path, content, name), f"must have the columns file_name and label; missing: {missing}"
         )
         assert f"{found}." in message
 

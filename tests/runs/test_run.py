@@ -266,7 +266,7 @@ def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_wr
 
     kill_save(committed=False)
     assert peek(tmp_path) is None
-    with pytest.raises(InputError, match="If the run was interrupted, run the same command to resume"):
+    with pytest.raises(InputError, match="If sortal discover was interrupted, repeat it to resume"):
         load_run(tmp_path)
     old.save()
     kill_save(committed=False)
