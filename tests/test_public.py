@@ -1,6 +1,7 @@
 """What `import sortal` gives, and that it is quick."""
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -30,6 +31,8 @@ def test_public_names_are_those_of_their_modules() -> None:
     assert dir(sortal) == sorted(sortal.__all__)
     for name, module in PUBLIC.items():
         assert getattr(sortal, name) is getattr(importlib.import_module(module), name)
+        if name not in ("KEstimate", "SortalError"):  # made by others, not by users
+            assert re.search(r">>> |    run = sortal\.", getattr(sortal, name).__doc__), f"{name} has an example"
     for name, module in MODULES.items():
         assert getattr(sortal, name) is importlib.import_module(module)
     names: dict[str, object] = {}

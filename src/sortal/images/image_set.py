@@ -20,6 +20,9 @@ class ImageSet:
 
     Every image is in exactly one of three splits, given as masks: `labelled` (D_L of the paper), `unlabelled` (D_U)
     and `validation` (D_V: labelled, of known classes, not trained on).
+
+    >>> images = sortal.read_images("photos")  # doctest: +SKIP
+    >>> images.select(images.labelled).files  # doctest: +SKIP
     """
 
     files: tuple[str, ...]  # names as the user wrote them; below a folder, relative to it with "/"

@@ -39,7 +39,7 @@ def read_images(
     Rows are in the order of the table or list, else sorted by path. `need_labels=False` allows a set without labels.
     `reading` is the settings of `sortal.config.Reading`.
 
-        images = read_images("photos", labels="labels.csv")
+    >>> images = sortal.read_images("photos", labels="labels.csv")  # doctest: +SKIP
     """
     (how,) = from_keywords(reading, Reading)
     if isinstance(source, str | os.PathLike):
