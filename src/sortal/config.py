@@ -188,7 +188,8 @@ class Training(SettingsGroup):
     `batch_size` counts images over all processes; each gives two views. `views` is the number of views of an image the
     frozen trunk sees, once; "auto" takes the default if it fits the budget, and None computes new views every epoch.
     `chunks` splits a batch into parts that pass through the network one by one, for the same result in less memory; it
-    is doubled when memory runs out. Times are fractions of the epochs, so shorter training keeps its shape.
+    is doubled when memory runs out. Times are fractions of the epochs, so shorter training keeps its shape. `clip` is
+    the largest norm of the gradient of all weights together; None does not limit it.
     """
 
     epochs: int = _setting(200, least=0)
@@ -197,9 +198,11 @@ class Training(SettingsGroup):
     schedule: Literal["cosine", "step"] = _setting("cosine")
     final_lr: float = _setting(1e-3, least=0, most=1)  # fraction of lr at the end of the cosine or after the step
     warmup: float = _setting(0.0, least=0, most=1)  # rises linearly from final_lr · lr
+    warmup_by: Literal["epoch", "step"] = _setting("epoch")  # how often it rises
     drop_at: float = _setting(0.85, least=0, most=1)  # time of the step
     momentum: float = _setting(0.9, least=0, most=1)
     weight_decay: float = _setting(5e-5, least=0)
+    clip: float | None = _setting(None, above=0)
     views: int | Auto | None = _setting(AUTO, least=2)
     flip: bool = _setting(True)
     balanced: bool = _setting(True)  # half of each batch is labelled, in expectation
@@ -315,9 +318,11 @@ TRAININGS: dict[str, Training] = {
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
+# What Sortal's own recipes change, so that the first steps at the full rate do not destroy pretrained features.
+ROBUST: dict[str, Any] = {"clip": 1.0, "warmup": 0.05, "warmup_by": "step"}
 # How the small network is trained from scratch on tiny images (benchmarks/digits.py): at a temperature that separates
 # unknown classes, and without mirroring digits.
 TINY: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "float32"}
-TINY_TRAINING = Training(**TINY)
+TINY_TRAINING = Training(**TINY, **ROBUST)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)

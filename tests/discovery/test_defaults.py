@@ -1,6 +1,6 @@
 """Defaults: every choice and every suggestion; explicit settings are never changed."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_args
 
 import hypothesis
@@ -14,6 +14,7 @@ from sortal.config import (
     CLASSIFIERS,
     CONVNET,
     LIVE,
+    ROBUST,
     TINY_CONTRAST,
     TINY_DISTILLATION,
     TRAININGS,
@@ -75,7 +76,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
     if settings.lr != AUTO:
         assert training.lr == settings.lr
     # The rest suits the method, except for the schedule of the small network.
-    usual, own = asdict(TRAININGS[settings.method]), {"epochs", "views", "seed"}
+    usual, own = asdict(replace(TRAININGS[settings.method], **ROBUST)), {"epochs", "views", "seed"}
     if settings.lr != AUTO or settings.backbone == CONVNET:
         own.add("lr")
     if settings.backbone == CONVNET:

@@ -24,13 +24,13 @@ LOSSES: dict[str, tuple[str, Losses]] = {
 
 
 def ends(*, chunks: int, kind: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], Tensor]:
-    """Return the losses of twelve steps, with another learning rate from the seventh on, and the final weights."""
+    """Return the losses and gradient norms of twelve steps, with another learning rate from the seventh on, and the final weights."""
     monkeypatch.setattr(step, "WARM", 3 if recorded else 1000)
     backbone = load_backbone("test_vit", weights="random", image_size=64)
     name, losses_of = LOSSES[kind]
     method = small(name, backbone, k=6, known=(0, 1, 2), losses=losses_of).cuda()
     trained = {name: value for name, value in method.named_parameters() if value.requires_grad}
-    optimiser = Optimiser(trained, lr=0.1, momentum=0.9)
+    optimiser = Optimiser(trained, lr=0.1, momentum=0.9, clip=1.0)
     one = step.TrainingStep(launch("cuda"), method, Compute(torch.device("cuda")), optimiser, chunks)
     generator = torch.Generator("cuda").manual_seed(0)
     losses = []

@@ -131,20 +131,23 @@ def test_the_optimiser_matches_torch_bit_for_bit(momentum: float) -> None:
     assert ours.buffers.keys() == ({"weight", "bias"} if momentum else set())
 
 
-def taken(processes: Processes, method: Method, chunks: int, batch: Inputs) -> dict[str, Tensor]:
-    """Return the losses of a step, and its gradients from the update with a learning rate of 1."""
+def taken(
+    processes: Processes, method: Method, chunks: int, batch: Inputs, clip: float | None = None
+) -> dict[str, Tensor]:
+    """Return the losses and norm of a step, and its gradients from the update with a learning rate of 1."""
     before = weights(method)
-    terms = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), chunks)(*batch)
+    terms = TrainingStep(processes, method, CPU, sgd(method, lr=1.0, clip=clip), chunks)(*batch)
     return {"terms": terms, **{name: before[name] - value for name, value in method.state_dict().items()}}
 
 
-def by_autograd(method: Method, batch: Inputs) -> dict[str, Tensor]:
+def by_autograd(method: Method, batch: Inputs, clip: float | None = None) -> dict[str, Tensor]:
     inputs, *others = batch
     losses = method.losses(Batch(method(inputs), *others))
     terms = torch.stack(list(losses.values()))
-    names, values = zip(*method.named_parameters(), strict=True)
-    gradients = torch.autograd.grad(terms.sum(), values)
-    return {"terms": terms.detach(), **dict(zip(names, gradients, strict=True))}
+    terms.sum().backward()
+    norm = nn.utils.clip_grad_norm_(method.parameters(), float("inf") if clip is None else clip)
+    gradients = {name: value.grad for name, value in method.named_parameters() if value.grad is not None}
+    return {"terms": torch.cat([terms.detach(), norm[None]]), **gradients}
 
 
 EXACT: Any = {"rtol": 1e-11, "atol": 1e-12}
@@ -159,12 +162,28 @@ def test_any_number_of_chunks_gives_the_gradients_of_the_whole(processes: Proces
     assert max(size for size, _ in method.sizes) == -(-n // chunks)  # never more rows at once
 
 
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("clip", [0.5, 1e6])
+def test_gradients_are_clipped_as_by_torch(processes: Processes, chunks: int, clip: float) -> None:
+    """Torch adds 1e-6 to the norm."""
+    got, wanted = taken(processes, Coupled(), chunks, a_batch(6), clip), by_autograd(Coupled(), a_batch(6), clip)
+    assert 1.0 < float(wanted["terms"][-1]) < 1e5
+    torch.testing.assert_close(got, wanted, rtol=1e-6, atol=0.0)
+
+
+def test_a_gradient_that_is_not_finite_stays_so() -> None:
+    weight = torch.zeros(2, requires_grad=True)
+    weight.grad = torch.tensor([1.0, float("inf")])
+    assert Optimiser({"weight": weight}, lr=1.0, clip=1.0).step() == float("inf")
+    assert not weight.isfinite().all()
+
+
 def test_losses_have_names_and_frozen_weights_stay(processes: Processes) -> None:
     method = Coupled()
     method.backbone.get_parameter("net.bias").requires_grad_(False)
     step = TrainingStep(processes, method, CPU, sgd(method, lr=1.0), 3)
     terms = step(*a_batch(6))
-    assert step.names == ["spread", "images", "labels"]
+    assert step.names == ["spread", "images", "labels", "gradient_norm"]
     assert not terms.requires_grad
     changed = [name for name, value in weights(Coupled()).items() if not torch.equal(value, weights(method)[name])]
     assert changed == ["backbone.net.weight"]

@@ -110,6 +110,13 @@ def rates_of(optimizer: torch.optim.Optimizer, config: Training) -> LRScheduler:
     return SequentialLR(optimizer, [LinearLR(optimizer, config.final_lr, total_iters=before), then], [before])
 
 
+def clip(method: Method, most: float | None) -> None:
+    gradients = [value.grad for value in method.parameters() if value.grad is not None]
+    norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+    for gradient in gradients:
+        gradient.mul_(1.0 if most is None else min(most / norm, 1.0))
+
+
 def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training) -> list[float]:
     """Train in plain PyTorch, and return the mean loss of each epoch."""
     (images, store), backbone = data, method.backbone
@@ -136,7 +143,7 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
             seed=config.seed,
             epoch=epoch,
         )
-        costs = []
+        costs: list[float] = []
         for rows, times in zip(drawn.rows, drawn.times, strict=True):
             numbers = np.stack([2 * times, 2 * times + 1])
             if isinstance(config.views, int):
@@ -153,7 +160,13 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
             loss = costs_of(method, batch)
             optimizer.zero_grad()
             loss.backward()
+            clip(method, config.clip)
+            rate = optimizer.param_groups[0]["lr"]
+            if config.warmup_by == "step" and epoch < config.warmup * config.epochs:
+                at = min((epoch + (len(costs) + 1) / len(drawn.rows)) / (config.warmup * config.epochs), 1)
+                optimizer.param_groups[0]["lr"] = config.lr * (config.final_lr + (1 - config.final_lr) * at)
             optimizer.step()
+            optimizer.param_groups[0]["lr"] = rate
             with torch.no_grad():
                 method.after_step(batch)
             costs.append(float(loss.detach()))
@@ -246,6 +259,8 @@ def test_weights_and_buffers_match_a_plain_loop(tmp_path: Path, name: str, where
         {"epochs": 1},
         {"epochs": 4, "schedule": "step", "drop_at": 0.5, "final_lr": 0.1},
         {"epochs": 4, "warmup": 0.5, "final_lr": 0.1},
+        {"epochs": 4, "warmup": 0.5, "warmup_by": "step", "final_lr": 0.1},
+        {"clip": 0.5},
         {"losses": {"supervised_weight": 0.65}},  # λ and 1 − λ the wrong way round
         {"losses": {"temperature": 0.9}},
         {"losses": {"supervised_temperature": 0.08}},
@@ -316,6 +331,16 @@ def test_a_warm_up_is_linear_and_followed_by_the_schedule() -> None:
     assert step == pytest.approx([0.01, 0.0325, 0.055, 0.0775, 0.1, 0.1, 0.1, 0.1, 0.1, 0.01, 0.01, 0.01])
     assert rates(epochs=4, warmup=1.0, final_lr=0.0) == pytest.approx([0.0, 0.025, 0.05, 0.075])
     assert rates(epochs=1, warmup=0.5, final_lr=0.1) == pytest.approx([0.01])
+
+
+def test_a_warm_up_by_step_rises_after_each_of_four_steps_up_to_lr() -> None:
+    for warmup, wanted in ((1 / 3, [0.0325, 0.055, 0.0775, 0.1]), (1 / 6, [0.055, 0.1, 0.1, 0.1])):
+        config = Training(lr=0.1, epochs=3, warmup=warmup, warmup_by="step", final_lr=0.1)
+        assert [schedule(config, 0, step / 4) for step in range(1, 5)] == pytest.approx(wanted)
+        by_epoch = replace(config, warmup_by="epoch")
+        for epoch in (1, 2):
+            assert {schedule(config, epoch, step / 4) for step in range(1, 5)} == {schedule(by_epoch, epoch)}
+    assert schedule(Training(lr=0.1, epochs=2, warmup=1.0, warmup_by="step"), 1, 1.0) == pytest.approx(0.1)
 
 
 # Selection
@@ -417,7 +442,8 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
         **place,
     }
 
-    names = ["event", "epoch", "lr", "loss", "unsupervised", "supervised", "images_per_second", "validation_accuracy"]
+    names = ["event", "epoch", "lr", "loss", "unsupervised", "supervised", "gradient_norm"]
+    names += ["images_per_second", "validation_accuracy"]
     assert [list(record) for record in records] == [names] * 5
     for epoch, record in enumerate(records):
         assert (record["event"], record["epoch"], record["lr"]) == ("epoch", epoch, schedule(config, epoch))
@@ -545,12 +571,11 @@ STEP_BATCH = 8
 
 
 def one_step(processes: Any, chunks: int, part: slice, method: Contrastive) -> dict[str, Any]:
-    """Return the losses of one step, and its update with a learning rate of 1, which is the gradient."""
+    """Return the losses of one step, and its update with a learning rate of 1, which is the clipped gradient."""
     inputs = torch.randn(2, STEP_BATCH, 3, SMALL, SMALL, generator=torch.Generator().manual_seed(0))
     images, labels = torch.arange(STEP_BATCH), torch.arange(STEP_BATCH) % 3 - 1
-    step = TrainingStep(
-        processes, method, Compute(torch.device("cpu")), Optimiser(dict(method.named_parameters()), lr=1.0), chunks
-    )
+    optimiser = Optimiser(dict(method.named_parameters()), lr=1.0, clip=0.1)
+    step = TrainingStep(processes, method, Compute(torch.device("cpu")), optimiser, chunks)
     others = images[part].repeat(2), labels[part].repeat(2), torch.tensor(0.0)
     terms = step(inputs[:, part].flatten(0, 1), *others)
     start = weights(a_convnet())
@@ -561,7 +586,7 @@ def one_step(processes: Any, chunks: int, part: slice, method: Contrastive) -> d
 TOGETHER: dict[str, tuple[Callable[[], Method], dict[str, Any]]] = {
     "no trunk": (a_convnet, {"epochs": 3}),
     "kept": (a_transformer, {"epochs": 3, "views": 3}),
-    "in chunks": (a_convnet, {"epochs": 2, "chunks": 2}),
+    "in chunks": (a_convnet, {"epochs": 2, "chunks": 2, "clip": 0.1, "warmup": 0.5, "warmup_by": "step"}),
     "live": (a_transformer, {"epochs": 3}),
     **{name: (partial(of_kind, name), {"epochs": 3, "lr": 0.02}) for name in NAMES if name != "uno"},
     "uno": (partial(of_kind, "uno", losses=Swaps(heads=2)), {"epochs": 3, "lr": 0.02}),
@@ -633,7 +658,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
 def test_a_step_of_two_processes_gives_the_gradients_of_one(both: Both, how: str, chunks: int) -> None:
     """Even if one of them runs out of memory, so that both split their parts."""
     wanted = one_step(launch("cpu"), 1, slice(None), a_convnet())["gradients"]
-    assert float(wanted["backbone.net.0.0.weight"].norm()) > 1e-4
+    assert float(wanted["terms"][-1]) > 0.1  # so it is clipped
     for rank, found in enumerate(both[1]):
         assert found["place"] == (rank, 2)
         got = found[f"step in {how}"]["gradients"]

@@ -27,7 +27,7 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
 
 
 def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
-    usual = config.TRAININGS[settings.method]
+    usual = replace(config.TRAININGS[settings.method], **config.ROBUST)
     if settings.backbone == CONVNET:
         usual = replace(usual, **config.TINY)
     else:

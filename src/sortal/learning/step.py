@@ -19,18 +19,26 @@ from sortal.system.distributed import Processes
 logger = logging.getLogger(__name__)
 
 WARM = 3  # eager steps before one is recorded as a CUDA graph
+GRADIENT_NORM = "gradient_norm"  # its name beside those of the losses
 
 
 class Optimiser:
     """SGD with momentum and weight decay over named parameters, not by `torch.optim`, which loads torch's compiler."""
 
     def __init__(
-        self, parameters: Mapping[str, Tensor], *, lr: float, momentum: float = 0.0, weight_decay: float = 0.0
+        self,
+        parameters: Mapping[str, Tensor],
+        *,
+        lr: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        clip: float | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.buffers: dict[str, Tensor] = {}  # momentum by parameter name; empty before the first step
         self.momentum = momentum
         self.weight_decay = weight_decay
+        self.clip = clip
         device = next(iter(self.parameters.values())).device
         self.fused = device.type == "cuda"
         self.lr: float | Tensor = torch.tensor(lr, device=device) if self.fused else lr  # CUDA graphs read the tensor
@@ -42,9 +50,12 @@ class Optimiser:
             self.lr = lr
 
     @torch.no_grad()
-    def step(self) -> None:
-        """Update all parameters that have a gradient."""
+    def step(self) -> Tensor:
+        """Update all parameters that have a gradient; return its norm over all of them, (), before it is clipped."""
         gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*gradients.values()])))
+        if self.clip is not None:  # on the device: a CUDA graph cannot branch on the norm
+            torch._foreach_mul_([*gradients.values()], (self.clip / norm).clamp(max=1))
         buffers = [self.buffers.get(name) for name in gradients] if self.momentum else []
         sgd(
             [self.parameters[name] for name in gradients],
@@ -60,18 +71,23 @@ class Optimiser:
         )
         by_name = zip(gradients, buffers, strict=bool(buffers))
         self.buffers.update({name: buffer for name, buffer in by_name if buffer is not None})
+        return norm
 
     def zero_grad(self) -> None:
         for value in self.parameters.values():
             value.grad = None
 
 
-def schedule(config: Training, epoch: int) -> float:
-    """Return the learning rate of an epoch: a linear warm-up, then a cosine or one step from lr to final_lr · lr."""
+def schedule(config: Training, epoch: int, done: float = 0.0) -> float:
+    """Return the learning rate of an epoch: a linear warm-up, then a cosine or one step from lr to final_lr · lr.
+
+    A warm-up by step rises within the epoch; `done` is the fraction of the epoch that will be done after the next step.
+    """
     end, epochs = config.lr * config.final_lr, max(config.epochs, 1)
     before = config.warmup * epochs
     if epoch < before:
-        return end + (config.lr - end) * epoch / before
+        at = min(epoch + done, before) if config.warmup_by == "step" else epoch
+        return end + (config.lr - end) * at / before
     if config.schedule == "step":
         return config.lr if epoch / epochs < config.drop_at else end  # not drop_at · epochs: 0.55 · 100 exceeds 55
     return end + (config.lr - end) * (1 + math.cos(math.pi * (epoch - before) / (epochs - before))) / 2
@@ -79,7 +95,7 @@ def schedule(config: Training, epoch: int) -> float:
 
 @dataclass(eq=False)
 class TrainingStep:
-    """Updates a method's weights with one batch; `names` lists its losses in order.
+    """Updates a method's weights with one batch; `names` lists its losses in order, and the norm of the gradient.
 
     The losses are computed on the outputs gathered from all processes; each process then backpropagates the gradient of
     its own part, in chunks. So the gradients do not depend on the number of processes or chunks.
@@ -99,7 +115,7 @@ class TrainingStep:
         self._steps = 0
 
     def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
-        """Update the weights with this process's rows of a `Batch`, first views first; return the losses, (terms,)."""
+        """Update the weights with this process's rows of a `Batch`, first views first; return the values of `names`."""
         self._steps += 1
         if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.processes.size == 1:
             self._graph = _record(self._fitting, inputs, images, labels, progress)
@@ -120,11 +136,11 @@ class TrainingStep:
                     raise
                 alone = self.processes.size == 1  # other processes would wait, and cannot retry
                 self._double_chunks(error, possible=alone and self.chunks < len(inputs))
-        self.optimiser.step()
+        norm = self.optimiser.step()
         self.optimiser.zero_grad()
         with torch.no_grad():
             self.method.after_step(batch)
-        return terms
+        return torch.cat([terms, norm[None]])
 
     def _rehearse(self, inputs: Tensor) -> None:
         """Double the chunks until they fit in all processes, before the processes wait for each other."""
@@ -161,7 +177,7 @@ class TrainingStep:
         whole = self._gather(outputs.detach()).requires_grad_()
         batch = Batch(whole, self._gather(images), self._gather(labels), progress)
         losses = self.method.losses(batch)
-        self.names = list(losses)
+        self.names = [*losses, GRADIENT_NORM]
         terms = torch.stack(list(losses.values()))
         (gradient,) = torch.autograd.grad(terms.sum(), whole)
         by_process = gradient.unflatten(0, (2, self.processes.size, -1))

@@ -27,7 +27,7 @@ from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_par
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
-from sortal.learning.step import Optimiser, TrainingStep, schedule
+from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
@@ -128,7 +128,7 @@ class Trainer:
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
         validation = self._validation(trunk, plan)
         source = self._source(trunk, plan)
-        optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay)
+        optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
             self._restore(found, optimiser)
@@ -226,7 +226,6 @@ class Trainer:
         saved = monotonic()
         began = saved - p.seconds
         while p.epoch < config.epochs:
-            step.optimiser.set_lr(schedule(config, p.epoch))
             draws = self._draws(p.epoch, start=p.step)
             rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.processes.device)
             exact = torch.float32 if self.processes.device.type == "mps" else torch.float64  # which mps does not have
@@ -234,6 +233,7 @@ class Trainer:
             progress = torch.tensor(p.epoch / config.epochs, device=self.processes.device)
             started = perf_counter()
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
+                step.optimiser.set_lr(schedule(config, p.epoch, (p.step + 1) / self.steps))
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
                 if self.processes.is_first:
@@ -264,9 +264,10 @@ class Trainer:
     def _end_epoch(self, log: Log, validation: Validation | None, speed: float) -> None:
         """Validate, remember the best weights, and log the epoch."""
         p, config = self.progress, self.config
-        p.last = {name: value / self.steps for name, value in p.sums.items()}
-        if not all(map(math.isfinite, p.last.values())):
-            raise SortalError(f"The losses must be finite, got {p.last} in epoch {p.epoch}. Lower lr.")
+        means = {name: value / self.steps for name, value in p.sums.items()}
+        p.last = {name: value for name, value in means.items() if name != GRADIENT_NORM}
+        if not all(map(math.isfinite, means.values())):
+            raise SortalError(f"The losses must be finite, got {means} in epoch {p.epoch}. Lower lr.")
         measured: dict[str, float] = {}
         if validation is not None and ((p.epoch + 1) % config.validate_every == 0 or p.epoch + 1 == config.epochs):
             accuracy = validation.accuracy()
@@ -274,8 +275,8 @@ class Trainer:
             if p.best is None or accuracy >= p.best:  # of equals the later, trained for longer
                 p.best, p.best_epoch = accuracy, p.epoch
                 self.best = {name: value.detach().clone() for name, value in self._state().items()}
-        lr, loss = schedule(config, p.epoch), sum(p.last.values())
-        log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **p.last, images_per_second=speed, **measured)
+        lr, loss = schedule(config, p.epoch, 1.0), sum(p.last.values())
+        log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **means, images_per_second=speed, **measured)
         p.epoch, p.step, p.sums = p.epoch + 1, 0, {}
 
     def _finish(self) -> TrainingResult:

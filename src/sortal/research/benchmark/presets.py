@@ -5,7 +5,18 @@ from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from sortal.config import BACKBONE, Clustering, Contrast, Discovery, Distillation, Losses, MethodName, Ranks, Recipe
+from sortal.config import (
+    BACKBONE,
+    TRAININGS,
+    Clustering,
+    Contrast,
+    Discovery,
+    Distillation,
+    Losses,
+    MethodName,
+    Ranks,
+    Recipe,
+)
 from sortal.discovery.defaults import FEW, recipe_for
 from sortal.errors import InputError, quoted
 from sortal.errors import listing as first_few
@@ -104,7 +115,7 @@ def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset
     """Return a method with the paper's recipe, 200 epochs with new views in each, except for `changes`."""
     dataset = name.split("/")[1]
     usual = ad_hoc(dataset, method, name=name)
-    training = replace(usual.recipe.training, epochs=200, batch_size=128, views=None)
+    training = replace(TRAININGS[method], epochs=200, batch_size=128, views=None)
     losses = SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses
     settings: dict[str, Any] = {"training": training, "losses": losses, **changes}
     title = f"{DATASETS[dataset]}, {title}"
