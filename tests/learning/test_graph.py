@@ -24,7 +24,7 @@ LOSSES: dict[str, tuple[str, Losses]] = {
 
 
 def ends(*, chunks: int, kind: str, recorded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], Tensor]:
-    """Return the losses and gradient norms of twelve steps, with another learning rate from the seventh on, and the final weights."""
+    """Return the losses and norms of twelve steps, with another rate from the seventh on, and the final weights."""
     monkeypatch.setattr(step, "WARM", 3 if recorded else 1000)
     backbone = load_backbone("test_vit", weights="random", image_size=64)
     name, losses_of = LOSSES[kind]

@@ -20,7 +20,20 @@ from runtimes import CPU
 from stores import small_store
 from tiny_folder import contents
 from tiny_methods import NAMES, small
-from tiny_run import Job, a_convnet, a_set, a_transformer, left, named, perform, same, settings, timeless, weights
+from tiny_run import (
+    Job,
+    a_convnet,
+    a_set,
+    a_transformer,
+    left,
+    named,
+    perform,
+    same,
+    settings,
+    timeless,
+    train,
+    weights,
+)
 
 from sortal.config import Swaps
 from sortal.errors import InputError
@@ -29,7 +42,7 @@ from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.methods import Method
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
-from sortal.learning.train import TrainingResult, train
+from sortal.learning.train import TrainingResult
 
 STEPS = 4  # of an epoch
 IN_MEMORY, NOWHERE = Budget(memory=10**9), Budget(memory=0)
@@ -277,11 +290,13 @@ def test_checkpoints_hold_the_buffers_of_the_method_and_not_those_of_the_backbon
     assert found is not None
     trained = [name for name, value in method.named_parameters() if value.requires_grad]
     buffers = ["known", "queue", "filled", "mean_losses"]
-    assert set(found.tensors) == {
-        *(f"weight.{name}" for name in [*trained, *buffers]),
-        *(f"best.{name}" for name in [*trained, *buffers]),
-        *(f"momentum.{name}" for name in trained),
-    }
+    state = {*(f"weight.{name}" for name in [*trained, *buffers]), *(f"momentum.{name}" for name in trained)}
+    best = {f"best.{name}" for name in [*trained, *buffers]}
+    assert set(found.tensors) == state | best | {f"good.{name}" for name in state}
+    interrupt(tmp_path, 2 * STEPS + 1, method)
+    found = checkpoint.load(tmp_path)
+    assert found is not None
+    assert set(found.tensors) == state | best  # at the end of an epoch, it is the good one
 
 
 # Damage

@@ -21,7 +21,20 @@ from processes import run_two
 from runtimes import CPU
 from stores import noise, small_store, store_of
 from tiny_methods import NAMES, double_precision, small
-from tiny_run import LABELS, LARGE, SMALL, a_convnet, a_set, a_transformer, named, reordered, same, settings, weights
+from tiny_run import (
+    LABELS,
+    LARGE,
+    SMALL,
+    a_convnet,
+    a_set,
+    a_transformer,
+    named,
+    reordered,
+    same,
+    settings,
+    train,
+    weights,
+)
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, SequentialLR
 
@@ -35,10 +48,11 @@ from sortal.learning import views
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.health import Probe
 from sortal.learning.methods import Contrastive, Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget
-from sortal.learning.train import TrainingResult, train
+from sortal.learning.train import TrainingResult
 from sortal.learning.validation import Validation
 from sortal.system.device import Compute
 from sortal.system.distributed import launch
@@ -428,6 +442,8 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
     result = fit(method, a_set(LARGE), config, folder=tmp_path)
     start, *records = log_of(tmp_path)
     counts = {"images": 22, "labelled": 8, "unlabelled": 10, "validation": 4}
+    untrained, store = FrozenEncoder(a_transformer().backbone, Compute(torch.device("cpu"))), a_set(LARGE)[1]
+    learned = np.flatnonzero(~a_set()[0].validation)
     place = {"bf16": False, "device": "cpu", "processes": 1}
     assert start == {
         "event": "start",
@@ -437,13 +453,14 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
         "trained_blocks": 1,
         "settings": asdict(config),
         "views": 3,
+        "initial": pytest.approx(Probe(untrained, store, learned, keep=False).initial.figures()),
         "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         **counts,
         **place,
     }
 
     names = ["event", "epoch", "lr", "loss", "unsupervised", "supervised", "gradient_norm"]
-    names += ["images_per_second", "validation_accuracy"]
+    names += ["images_per_second", "effective_rank", "spread", "largest_query", "validation_accuracy"]
     assert [list(record) for record in records] == [names] * 5
     for epoch, record in enumerate(records):
         assert (record["event"], record["epoch"], record["lr"]) == ("epoch", epoch, schedule(config, epoch))
@@ -509,7 +526,9 @@ def test_views_are_cached_by_default_if_there_is_a_trunk() -> None:
 
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     """Diverged weights are not selected, and the log remains valid JSON."""
-    with pytest.raises(SortalError, match=r"The losses must be finite, got .*nan.* Lower lr"):
+    with pytest.raises(
+        SortalError, match=r"^Training diverged in epoch 0 even at a learning rate of 2\.7e\+28, after 3"
+    ):
         fit(a_convnet(), a_set(), settings(epochs=4, lr=1e30), folder=tmp_path)
     assert "NaN" not in (tmp_path / "log.jsonl").read_text()
     assert not (tmp_path / "model.safetensors").exists()

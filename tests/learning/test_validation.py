@@ -118,7 +118,7 @@ def test_accuracy_matches_scikit_learns_nearest_centroid(
 
     In float64, as the features of noise are so close that rounding could decide which mean is nearest.
     """
-    monkeypatch.setattr("sortal.learning.validation.BATCH", piece)
+    monkeypatch.setattr("sortal.learning.frozen.BATCH", piece)
     backbone = make().backbone
     images, pixels = labelled(40, 3, 0), noise(40, backbone.spec.image_size)
     order = np.random.default_rng(0).permutation(40).tolist()

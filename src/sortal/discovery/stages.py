@@ -121,6 +121,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             k = _choose_k(job, features(runtime), shown, runtime)
     with stages.stage("learn", "Training") as runtime:
         learned = _learn(job, backbone, to_learn, of_learning, k, runtime)
+        if learned.trained is not None:
+            stages.notes.extend(learned.trained.setbacks)  # already reported
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
     if k is None:

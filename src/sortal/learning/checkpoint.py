@@ -61,7 +61,7 @@ class TrainingProgress:
 
     epoch: int = 0  # the current one
     step: int = 0  # steps done of this epoch
-    sums: dict[str, float] = field(default_factory=dict)  # losses, summed over this epoch's steps
+    sums: dict[str, float] = field(default_factory=dict)  # losses and norms, summed over this epoch's steps
     best: float | None = None  # accuracy on the validation images
     best_epoch: int | None = None
     chunks: int = 1
@@ -69,6 +69,7 @@ class TrainingProgress:
     log_size: int = 0  # bytes of the log up to this state
     seconds: float = 0.0  # of training
     views: int | None = None  # cached views per image; None if every epoch has new views
+    setbacks: list[str] = field(default_factory=list)  # epochs that failed and were repeated, in words
 
 
 @dataclass

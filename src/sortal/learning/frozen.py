@@ -14,7 +14,7 @@ from torch import Tensor
 from sortal.errors import SortalError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.views import Crops
+from sortal.learning.views import Crops, Rows, centre_crop_batches
 from sortal.system import workers
 from sortal.system.device import Compute, is_out_of_memory
 
@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 READERS = min(8, workers.worker_count(None))  # threads that prepare batches
 ON_CPU = 64  # views per batch on a CPU: larger batches overflow its caches
+BATCH = 256  # centre crops
 AHEAD = READERS + 2  # batches to prefetch
 
 In = TypeVar("In")
@@ -69,6 +70,27 @@ class FrozenEncoder:
             n, usual = len(pixels), max(usual, len(pixels))
             more = usual - n if self.compute.compiled else 0
             yield self(_padded(pixels, more), _padded(flipped, more))[:n]
+
+
+class CentreCrops:
+    """The trunk's tokens of centre crops of some rows, in batches; `keep` caches them."""
+
+    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: Rows, *, keep: bool) -> None:
+        self.trunk = trunk
+        self.store = store
+        self.rows = rows
+        self.keep = keep
+        self._cached: list[Tensor] = []
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self._cached:
+            return iter(self._cached)
+        size = self.trunk.backbone.spec.image_size
+        tokens = self.trunk.stream(self.store, centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH))
+        if not self.keep:
+            return tokens
+        self._cached = list(tokens)
+        return iter(self._cached)
 
 
 def _padded(rows: Tensor, more: int) -> Tensor:

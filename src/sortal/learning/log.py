@@ -1,6 +1,7 @@
 """The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
 import json
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +29,7 @@ class Log:
         """Append a record; the numbers of an epoch go to TensorBoard too."""
         if self._file is None:
             return
-        line = (json.dumps({"event": event, **values}) + "\n").encode()
+        line = (json.dumps({"event": event, **_finite(values)}) + "\n").encode()
         self._file.write(line)
         self._file.flush()
         self.size += len(line)
@@ -47,3 +48,10 @@ class Log:
             self._file.close()
         if self._board is not None:
             self._board.close()
+
+
+def _finite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -25,6 +25,7 @@ from sortal.learning import checkpoint, token_cache, views
 from sortal.learning.batches import Draws, draw
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.health import IMAGES, Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
@@ -40,6 +41,8 @@ from sortal.system.signals import defer_signals
 
 VIEWS = 8  # cached views of an image for views="auto", where they fit
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
+GOOD = "good."  # prefix of the tensors in a checkpoint to which a failed epoch goes back
+SETBACKS, SLOWER = 3, 0.3  # failed epochs that are repeated, and the factor of the learning rate from each on
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +102,7 @@ class Trainer:
         self.key = run_key(self.method, self.images, self.store, self.config)
         self.progress = TrainingProgress(chunks=self.config.chunks)
         self.best: dict[str, Tensor] = {}
+        self.good: dict[str, Tensor] = {}  # weights, buffers and momentum at the start of the epoch
 
     def train(self) -> TrainingResult:
         """Train from the start or from a checkpoint, and select the weights."""
@@ -126,18 +130,20 @@ class Trainer:
         choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
-        validation = self._validation(trunk, plan)
+        validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
         source = self._source(trunk, plan)
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
             self._restore(found, optimiser)
             step.chunks = max(step.chunks, self.progress.chunks)
+        self.good = self.good or self._copies(optimiser)
         with closing(Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)) as log:
             if not self.progress.log_size:
-                log.write("start", bf16=of_steps.bf16, views=n_views, **self._describe())
+                initial = {} if probe is None else probe.initial.figures()
+                log.write("start", bf16=of_steps.bf16, views=n_views, initial=initial, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
-                self._loop(source, validation, step, log, stopped)
+                self._loop(source, validation, probe, step, log, stopped)
 
     def _describe(self) -> dict[str, Any]:
         """Return the settings, data and versions that the first record of the log states."""
@@ -205,11 +211,23 @@ class Trainer:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any() or not self.processes.is_first:
             return None
+        return Validation(trunk, self.images, self.store, keep=self._keeps(trunk, plan))
+
+    def _probe(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Probe | None:
+        """Measure the initial features, from which a resumed run starts too; only in the first process."""
+        if not self.processes.is_first:
+            return None
+        return Probe(trunk, self.store, self.rows, keep=self._keeps(trunk, plan))
+
+    def _keeps(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> bool:
+        """Tell whether the tokens of all images that are measured after an epoch fit the budget as well."""
+        if not trunk.backbone.has_trunk:
+            return False
         width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
-        size = int((self.images.labels >= 0).sum()) * width * math.prod(token_cache.token_shape(trunk.backbone))
+        measured = int((self.images.labels >= 0).sum()) + IMAGES
         taken = plan.bytes if plan is not None and plan.where != "file" else 0
-        fits = size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
-        return Validation(trunk, self.images, self.store, keep=trunk.backbone.has_trunk and fits)
+        size = measured * width * math.prod(token_cache.token_shape(trunk.backbone))
+        return size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
 
     # The loop
 
@@ -217,6 +235,7 @@ class Trainer:
         self,
         source: InputSource,
         validation: Validation | None,
+        probe: Probe | None,
         step: TrainingStep,
         log: Log,
         stopped: Callable[[], bool],
@@ -233,7 +252,7 @@ class Trainer:
             progress = torch.tensor(p.epoch / config.epochs, device=self.processes.device)
             started = perf_counter()
             for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
-                step.optimiser.set_lr(schedule(config, p.epoch, (p.step + 1) / self.steps))
+                step.optimiser.set_lr(self._lr((p.step + 1) / self.steps))
                 sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
                 p.step += 1
                 if self.processes.is_first:
@@ -243,7 +262,8 @@ class Trainer:
                     self._save(log, step.optimiser, stopped)
                     saved = monotonic()
             self._update_progress(sums, step, monotonic() - began)
-            self._end_epoch(log, validation, len(draws.rows) * config.batch_size / (perf_counter() - started))
+            speed = len(draws.rows) * config.batch_size / (perf_counter() - started)
+            self._end_epoch(log, validation, probe, step.optimiser, speed)
             if self.folder is not None and (stopped() or monotonic() - saved >= every or p.epoch == config.epochs):
                 self._save(log, step.optimiser, stopped)
                 saved = monotonic()
@@ -261,23 +281,57 @@ class Trainer:
         p.sums = dict(zip(step.names, sums.tolist(), strict=True))
         p.chunks, p.seconds = step.chunks, seconds
 
-    def _end_epoch(self, log: Log, validation: Validation | None, speed: float) -> None:
-        """Validate, remember the best weights, and log the epoch."""
+    def _lr(self, done: float) -> float:
+        """Return the learning rate of a step, after which this fraction of the epoch is done."""
+        return schedule(self.config, self.progress.epoch, done) * SLOWER ** len(self.progress.setbacks)
+
+    def _end_epoch(
+        self, log: Log, validation: Validation | None, probe: Probe | None, optimiser: Optimiser, speed: float
+    ) -> None:
+        """Log the epoch; validate it and remember the best weights, or go back to its start if it failed."""
         p, config = self.progress, self.config
         means = {name: value / self.steps for name, value in p.sums.items()}
-        p.last = {name: value for name, value in means.items() if name != GRADIENT_NORM}
-        if not all(map(math.isfinite, means.values())):
-            raise SortalError(f"The losses must be finite, got {means} in epoch {p.epoch}. Lower lr.")
+        losses = {name: value for name, value in means.items() if name != GRADIENT_NORM}
         measured: dict[str, float] = {}
-        if validation is not None and ((p.epoch + 1) % config.validate_every == 0 or p.epoch + 1 == config.epochs):
+        failure: Failure | None = None
+        if probe is not None:
+            health = probe.measure()
+            measured, failure = health.figures(), probe.failure(means.values(), health)
+        failure = self.processes.broadcast(failure)
+        due = (p.epoch + 1) % config.validate_every == 0 or p.epoch + 1 == config.epochs
+        if validation is not None and due and failure is None:
             accuracy = validation.accuracy()
-            measured = {"validation_accuracy": accuracy}
+            measured["validation_accuracy"] = accuracy
             if p.best is None or accuracy >= p.best:  # of equals the later, trained for longer
                 p.best, p.best_epoch = accuracy, p.epoch
                 self.best = {name: value.detach().clone() for name, value in self._state().items()}
-        lr, loss = schedule(config, p.epoch, 1.0), sum(p.last.values())
+        lr, loss = self._lr(1.0), sum(losses.values())
         log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **means, images_per_second=speed, **measured)
-        p.epoch, p.step, p.sums = p.epoch + 1, 0, {}
+        p.step, p.sums = 0, {}
+        if failure is not None:
+            self._go_back(failure, optimiser, log)
+        else:
+            p.last, p.epoch, self.good = losses, p.epoch + 1, self._copies(optimiser)
+
+    def _go_back(self, failure: Failure, optimiser: Optimiser, log: Log) -> None:
+        """Restore the start of a failed epoch, in place as CUDA graphs hold the tensors, with a lower learning rate."""
+        p, what = self.progress, f"Training {failure} in epoch {self.progress.epoch}"
+        lr = self.config.lr * SLOWER ** len(p.setbacks)
+        if len(p.setbacks) == SETBACKS:
+            raise SortalError(
+                f"{what} even at a learning rate of {lr:.3g}, after {SETBACKS} setbacks. "
+                "Use a lower lr, or other weights."
+            )
+        lr *= SLOWER
+        p.setbacks.append(f"{what}; going back to its start with a learning rate of {lr:.3g}.")
+        log.write("setback", epoch=p.epoch, reason=failure, lr=lr)
+        for name, value in self._tensors(optimiser).items():
+            if name in self.good:
+                value.data.copy_(self.good[name])
+            else:  # momentum, before the first step
+                value.zero_()
+        if self.processes.is_first:
+            self.runtime.note(p.setbacks[-1])
 
     def _finish(self) -> TrainingResult:
         """Load the selected weights in all processes, and save them."""
@@ -299,6 +353,7 @@ class Trainer:
             views=p.views,
             seconds=p.seconds,
             images_per_second=p.epoch * self.steps * self.config.batch_size / max(p.seconds, 1e-9),
+            setbacks=tuple(p.setbacks),
         )
 
     # The state
@@ -310,6 +365,14 @@ class Trainer:
         """Return all tensors that training changes: trainable weights and the method's own buffers."""
         buffers = {name: value for name, value in self.method.named_buffers() if not name.startswith("backbone.")}
         return {**self._trainable(), **buffers}
+
+    def _tensors(self, optimiser: Optimiser) -> dict[str, Tensor]:
+        """Return the state and the momentum, by the names they have in a checkpoint."""
+        named = {"weight": self._state(), "momentum": optimiser.buffers}
+        return {f"{kind}.{name}": value for kind, values in named.items() for name, value in values.items()}
+
+    def _copies(self, optimiser: Optimiser) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self._tensors(optimiser).items()}
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Load the checkpoint to resume from, the same in all processes; fail if it belongs to another run."""
@@ -331,6 +394,8 @@ class Trainer:
 
     def _restore(self, found: Checkpoint, optimiser: Optimiser | None) -> None:
         self.progress = found.progress
+        good = {name: value for name, value in found.tensors.items() if name.startswith(GOOD)}
+        self.good = {name.removeprefix(GOOD): value.to(self.processes.device) for name, value in good.items()}
         for name, value in self._state().items():
             value.data.copy_(found.tensors[f"weight.{name}"])
             if optimiser is not None and f"momentum.{name}" in found.tensors:
@@ -343,8 +408,9 @@ class Trainer:
         assert self.folder is not None
         log.sync()
         self.progress.log_size = log.size
-        named = {"best": self.best, "weight": self._state(), "momentum": optimiser.buffers}
-        tensors = {f"{kind}.{name}": value for kind, values in named.items() for name, value in values.items()}
+        tensors = {**self._tensors(optimiser), **{f"best.{name}": value for name, value in self.best.items()}}
+        if self.progress.step:  # otherwise they are the same
+            tensors |= {f"{GOOD}{name}": value for name, value in self.good.items()}
         checkpoint.save(Checkpoint(self.key, self.progress, tensors), self.folder)
         if stopped():
             raise KeyboardInterrupt

@@ -1,18 +1,12 @@
 """Model selection: nearest-class-mean accuracy on the validation images."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import torch
 import torch.nn.functional as nnf
-from torch import Tensor
 
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import views
-from sortal.learning.frozen import FrozenEncoder
-
-BATCH = 256  # images
+from sortal.learning.frozen import CentreCrops, FrozenEncoder
 
 
 class Validation:
@@ -20,17 +14,15 @@ class Validation:
 
     def __init__(self, trunk: FrozenEncoder, images: ImageSet, store: PixelStore, *, keep: bool) -> None:
         self.trunk = trunk
-        self.store = store
         self.rows = np.flatnonzero((images.labels >= 0) & np.isin(images.labels, images.labels[images.labelled]))
         self.labels = torch.from_numpy(images.labels[self.rows])
         self.held_out = torch.from_numpy(images.validation[self.rows])
-        self.keep = keep
-        self._cached: list[Tensor] = []
+        self.crops = CentreCrops(trunk, store, self.rows, keep=keep)
 
     def accuracy(self) -> float:
         """Return the fraction of validation images whose nearest class mean is that of their own class."""
         with torch.no_grad(), self.trunk.compute.autocast():
-            features = torch.cat([self.trunk.backbone.tail(inputs) for inputs in self._inputs()])
+            features = torch.cat([self.trunk.backbone.tail(inputs) for inputs in self.crops])
         x = nnf.normalize(features.float(), dim=1).cpu()
         known, numbers = torch.unique(self.labels, return_inverse=True)
         training = ~self.held_out
@@ -38,13 +30,3 @@ class Validation:
         means = sums / torch.bincount(numbers[training], minlength=len(known))[:, None]
         nearest = torch.cdist(x[self.held_out], means).argmin(1)
         return float((nearest == numbers[self.held_out]).float().mean())
-
-    def _inputs(self) -> Iterable[Tensor]:
-        if not self._cached:
-            size = self.trunk.backbone.spec.image_size
-            crops = views.centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH)
-            inputs = self.trunk.stream(self.store, crops)
-            if not self.keep:
-                return inputs
-            self._cached = list(inputs)
-        return self._cached

@@ -53,6 +53,7 @@ class TrainingResult:
     views: int | None  # cached views per image; None if every epoch has new views
     seconds: float
     images_per_second: float
+    setbacks: tuple[str, ...] = ()  # epochs that failed and were repeated at a lower learning rate, in words
 
 
 @dataclass(frozen=True, kw_only=True)

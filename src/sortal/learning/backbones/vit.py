@@ -35,11 +35,17 @@ class VisionTransformer(Backbone):
 
     def tail(self, inputs: Tensor) -> Tensor:
         last = len(self.blocks) - 1
-        if not torch.is_autocast_enabled(inputs.device.type):
-            inputs = inputs.to(self.dtype)  # from the bfloat16 of cached tokens
-        tokens = self._run(inputs, self.split, last)
+        tokens = self._enter_last(inputs)
         features: Tensor = cast(Any, self.net).norm(_class_row(self.blocks[last], tokens, self._rope(last)))
         return features
+
+    @torch.no_grad()
+    def largest_query(self, inputs: Tensor) -> float | None:
+        block = self.blocks[-1]
+        if not _is_supported(block):
+            return None
+        class_tokens = self._enter_last(inputs)[:, :1]
+        return float(_class_query(block, _standardise(cast(Any, block).norm1, class_tokens)).abs().max())
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
@@ -61,6 +67,12 @@ class VisionTransformer(Backbone):
                 module, _, own = name.rpartition(".")
                 copied.get_submodule(module).register_buffer(own, buffer, persistent=False)
         return copied
+
+    def _enter_last(self, inputs: Tensor) -> Tensor:
+        """Compute the tokens that enter the last block from the tail's input."""
+        if not torch.is_autocast_enabled(inputs.device.type):
+            inputs = inputs.to(self.dtype)  # from the bfloat16 of cached tokens
+        return self._run(inputs, self.split, len(self.blocks) - 1)
 
     def _run(self, tokens: Tensor, start: int, end: int) -> Tensor:
         for i in range(start, end):
@@ -103,7 +115,7 @@ def _attention_weights(block: nn.Module, inputs: Tensor, rope: Tensor | None) ->
     """Compute the attention of the class token to all tokens, (n, tokens, heads), in float32."""
     attn = cast(Any, block).attn
     heads = (attn.num_heads, -1)
-    query = attn.q_norm(nnf.linear(inputs[:, 0], *_like(inputs, *_projection(block, 0))).unflatten(1, heads))
+    query = _class_query(block, inputs)
     weight, bias = _projection(block, 1)
     if rope is None and isinstance(attn.k_norm, nn.Identity):
         # No keys needed: q · (W x + b) = (Wᵀ q) · x + a constant over tokens.
@@ -116,6 +128,13 @@ def _attention_weights(block: nn.Module, inputs: Tensor, rope: Tensor | None) ->
             keys = _rotate(attn, keys, rope)
         scores = _product(keys, query[:, :, :, None])[:, :, :, 0].transpose(1, 2)
     return torch.softmax(scores.float() * attn.scale, dim=1)
+
+
+def _class_query(block: nn.Module, inputs: Tensor) -> Tensor:
+    """Compute the query of the class token, (n, heads, head's d)."""
+    attn = cast(Any, block).attn
+    query = nnf.linear(inputs[:, 0], *_like(inputs, *_projection(block, 0))).unflatten(1, (attn.num_heads, -1))
+    return cast(Tensor, attn.q_norm(query))
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor:

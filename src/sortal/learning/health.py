@@ -1,0 +1,86 @@
+"""The health of training: whether the features of a few training images have diverged or collapsed."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.frozen import CentreCrops, FrozenEncoder
+from sortal.learning.views import Rows
+
+IMAGES = 256  # to measure on
+LEAST_SPREAD, LEAST_RANK = 0.2, 0.1  # fractions of the initial values, below which features have collapsed
+ALIKE = 1e-6  # spread of features that are equal but for rounding, and cannot collapse any further
+Failure = Literal["diverged", "collapsed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Health:
+    """Figures of features; not finite if the features are not."""
+
+    effective_rank: float
+    spread: float
+    largest_query: float | None  # None for a backbone without a class token
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures that there are, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Probe:
+    """Measures the features of centre crops of up to `IMAGES` of the rows; `keep` caches the trunk's tokens of them."""
+
+    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: Rows, *, keep: bool) -> None:
+        self.trunk = trunk
+        self.crops = CentreCrops(trunk, store, evenly_spaced(rows), keep=keep)
+        self.initial = self.measure()
+
+    @torch.no_grad()
+    def measure(self) -> Health:
+        """Measure the features that the backbone has now."""
+        backbone, features, queries = self.trunk.backbone, list[Tensor](), list[float]()
+        with self.trunk.compute.autocast():
+            for inputs in self.crops:
+                features.append(backbone.tail(inputs))
+                if (largest := backbone.largest_query(inputs)) is not None:
+                    queries.append(largest)
+        x = nnf.normalize(torch.cat(features).float(), dim=1).cpu().double()
+        rank, spread = effective_rank_and_spread(x)
+        return Health(effective_rank=rank, spread=spread, largest_query=max(queries) if queries else None)
+
+    def failure(self, figures: Iterable[float], now: Health) -> Failure | None:
+        """Tell how an epoch failed, if it did; `figures` are its losses and the norm of its gradient.
+
+        A low rank alone is no collapse: the features of a few classes have one too, once they are far apart.
+        """
+        if not all(map(math.isfinite, (*figures, now.effective_rank, now.spread))):
+            return "diverged"
+        before = self.initial
+        if before.spread <= ALIKE:
+            return None
+        low = now.effective_rank < LEAST_RANK * before.effective_rank and now.spread < before.spread
+        return "collapsed" if low or now.spread < LEAST_SPREAD * before.spread else None
+
+
+def evenly_spaced(rows: Rows) -> Rows:
+    """Return up to `IMAGES` of the rows, evenly spaced."""
+    n = min(len(rows), IMAGES)
+    return rows[np.arange(n) * len(rows) // n]
+
+
+def effective_rank_and_spread(x: Tensor) -> tuple[float, float]:
+    """Return (Σλ)²/Σλ² and Σλ for the eigenvalues λ of the covariance of rows, (n, d).
+
+    For rows of length 1, the spread is 1 − |mean|². Without any spread, the rank is 0.
+    """
+    centred = x - x.mean(0)
+    products = centred @ centred.T if len(x) < x.shape[1] else centred.T @ centred  # the same eigenvalues but for 0
+    total, squares = products.trace(), products.square().sum()
+    rank = torch.where(squares == 0, 0.0, total.square() / squares)
+    return float(rank), float(total) / len(x)
