@@ -174,7 +174,7 @@ def test_a_run_killed_while_saving_is_either_the_old_or_the_new_one(
         tiny.write(images, {f"{name} {n}.png": f"{name} {300 + n}" for name in tiny.CLASSES for n in range(3)})
         tiny.write(images, {f"oak {n}.png": f"oak {n}" for n in range(8)})
     else:
-        fork_server.run(sort, str(images), str(start), {**FIVE_EPOCHS, "k": 8}, codes=[0])
+        fork_server.run(sort, str(images), str(start), {**FIVE_EPOCHS, "k": 9}, codes=[0])
     shutil.copytree(start, new)
     (operations,) = fork_server.run(save, str(images), str(new), update, codes=[0]).each("operations")
     assert operations > 3 * 5  # more than five files change

@@ -37,6 +37,7 @@ from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
+from sortal.learning.health import Probe
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
 from sortal.learning.validation import Validation
@@ -113,6 +114,16 @@ def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(
     usage.assert_called_with(tmp_path / "shared")  # the nearest existing folder
     assert token_plan(job, backbone, Training(views=None), 120) == (Budget(), None)
     assert token_plan(job, load_backbone("convnet"), Training(), 120) == (Budget(), None)
+
+
+def test_a_setback_of_training_is_noted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Probe, "failure", Mock(side_effect=["collapsed", None, None]))
+    notes: list[str] = []
+    found = sort(tiny.as_array(), tmp_path / "run", runtime=replace(CPU, note=notes.append))
+    (setback,) = [note for note in notes if "going back to its start with a learning rate of 0.015." in note]
+    assert [*found.facts.notes].count(setback) == 1
+    assert found.facts.training is not None
+    assert found.facts.training.setbacks == (setback,)
 
 
 @given(st.integers(1, 5), st.data())

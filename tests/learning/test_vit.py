@@ -253,6 +253,7 @@ def test_attention_matches_the_whole_network(kind: str, monkeypatch: pytest.Monk
         name = KINDS[kind].name
         with pytest.raises(InputError, match=f"^Attention maps do not support the blocks of {name}"):
             backbone.attention(images)
+        assert backbone.largest_query(backbone.trunk(images)) is None
         return
     calls: list[tuple[Tensor, Tensor]] = []
     fused = nnf.scaled_dot_product_attention
@@ -266,6 +267,9 @@ def test_attention_matches_the_whole_network(kind: str, monkeypatch: pytest.Monk
         whole(backbone, images)
         query, key = calls[-1]
         maps = backbone.attention(images)
+        assert backbone.largest_query(backbone.trunk(images)) == pytest.approx(
+            float(query[:, :, 0].abs().max()), rel=1e-4
+        )
     rows = torch.softmax((query[:, :, :1] @ key.mT)[:, :, 0] * query.shape[-1] ** -0.5, dim=-1)
     assert maps.shape == (5, query.shape[1], 3, 3)
     torch.testing.assert_close(maps.flatten(2), rows[:, :, KINDS[kind].prefix :], rtol=1e-4, atol=1e-6)

@@ -111,7 +111,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     def features(runtime: Runtime) -> Features:
         precision = recipe.training.precision
         x = extract(backbone, store, normalise=True, folder=job.cache, precision=precision, runtime=runtime)
-        if not np.isfinite(x).all():  # weights may diverge in the last step, whose loss was still finite
+        if not np.isfinite(x).all():  # training measures only some of them
             raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x
 
