@@ -72,6 +72,7 @@ def prototype(kind: str, grid: int) -> VisionTransformer:
     """Make four blocks of width 48 with three heads, for images of `grid` × `grid` patches."""
     name = KINDS[kind].name
     with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         patch = 14 if "patch14" in name else 16
         size = {"img_size": grid * patch, "depth": 4, "embed_dim": 48, "num_heads": 3, "mlp_ratio": 2}
         net = timm.create_model(name, num_classes=0, global_pool="token", **(size | KINDS[kind].changes))
