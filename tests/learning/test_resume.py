@@ -20,20 +20,7 @@ from runtimes import CPU
 from stores import small_store
 from tiny_folder import contents
 from tiny_methods import NAMES, small
-from tiny_run import (
-    Job,
-    a_convnet,
-    a_set,
-    a_transformer,
-    left,
-    named,
-    perform,
-    same,
-    settings,
-    timeless,
-    train,
-    weights,
-)
+from tiny_run import Job, a_convnet, a_set, a_transformer, left, named, perform, same, settings, timeless, weights
 
 from sortal.config import Swaps
 from sortal.errors import InputError
@@ -44,6 +31,7 @@ from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import TrainingResult
 
+train = tiny_run.train
 STEPS = 4  # of an epoch
 IN_MEMORY, NOWHERE = Budget(memory=10**9), Budget(memory=0)
 

@@ -131,12 +131,10 @@ def test_the_optimiser_matches_torch_bit_for_bit(momentum: float) -> None:
     assert ours.buffers.keys() == ({"weight", "bias"} if momentum else set())
 
 
-def taken(
-    processes: Processes, method: Method, chunks: int, batch: Inputs, clip: float | None = None
-) -> dict[str, Tensor]:
+def taken(processes: Processes, method: Method, chunks: int, batch: Inputs, **options: Any) -> dict[str, Tensor]:
     """Return the losses and norm of a step, and its gradients from the update with a learning rate of 1."""
     before = weights(method)
-    terms = TrainingStep(processes, method, CPU, sgd(method, lr=1.0, clip=clip), chunks)(*batch)
+    terms = TrainingStep(processes, method, CPU, sgd(method, lr=1.0, **options), chunks)(*batch)
     return {"terms": terms, **{name: before[name] - value for name, value in method.state_dict().items()}}
 
 
@@ -166,7 +164,7 @@ def test_any_number_of_chunks_gives_the_gradients_of_the_whole(processes: Proces
 @pytest.mark.parametrize("clip", [0.5, 1e6])
 def test_gradients_are_clipped_as_by_torch(processes: Processes, chunks: int, clip: float) -> None:
     """Torch adds 1e-6 to the norm."""
-    got, wanted = taken(processes, Coupled(), chunks, a_batch(6), clip), by_autograd(Coupled(), a_batch(6), clip)
+    got, wanted = taken(processes, Coupled(), chunks, a_batch(6), clip=clip), by_autograd(Coupled(), a_batch(6), clip)
     assert 1.0 < float(wanted["terms"][-1]) < 1e5
     torch.testing.assert_close(got, wanted, rtol=1e-6, atol=0.0)
 

@@ -21,20 +21,7 @@ from processes import run_two
 from runtimes import CPU
 from stores import noise, small_store, store_of
 from tiny_methods import NAMES, double_precision, small
-from tiny_run import (
-    LABELS,
-    LARGE,
-    SMALL,
-    a_convnet,
-    a_set,
-    a_transformer,
-    named,
-    reordered,
-    same,
-    settings,
-    train,
-    weights,
-)
+from tiny_run import LABELS, LARGE, SMALL, a_convnet, a_set, a_transformer, named, reordered, same, settings, weights
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, SequentialLR
 
@@ -68,7 +55,7 @@ def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fit(method: Method, data: tuple[ImageSet, PixelStore], config: Training, **options: Any) -> TrainingResult:
-    return train(method, *data, config, **{"runtime": CPU, "budget": PLENTY, **options})
+    return tiny_run.train(method, *data, config, **{"runtime": CPU, "budget": PLENTY, **options})
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:
@@ -561,7 +548,7 @@ def test_a_frozen_backbone_is_refused() -> None:
     frozen = a_convnet()
     frozen.backbone.requires_grad_(False)  # but not its head
     with pytest.raises(InputError, match=r"blocks to train, but it is frozen\. Use backbone\.train_last\(1\)"):
-        train(frozen, *a_set())
+        tiny_run.train(frozen, *a_set())
 
 
 def test_a_folder_that_is_in_use_or_a_file_is_refused(tmp_path: Path) -> None:

@@ -414,10 +414,8 @@ def test_a_run_is_replaced_only_when_its_successor_is_complete(root: Path, tmp_p
 # Failures
 
 
-DIVERGED = (
-    "Training diverged in epoch 0 even at a learning rate of 2.7e+28, after 3 setbacks. "
-    "Use a lower lr, or other weights."
-)
+DIVERGED = "Training diverged in epoch 0 even at a learning rate of 2.7e+28, after 3 setbacks. "
+DIVERGED += "Use a lower lr, or other weights."
 
 
 def test_a_run_that_fails_does_not_stop_the_others(
