@@ -127,7 +127,7 @@ class Discovery(SettingsGroup):
     )
     weights: str | None = _setting(None, "File of the backbone's weights; downloaded from the hub by default.")
     epochs: int | Auto = _setting(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)
-    lr: float | Auto = _setting(AUTO, "Learning rate; auto is the method's own. Lower it if the loss is NaN.", above=0)
+    lr: float | Auto = _setting(AUTO, "Learning rate; auto is the method's own. Lower it if training fails.", above=0)
     views: int | Literal["auto", "live"] = _setting(
         AUTO, "Augmented views cached per image; live computes new ones every epoch, which is slower.", least=2
     )

@@ -15,6 +15,7 @@ from sortal.learning.frozen import CentreCrops, FrozenEncoder
 from sortal.learning.views import Rows
 
 IMAGES = 256  # to measure on
+PIECE = 64  # images at once, as training may leave little memory
 LEAST_SPREAD, LEAST_RANK = 0.2, 0.1  # fractions of the initial values, below which features have collapsed
 ALIKE = 1e-6  # spread of features that are equal but for rounding, and cannot collapse any further
 Failure = Literal["diverged", "collapsed"]
@@ -46,7 +47,7 @@ class Probe:
         """Measure the features that the backbone has now."""
         backbone, features, queries = self.trunk.backbone, list[Tensor](), list[float]()
         with self.trunk.compute.autocast():
-            for inputs in self.crops:
+            for inputs in (piece for batch in self.crops for piece in batch.split(PIECE)):
                 features.append(backbone.tail(inputs))
                 if (largest := backbone.largest_query(inputs)) is not None:
                     queries.append(largest)

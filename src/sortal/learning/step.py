@@ -53,7 +53,7 @@ class Optimiser:
     def step(self) -> Tensor:
         """Update all parameters that have a gradient; return its norm over all of them, (), before it is clipped."""
         gradients = {name: value.grad for name, value in self.parameters.items() if value.grad is not None}
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*gradients.values()])))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*gradients.values()])))
         if self.clip is not None:  # on the device: a CUDA graph cannot branch on the norm
             torch._foreach_mul_([*gradients.values()], (self.clip / norm).clamp(max=1))
         buffers = [self.buffers.get(name) for name in gradients] if self.momentum else []
