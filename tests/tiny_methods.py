@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Swaps, Training
+from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.batches import Batch
@@ -23,6 +23,7 @@ IN_SMALL: dict[str, Losses] = {
     "gcd": Contrast(hidden=16, bottleneck=8),
     "rankstats": Ranks(),
     "simgcd": Distillation(hidden=16, bottleneck=8),
+    "sortal": Rounds(hidden=16, bottleneck=8),
     "uno": Swaps(),
 }
 

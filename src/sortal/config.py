@@ -18,7 +18,7 @@ Auto = Literal["auto"]
 AUTO: Auto = "auto"
 LIVE: Literal["live"] = "live"  # new views every epoch
 Precision = Literal["auto", "bf16", "float32"]
-MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "uno"]
+MethodName = Literal["gcd", "kmeans", "rankstats", "simgcd", "sortal", "uno"]
 Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
@@ -119,7 +119,8 @@ class Discovery(SettingsGroup):
 
     k: int | Auto = _setting(AUTO, "Number of classes, including the known ones; auto estimates it.", least=1)
     method: MethodName = _setting(
-        "gcd", "gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is."
+        "sortal",
+        "sortal, gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is.",
     )
     backbone: str = _setting(
         BACKBONE,
@@ -267,8 +268,49 @@ class Distillation(SettingsGroup):
     bottleneck: int = _setting(256, least=1)
 
 
-Losses = Contrast | Ranks | Swaps | Distillation
-LOSSES: dict[str, type[Losses]] = {"gcd": Contrast, "rankstats": Ranks, "simgcd": Distillation, "uno": Swaps}
+@dataclass(frozen=True, kw_only=True)
+class Rounds(SettingsGroup):
+    """Sortal's own method: contrastive learning, then a classifier whose categories and their sizes were counted.
+
+    Trains in three rounds: the losses of `Contrast`; those of `Distillation`, with k and the share of each category
+    counted on the features of the first round; and the same again, continued with what the second round counted.
+    """
+
+    contrastive: float = _setting(0.4, above=0, most=0.9)  # fraction of training that the first round takes
+    refinement: float = _setting(0.3, above=0, most=0.9)  # fraction that the last round takes
+    refinement_lr: float = _setting(0.5, above=0, most=1)  # fraction of lr in the last round
+    restart: bool = _setting(True)  # whether the second round starts from the pretrained weights again
+    shrinkage: float = _setting(0.5, least=0, most=1)  # of the counted sizes towards equal ones, on a log scale
+    prior_weight: float = _setting(1.0, least=0)  # of the divergence of the mean prediction from the counted shares
+    student_temperature: float = _setting(0.1, least=1e-3)
+    first_teacher_temperature: float = _setting(0.07, least=1e-3)
+    teacher_temperature: float = _setting(0.04, least=1e-3)
+    sharpening: float = _setting(0.15, above=0, most=1)  # fraction of a round between the two
+    supervised_weight: float = _setting(0.35, least=0, most=1)  # λ, of both supervised losses
+    temperature: float = _setting(0.3, least=1e-3)  # of the unsupervised contrastive loss
+    supervised_temperature: float = _setting(0.07, least=1e-3)
+    hidden: int = _setting(2048, least=1)
+    bottleneck: int = _setting(256, least=1)
+
+    def contrast(self) -> Contrast:
+        """Return the losses of the first round."""
+        same = ("temperature", "supervised_temperature", "supervised_weight", "hidden", "bottleneck")
+        return Contrast(**{name: getattr(self, name) for name in same})
+
+    def distillation(self) -> Distillation:
+        """Return the losses of the other rounds."""
+        same = {each.name for each in fields(Distillation)} & {each.name for each in fields(Rounds)}
+        return Distillation(entropy_weight=self.prior_weight, **{name: getattr(self, name) for name in same})
+
+
+Losses = Contrast | Ranks | Swaps | Distillation | Rounds
+LOSSES: dict[str, type[Losses]] = {
+    "gcd": Contrast,
+    "rankstats": Ranks,
+    "simgcd": Distillation,
+    "sortal": Rounds,
+    "uno": Swaps,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +319,8 @@ class Recipe:
 
     `clustering` assigns images to categories: k-means, semi-supervised or plain, or the trained head. `estimate_on` is
     the features k is estimated on if it is not given: the pretrained backbone's, by the paper's rule, or the trained
-    ones. `select` keeps the epoch that is best on the validation images, if there are any, instead of the last.
+    ones. `neighbours` is how many nearest images each feature is averaged with before clustering. `select` keeps the
+    epoch that is best on the validation images, if there are any, instead of the last.
     """
 
     method: MethodName
@@ -285,6 +328,7 @@ class Recipe:
     losses: Losses | None  # None: nothing is trained
     clustering: Clustering
     estimate_on: EstimateOn
+    neighbours: int = 0
     select: bool = False
 
     def __post_init__(self) -> None:
@@ -315,6 +359,7 @@ class Recipe:
 # How each method is trained; docs/methods gives the sources.
 TRAININGS: dict[str, Training] = {
     **dict.fromkeys(("gcd", "kmeans", "simgcd"), Training()),
+    "sortal": Training(epochs=100),
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
@@ -326,3 +371,4 @@ TINY: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "f
 TINY_TRAINING = Training(**TINY, **ROBUST)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)
+TINY_ROUNDS = Rounds(hidden=256)

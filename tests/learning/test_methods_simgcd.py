@@ -17,7 +17,7 @@ from sortal.learning.methods import SimGcd
 
 D = 3  # width of the projections in synthetic outputs
 SMALL = Distillation(hidden=16, bottleneck=D)
-LOSSES = ["distillation", "entropy", "classification", "unsupervised", "supervised"]
+LOSSES = ["distillation", "balance", "classification", "unsupervised", "supervised"]
 
 
 def oracle(
@@ -37,7 +37,7 @@ def oracle(
     weight = c.supervised_weight
     return {
         "distillation": (1 - weight) * mean(distilled),
-        "entropy": (1 - weight) * c.entropy_weight * (log(k) - entropy),
+        "balance": (1 - weight) * c.entropy_weight * (log(k) - entropy),
         "classification": weight * mean(classified),
         "unsupervised": (1 - weight) * contrast(projections, [*range(n), *range(n)], c.temperature),
         "supervised": weight * contrast(projections, both, c.supervised_temperature),
@@ -66,7 +66,7 @@ CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the losses that de
     "first_teacher_temperature": (0.1, "distillation"),
     "teacher_temperature": (0.02, "distillation"),
     "sharpening": (0.5, "distillation"),
-    "entropy_weight": (1.0, "entropy"),
+    "entropy_weight": (1.0, "balance"),
     "supervised_weight": (0.5, " ".join(LOSSES)),
     "temperature": (0.5, "unsupervised"),
     "supervised_temperature": (0.5, "supervised"),

@@ -8,7 +8,12 @@ from sortal.config import AUTO, BACKBONE, CONVNET, Discovery, Losses, Recipe, Tr
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 FEW = 2000  # images
 SMALLER = "vit_small_patch16_224.dino"
-TINY_LOSSES: dict[str, Losses] = {"gcd": config.TINY_CONTRAST, "simgcd": config.TINY_DISTILLATION}
+NEIGHBOURS = 8  # that Sortal's method averages features with
+TINY_LOSSES: dict[str, Losses] = {
+    "gcd": config.TINY_CONTRAST,
+    "simgcd": config.TINY_DISTILLATION,
+    "sortal": config.TINY_ROUNDS,
+}
 
 
 def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
@@ -22,7 +27,8 @@ def recipe_for(settings: Discovery, n_images: int, *, on_gpu: bool) -> Recipe:
         training=_training(settings, n_images, on_gpu),
         losses=losses.get(method),
         clustering="head" if method in config.CLASSIFIERS else "semi-supervised",
-        estimate_on="learned" if method == "gcd" else "raw",
+        estimate_on="learned" if method in ("gcd", "sortal") else "raw",
+        neighbours=NEIGHBOURS if method == "sortal" else 0,
     )
 
 
@@ -30,7 +36,7 @@ def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
     usual = replace(config.TRAININGS[settings.method], **config.ROBUST)
     if settings.backbone == CONVNET:
         usual = replace(usual, **config.TINY)
-    else:
+    elif settings.method != "sortal":
         usual = replace(usual, epochs=EPOCHS if on_gpu and n_images >= FEW else FEWER_EPOCHS)
     return replace(
         usual,
@@ -44,7 +50,7 @@ def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
 def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: int, on_gpu: bool) -> list[str]:
     """Report the defaults that were chosen, and suggest settings that may suit better."""
     found, trains = [], settings.method != "kmeans"
-    if trains and settings.epochs == AUTO and settings.backbone != CONVNET:
+    if trains and settings.method != "sortal" and settings.epochs == AUTO and settings.backbone != CONVNET:
         why = "as in the paper"
         if recipe.training.epochs != EPOCHS:
             why = "without a GPU" if not on_gpu else f"for fewer than {FEW:,} images"

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Training
-from sortal.discovery import defaults, stages
+from sortal.discovery import clusters, defaults, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.errors import listing
@@ -323,7 +323,7 @@ def _measure_clustering(job: Job, width: int, known: int, k: int) -> tuple[float
     if settings.k == AUTO:
         n_init = RESTARTS if job.on_gpu else 1  # restarts run together on a GPU, one after the other on a CPU
         most = min(settings.k_max, known + int((y < 0).sum()))
-        way: Any = {"k_max": most, "method": stages.estimator(job.recipe), "n_init": n_init}
+        way: Any = {"k_max": most, "method": clusters.estimator(job.recipe), "n_init": n_init}
         estimation = _timed(lambda: estimate_k(x, y, **way, **options)) * RESTARTS / n_init
     if job.recipe.clustering != "head":
         n_init = settings.n_init if job.on_gpu else 1

@@ -3,20 +3,18 @@
 import math
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import metrics
-from sortal.clustering.estimate_k import Evaluation, Method, estimate_k
-from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import Discovery, Recipe, Training
-from sortal.discovery import results
+from sortal.config import Discovery, Rounds, Training
+from sortal.discovery import results, rounds
+from sortal.discovery.clusters import choose_k, cluster
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.errors import SortalError, listing
@@ -31,11 +29,10 @@ from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import VIEWS, train
 from sortal.runs import cache
-from sortal.runs.confidence import ENOUGH, Features, place
-from sortal.runs.facts import KChoice, TrainingResult, TriedK
+from sortal.runs.confidence import ENOUGH, Features
+from sortal.runs.facts import KChoice, TrainingResult
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system.files import write_atomically
-from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -83,7 +80,7 @@ class LearningResult:
     """The outcome of training; all of it is None for a method that trains nothing."""
 
     trained: TrainingResult | None = None
-    folder: Path | None = None  # where the backbone is saved
+    folders: tuple[Path, ...] = ()  # of its rounds; the backbone is saved in the last
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
 
 
@@ -118,21 +115,21 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = _choose_k(job, features(runtime), shown, runtime)
+            k = choose_k(job, features(runtime), shown, runtime)
     with stages.stage("learn", "Training") as runtime:
-        learned = _learn(job, backbone, to_learn, of_learning, k, runtime)
+        learned = _learn(job, backbone, to_learn, of_learning, k, features, runtime)
         if learned.trained is not None:
             stages.notes.extend(learned.trained.setbacks)  # already reported
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = _choose_k(job, x, shown, runtime)
+            k = choose_k(job, x, shown, runtime)
     with stages.stage("clusters", "Clustering"):
-        of, centres = _clusters(job, x, shown, k.k, learned.head)
+        of, centres = cluster(job, x, shown, k.k, learned.head)
     clusters = Clusters(of=of, centres=centres, k=k, head=learned.head)
     run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
-    return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folder))
+    return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))
 
 
 # The stages
@@ -169,32 +166,46 @@ def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) ->
 
 
 def _learn(
-    job: Job, backbone: Backbone, images: ImageSet, store: PixelStore, k: KChoice | None, runtime: Runtime
+    job: Job,
+    backbone: Backbone,
+    images: ImageSet,
+    store: PixelStore,
+    k: KChoice | None,
+    features: Callable[[Runtime], Features],
+    runtime: Runtime,
 ) -> LearningResult:
     """Train the backbone in place."""
     recipe = job.recipe
     if not recipe.learns:
         return LearningResult()
+    budget, _ = token_plan(job, backbone, recipe.training, len(images))
+    if isinstance(recipe.losses, Rounds):
+        initial = _initial(backbone)
+        trained, folders = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
+        _save_initial(initial, folders[-1])
+        return LearningResult(trained=trained, folders=folders)
     known = np.unique(images.labels[images.labelled]).tolist()
     given = job.settings.k
     n_categories = k.k if k is not None else 0 if isinstance(given, str) else given
     method = make(recipe, backbone, k=n_categories, known=known)
     folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, recipe.training))
-    _save_initial(backbone, folder)
-    budget, _ = token_plan(job, backbone, recipe.training, len(images))
+    _save_initial(_initial(backbone), folder)
     trained = train(method, images, store, recipe.training, folder=folder, budget=budget, runtime=runtime)
     head = method.classifier()
-    return LearningResult(trained=trained, folder=folder, head=None if head is None else head.float().cpu().numpy())
+    return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
 
 
-def _save_initial(backbone: Backbone, folder: Path) -> None:
-    """Save the weights that will be trained, so that before and after can be compared."""
+def _initial(backbone: Backbone) -> bytes:
+    """Return the weights that will be trained, so that before and after can be compared."""
     from safetensors.torch import save
 
+    return save({name: value.detach().cpu() for name, value in backbone.named_parameters() if value.requires_grad})
+
+
+def _save_initial(weights: bytes, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    trained = {name: value.detach().cpu() for name, value in backbone.named_parameters() if value.requires_grad}
     if not (folder / INITIAL).exists():
-        write_atomically(folder / INITIAL, save(trained))
+        write_atomically(folder / INITIAL, weights)
 
 
 def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, token_cache.TokenPlan | None]:
@@ -210,100 +221,15 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
     return budget, token_cache.plan_tokens(needed, budget, job.device, there)
 
 
-def estimator(recipe: Recipe) -> Method:
-    """Return the rule that estimates k: features trained with the labels need another than the paper's."""
-    return "plateau" if recipe.learns and recipe.estimate_on == "learned" else "brent"
-
-
-def _choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Return the given number of categories, or estimate it; every k that is tried is cached at once."""
-    settings = job.settings
-    known = len(np.unique(images.labels[images.labelled]))
-    if not isinstance(settings.k, str):
-        return KChoice(k=settings.k, estimated=False, known=known)
-    method = estimator(job.recipe)
-    key = cache.key("k", method, cache.hashed(x, images.labels), settings.k_max, settings.seed)
-    path = job.cache / "k" / f"{key}.json"
-    tried = [read_record(Evaluation, each) for each in cache.load(path) or []]
-
-    def on_k(at: Evaluation) -> None:
-        tried.append(at)
-        cache.save(path, [asdict(each) for each in tried])
-        runtime.progress(f"Estimating the number of classes: k = {at.k} scores {at.score:.3f}", 0, 0)
-
-    most = min(settings.k_max, known + int(images.unlabelled.sum()))
-    found = estimate_k(
-        x,
-        images.labels,
-        k_max=most,
-        method=method,
-        random_state=settings.seed,
-        device=runtime.device,
-        callback=on_k,
-        known=tuple(tried),
-    )
-    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    return KChoice(k=found.k, estimated=True, known=known, interval=found.interval, method=found.method, curve=curve)
-
-
-def _clusters(
-    job: Job, x: Features, images: ImageSet, k: int, head: Features | None
-) -> tuple[NDArray[np.int64], Features]:
-    """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
-    if head is not None:
-        return _cluster_by_head(x, images, head)
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file, save
-
-    settings, labels, clustering = job.settings, images.labels, job.recipe.clustering
-    key = cache.key("clusters", clustering, cache.hashed(x, labels), k, settings.n_init, settings.seed)
-    path = job.cache / "clusters" / f"{key}.safetensors"
-    with suppress(OSError, SafetensorError, KeyError):
-        held = load_file(path)
-        return held["clusters"], held["centres"]
-    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
-    model.fit(x, labels if clustering == "semi-supervised" else None)
-    clusters, centres = model.labels_, model.cluster_centers_
-    if clustering == "kmeans":
-        order = match_known(clusters, labels, k)
-        clusters, centres = np.argsort(order)[clusters], centres[order]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, save({"clusters": clusters, "centres": np.ascontiguousarray(centres)}))
-    return clusters, centres
-
-
-def match_known(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
-    """Return the clusters (k,) in an order in which the first are the known classes.
-
-    Plain k-means ignores labels: each class gets the cluster that one match of the labelled images gives it, and a
-    class without a match one of the remaining clusters.
-    """
-    rows = labels >= 0
-    known = np.unique(labels[rows])
-    cluster_of = {label: cluster for cluster, label in metrics.match(labels[rows], clusters[rows], old=known).items()}
-    left = iter(sorted(set(range(k)) - set(cluster_of.values())))
-    first = [cluster_of[label] if label in cluster_of else next(left) for label in known.tolist()]
-    return np.array([*first, *left], dtype=np.int64)
-
-
-def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDArray[np.int64], Features]:
-    """Cluster by a classifier's scores; centres are means or, for a cluster without images, the head's direction."""
-    weights = head[:, :-1] / np.maximum(np.linalg.norm(head[:, :-1], axis=1, keepdims=True), 1e-12)
-    chosen = place(x, weights, 1.0, head=head).row
-    known = np.unique(images.labels[images.labelled])
-    clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
-    return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]
-
-
-def _files(job: Job, backbone: Backbone, learned_in: Path | None) -> dict[str, bytes | Path | None]:
-    """Return the files of the model and, after training, its initial weights and the log."""
-    folder = _untrained(job, backbone) if learned_in is None else learned_in
-    log = folder / LOG
+def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:
+    """Return the files of the model and, after training, its initial weights and the logs of all rounds."""
+    folder = learned_in[-1] if learned_in else _untrained(job, backbone)
+    logs = [path.read_bytes() for each in learned_in if (path := each / LOG).exists()]
     return {
         f"{MODEL}.safetensors": folder / f"{MODEL}.safetensors",
         f"{MODEL}.json": folder / f"{MODEL}.json",
-        INITIAL: None if learned_in is None else folder / INITIAL,
-        LOG: log.read_bytes() if log.exists() else None,  # not a link: a log is appended to in place
+        INITIAL: folder / INITIAL if learned_in else None,
+        LOG: b"".join(logs) if logs else None,  # not a link: a log is appended to in place
     }
 
 

@@ -78,3 +78,9 @@ def entropy_deficit(probabilities: Tensor) -> Tensor:
     """Return log k minus the entropy of the mean of rows (n, k); 0 if the mean is uniform."""
     mean = probabilities.mean(0)
     return (mean * mean.clamp(min=EPSILON).log()).sum() + math.log(probabilities.shape[1])
+
+
+def divergence(probabilities: Tensor, among: Tensor, shares: Tensor) -> Tensor:
+    """Compute KL(mean ‖ shares) for the mean of the rows (n, k) of a mask (n,); 0 if it is empty."""
+    mean = probabilities.masked_fill(~among[:, None], 0).sum(0) / among.sum().clamp(min=1)
+    return (mean * (mean.clamp(min=EPSILON) / shares).log()).sum()

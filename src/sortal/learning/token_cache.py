@@ -170,6 +170,21 @@ class CachedTokens:
 InputSource = LiveViews | CachedTokens
 
 
+@dataclass(eq=False)
+class SharedTokens:
+    """Tokens that several trainings on the same images and views use one after the other; a file is in `folder`."""
+
+    folder: Path
+    key: str = ""  # of the tokens that are held
+    where: Where = "memory"
+    tokens: CachedTokens | None = None
+
+    def close(self) -> None:
+        """Drop the tokens, and delete their file."""
+        self.tokens, self.key = None, ""
+        delete_tokens(self.folder)
+
+
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
     """Return the shape of the tokens of one view."""
     size = backbone.spec.image_size
@@ -262,7 +277,7 @@ def cache_tokens(
 
 
 def delete_tokens(folder: Path) -> None:
-    """Delete the token file of a finished run."""
+    """Delete the token file of a folder."""
     for name in (TOKENS, MARK):
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)

@@ -22,6 +22,7 @@ from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint, token_cache, views
+from sortal.learning.backbones.backbone import digest
 from sortal.learning.batches import Draws, draw
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
@@ -29,7 +30,7 @@ from sortal.learning.health import IMAGES, Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
-from sortal.learning.token_cache import Budget, InputSource, LiveViews, TokenPlan
+from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTokens, TokenPlan
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
@@ -56,14 +57,16 @@ def train(
     folder: str | os.PathLike[str] | None = None,
     processes: Processes | None = None,
     budget: Budget | None = None,
+    shared: SharedTokens | None = None,
     checkpoint_every: float = CHECKPOINT_EVERY,
     runtime: Runtime = Runtime(),
 ) -> TrainingResult:
     """Train a method's backbone in place on images; row i of `store` holds the pixels of image i.
 
     With a `folder`, log and checkpoints are written there, the same call resumes an interrupted run (after Ctrl-C at
-    the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of
-    cached tokens is noted before they are computed. All processes that torchrun started train together.
+    the very step), and the trained backbone is saved as model.safetensors and model.json. The cost of cached tokens is
+    noted before they are computed; with `shared`, they are kept for the next call. All processes that torchrun started
+    train together.
     """
     config = config or Training()
     processes = processes or launch(runtime.device)
@@ -72,7 +75,8 @@ def train(
     with lock_folder(place):
         method.to(processes.device)
         room = budget or Budget()
-        return Trainer(method, images, store, config, processes, place, room, checkpoint_every, runtime).train()
+        trainer = Trainer(method, images, store, config, processes, place, room, shared, checkpoint_every, runtime)
+        return trainer.train()
 
 
 @dataclass(eq=False)
@@ -86,6 +90,7 @@ class Trainer:
     processes: Processes
     folder: Path | None  # None in all processes but the first
     budget: Budget
+    shared: SharedTokens | None
     checkpoint_every: float  # seconds
     runtime: Runtime
 
@@ -172,7 +177,10 @@ class Trainer:
             return None
         n_views = VIEWS if isinstance(wanted, str) else wanted
         needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(backbone))
-        folder = self.folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
+        if self.shared is not None and self.shared.key == self._token_key(n_views):
+            self.progress.views = n_views
+            return TokenPlan(needed, self.shared.where)
+        folder = self._token_folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
         plan = token_cache.plan_tokens(needed, self.budget, self.processes.device, folder)
         if any(other.where is None for other in self.processes.gather_objects(plan)):
             plan = TokenPlan(needed, None)
@@ -193,7 +201,10 @@ class Trainer:
         flip, seed = self.config.flip, self.config.seed
         if plan is None or plan.where is None or self.progress.views is None:
             return LiveViews(trunk, self.store, flip=flip, seed=seed)
-        return token_cache.cache_tokens(
+        key = self._token_key(self.progress.views)
+        if self.shared is not None and self.shared.key == key and self.shared.tokens is not None:
+            return self.shared.tokens
+        tokens = token_cache.cache_tokens(
             trunk,
             self.store,
             self.rows,
@@ -201,11 +212,26 @@ class Trainer:
             flip=flip,
             seed=seed,
             where=plan.where,
-            folder=self.folder,
-            key=json.dumps(self.key),
+            folder=self._token_folder,
+            key=key,
             processes=self.processes,
             runtime=self.runtime,
         )
+        if self.shared is not None:
+            self.shared.key, self.shared.where, self.shared.tokens = key, plan.where, tokens
+        return tokens
+
+    @property
+    def _token_folder(self) -> Path | None:
+        return self.folder if self.shared is None else self.shared.folder
+
+    def _token_key(self, n_views: int) -> str:
+        """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
+        frozen = {name: value for name, value in self.method.backbone.named_parameters() if not value.requires_grad}
+        frozen |= dict(self.method.backbone.named_buffers())
+        c = self.config
+        about = [asdict(self.method.backbone.spec), self.key["images"], n_views, c.flip, c.seed, c.precision]
+        return digest(frozen, json.dumps(about))
 
     def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Validation | None:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
@@ -342,7 +368,8 @@ class Trainer:
         self.processes.broadcast_tensors(self._state().values())
         if self.folder is not None:
             self.method.backbone.save(self.folder / MODEL)
-            token_cache.delete_tokens(self.folder)
+            if self.shared is None:
+                token_cache.delete_tokens(self.folder)
         self.processes.barrier()  # until the model is saved
         selected = p.epoch - 1 if p.best_epoch is None else p.best_epoch
         return TrainingResult(

@@ -49,11 +49,15 @@ class SimGcd(Method):
         everything = torch.ones_like(batch.labels, dtype=torch.bool)
         return {
             "distillation": (1 - supervised) * soft_classification(logits, other, everything),
-            "entropy": (1 - supervised) * c.entropy_weight * entropy_deficit(logits.softmax(1)),
+            "balance": (1 - supervised) * c.entropy_weight * self.imbalance(logits.softmax(1), batch),
             "classification": supervised * classification(logits, output_index(batch.labels, self.known)),
             "unsupervised": (1 - supervised) * contrastive(projected, batch.images, temperature=c.temperature),
             "supervised": supervised * contrastive(projected, batch.labels, temperature=c.supervised_temperature),
         }
+
+    def imbalance(self, probabilities: Tensor, batch: Batch) -> Tensor:
+        """Return how far the mean prediction over views, (views, k), is from the one that is wanted."""
+        return entropy_deficit(probabilities)
 
     def classifier(self) -> Tensor:
         table = nnf.normalize(self.categories.weights_and_biases(), dim=1)

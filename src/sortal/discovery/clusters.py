@@ -1,0 +1,136 @@
+"""The number of categories, and the category of each image, from features; both are cached."""
+
+from contextlib import suppress
+from dataclasses import asdict
+
+import numpy as np
+import torch
+import torch.nn.functional as nnf
+from numpy.typing import NDArray
+
+from sortal import metrics
+from sortal.clustering.estimate_k import Evaluation, Method, estimate_k
+from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.config import Recipe
+from sortal.discovery import results
+from sortal.discovery.job import Job
+from sortal.images.image_set import ImageSet
+from sortal.runs import cache
+from sortal.runs.confidence import Features, place
+from sortal.runs.facts import KChoice, TriedK
+from sortal.system.files import write_atomically
+from sortal.system.json_records import read_record
+from sortal.system.progress import Runtime
+
+SMOOTHINGS = 2  # rounds of averaging with neighbours
+BLOCK = 2**26  # similarities at once
+
+
+def estimator(recipe: Recipe) -> Method:
+    """Return the rule that estimates k: features trained with the labels need another than the paper's."""
+    return "plateau" if recipe.learns and recipe.estimate_on == "learned" else "brent"
+
+
+def choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
+    """Return the given number of categories, or estimate it."""
+    settings = job.settings
+    if isinstance(settings.k, str):
+        return estimated_k(job, x, images, runtime)
+    return KChoice(k=settings.k, estimated=False, known=len(np.unique(images.labels[images.labelled])))
+
+
+def estimated_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
+    """Estimate the number of categories; every k that is tried is cached at once."""
+    settings, method = job.settings, estimator(job.recipe)
+    known = len(np.unique(images.labels[images.labelled]))
+    key = cache.key("k", method, cache.hashed(x, images.labels), settings.k_max, settings.seed)
+    path = job.cache / "k" / f"{key}.json"
+    tried = [read_record(Evaluation, each) for each in cache.load(path) or []]
+
+    def on_k(at: Evaluation) -> None:
+        tried.append(at)
+        cache.save(path, [asdict(each) for each in tried])
+        runtime.progress(f"Estimating the number of classes: k = {at.k} scores {at.score:.3f}", 0, 0)
+
+    most = min(settings.k_max, known + int(images.unlabelled.sum()))
+    found = estimate_k(
+        x,
+        images.labels,
+        k_max=most,
+        method=method,
+        random_state=settings.seed,
+        device=runtime.device,
+        callback=on_k,
+        known=tuple(tried),
+    )
+    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
+    return KChoice(k=found.k, estimated=True, known=known, interval=found.interval, method=found.method, curve=curve)
+
+
+def cluster(
+    job: Job, x: Features, images: ImageSet, k: int, head: Features | None
+) -> tuple[NDArray[np.int64], Features]:
+    """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
+    if head is not None:
+        return _cluster_by_head(x, images, head)
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file, save
+
+    settings, labels, clustering = job.settings, images.labels, job.recipe.clustering
+    inputs = (clustering, job.recipe.neighbours, cache.hashed(x, labels), k, settings.n_init, settings.seed)
+    path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
+    with suppress(OSError, SafetensorError, KeyError):
+        held = load_file(path)
+        return held["clusters"], held["centres"]
+    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
+    smoothed = smooth(x, job.recipe.neighbours, job.device)
+    model.fit(smoothed, labels if clustering == "semi-supervised" else None)
+    clusters, centres = model.labels_, model.cluster_centers_
+    if clustering == "kmeans":
+        order = match_known(clusters, labels, k)
+        clusters, centres = np.argsort(order)[clusters], centres[order]
+    if job.recipe.neighbours:  # new images are placed by features without neighbours
+        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, x)[0]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, save({"clusters": clusters, "centres": np.ascontiguousarray(centres)}))
+    return clusters, centres
+
+
+@torch.no_grad()
+def smooth(x: Features, neighbours: int, device: torch.device) -> Features:
+    """Average each of the unit rows (n, d) with the mean of its nearest `neighbours`, half and half, twice."""
+    count = min(neighbours, len(x) - 1)
+    if count < 1:
+        return x
+    rows = torch.from_numpy(x).to(device)
+    for _ in range(SMOOTHINGS):
+        means = torch.empty_like(rows)
+        for part in torch.arange(len(rows), device=device).split(max(BLOCK // len(rows), 1)):
+            alike = rows[part] @ rows.T
+            alike[torch.arange(len(part), device=device), part] = -torch.inf  # not itself
+            means[part] = rows[alike.topk(count, dim=1).indices].mean(1)
+        rows = nnf.normalize(rows + means, dim=1)
+    return rows.cpu().numpy()
+
+
+def match_known(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return the clusters (k,) in an order in which the first are the known classes.
+
+    Plain k-means ignores labels: each class gets the cluster that one match of the labelled images gives it, and a
+    class without a match one of the remaining clusters.
+    """
+    rows = labels >= 0
+    known = np.unique(labels[rows])
+    cluster_of = {label: cluster for cluster, label in metrics.match(labels[rows], clusters[rows], old=known).items()}
+    left = iter(sorted(set(range(k)) - set(cluster_of.values())))
+    first = [cluster_of[label] if label in cluster_of else next(left) for label in known.tolist()]
+    return np.array([*first, *left], dtype=np.int64)
+
+
+def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDArray[np.int64], Features]:
+    """Cluster by a classifier's scores; centres are means or, for a cluster without images, the head's direction."""
+    weights = head[:, :-1] / np.maximum(np.linalg.norm(head[:, :-1], axis=1, keepdims=True), 1e-12)
+    chosen = place(x, weights, 1.0, head=head).row
+    known = np.unique(images.labels[images.labelled])
+    clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
+    return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]

@@ -1,0 +1,43 @@
+"""Sortal's classifier: SimGCD's losses, with a share of the unlabelled images for each category."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as nnf
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sortal.config import Rounds
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.batches import Batch
+from sortal.learning.losses import divergence
+from sortal.learning.methods.simgcd import SimGcd
+
+
+class Sortal(SimGcd):
+    """A cosine classifier whose mean prediction over unlabelled views is drawn towards given shares of categories.
+
+    `shares` (k,) are positive; with `centres` (k, d) the categories start there instead of at random.
+    """
+
+    shares: Tensor
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        known: Sequence[int],
+        shares: NDArray[np.float64],
+        config: Rounds | None = None,
+        *,
+        centres: NDArray[np.float32] | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(backbone, len(shares), known, (config or Rounds()).distillation(), seed=seed)
+        self.register_buffer("shares", torch.from_numpy(shares / shares.sum()).float())
+        if centres is not None:
+            with torch.no_grad():
+                self.categories.weight.copy_(nnf.normalize(torch.from_numpy(centres), dim=1))
+
+    def imbalance(self, probabilities: Tensor, batch: Batch) -> Tensor:
+        return divergence(probabilities, batch.labels < 0, self.shares)
