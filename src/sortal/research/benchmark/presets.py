@@ -1,4 +1,4 @@
-"""Presets: the recipe of every row of the paper's tables, with a name and a version."""
+"""Presets: the recipe of every row of the paper's tables, and of one for Sortal's own method, each with a version."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +37,7 @@ METHODS: dict[MethodName, str] = {
     "uno": "UNO+",
     "gcd": "GCD",
     "simgcd": "SimGCD",
+    "sortal": "Sortal",
 }
 ACCURACY = {  # data sets of the tables of methods
     "table2": ("cifar10", "cifar100", "imagenet100"),
@@ -46,7 +47,10 @@ ACCURACY = {  # data sets of the tables of methods
 COUNTED = ("cifar10", "cifar100", "imagenet100", "cub", "stanford_cars", "herbarium19")  # table4
 ABLATED = ("cifar100", "herbarium19")  # table5
 VERSIONS: dict[MethodName, int] = dict.fromkeys(METHODS, 1)  # incremented when the recipes of a method change
-CLUSTERINGS: dict[MethodName, Clustering] = {"kmeans": "kmeans", "gcd": "semi-supervised"}  # all others: "head"
+CLUSTERINGS: dict[MethodName, Clustering] = {  # all others: "head"
+    "kmeans": "kmeans",
+    **dict.fromkeys(("gcd", "sortal"), "semi-supervised"),
+}
 N_INIT = 100
 RESNET_WEIGHTS = "dino_resnet50_pretrain.pth, from github.com/facebookresearch/dino"
 PAPER_LOSSES: dict[MethodName, Losses] = {  # where they are not the default
@@ -106,15 +110,25 @@ def ad_hoc(dataset: str, method: MethodName, *, name: str | None = None, backbon
         weights=None,
         k="true",
         n_init=N_INIT,
-        recipe=replace(recipe, clustering=CLUSTERINGS.get(method, "head"), estimate_on="raw", select=method == "gcd"),
+        recipe=replace(
+            recipe,
+            clustering=CLUSTERINGS.get(method, "head"),
+            estimate_on="learned" if method == "sortal" else "raw",
+            select=method == "gcd",
+        ),
         title=f"{DATASETS.get(dataset, dataset)}, {METHODS[method]}",
     )
 
 
 def _preset(name: str, method: MethodName, title: str, **changes: Any) -> Preset:
-    """Return a method with the paper's recipe, 200 epochs with new views in each, except for `changes`."""
+    """Return a method with the paper's recipe, 200 epochs with new views in each, except for `changes`.
+
+    Sortal's own method keeps its defaults.
+    """
     dataset = name.split("/")[1]
     usual = ad_hoc(dataset, method, name=name)
+    if method == "sortal":
+        return replace(usual, version=VERSIONS[method])
     training = replace(TRAININGS[method], epochs=200, batch_size=128, views=None)
     losses = SPECIAL_LOSSES.get((method, dataset)) or PAPER_LOSSES.get(method) or usual.recipe.losses
     settings: dict[str, Any] = {"training": training, "losses": losses, **changes}

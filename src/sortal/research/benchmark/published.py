@@ -43,7 +43,7 @@ K: dict[str, tuple[int, int]] = {  # estimated, true
 }
 
 
-def accuracy(preset: str) -> Shares:
-    """Return the published accuracies of the preset of this name."""
+def accuracy(preset: str) -> Shares | None:
+    """Return the published accuracies of the preset of this name; None for Sortal's own method."""
     table, dataset, row = preset.split("/")
-    return TABLES[table][dataset][row]
+    return TABLES[table][dataset].get(row)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from sortal.config import AUTO, BACKBONE, LIVE, Contrast, MethodName, Overrides, from_keywords
+from sortal.config import AUTO, BACKBONE, LIVE, Contrast, Discovery, MethodName, Overrides, from_keywords
 from sortal.errors import InputError, Remedy
 from sortal.images import datasets
 from sortal.research.benchmark.presets import Preset, ad_hoc, select
@@ -40,7 +40,8 @@ def choose(
         raise InputError("Name a data set or a preset. List the presets with: sortal benchmark presets.")
     else:
         label, backbone = datasets.label(dataset, root), overrides.backbone or BACKBONE
-        each = cast(dict[MethodName, None], dict.fromkeys(methods or ("gcd",)))  # ad_hoc refuses other names
+        asked = methods or (Discovery().method,)
+        each = cast(dict[MethodName, None], dict.fromkeys(asked))  # ad_hoc refuses other names
         chosen = [ad_hoc(dataset, method, name=f"{label}/{method}", backbone=backbone) for method in each]
     some = overrides.backbone is None and any(preset.needs for preset in chosen)  # only these take the weights
     without = replace(overrides, weights=None) if some else overrides

@@ -125,7 +125,7 @@ def _headings(datasets: Sequence[str]) -> list[str]:
 
 
 def _accuracy_cells(name: str, group: Group) -> list[Cell]:
-    known = zip(SHARES, published.accuracy(name), strict=True)
+    known = zip(SHARES, published.accuracy(name) or (None, None, None), strict=True)
     figures = [share(group, f"accuracy.{of}", figure_of) for of, figure_of in known]
     return [*figures, len(group) or None]
 
