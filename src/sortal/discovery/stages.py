@@ -212,7 +212,7 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
 
 def estimator(recipe: Recipe) -> Method:
     """Return the rule that estimates k: features trained with the labels need another than the paper's."""
-    return "plateau" if recipe.learns and recipe.estimate_on == "learned" else "brent"
+    return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
 def _choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
