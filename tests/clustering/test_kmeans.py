@@ -271,6 +271,7 @@ def test_bad_input_is_reported(parameters: dict[str, Any], y: Any, message: str)
 
 
 CUTS = (350, 7)  # rows of the first process: about half of them, and only a few
+SEPARATION: Any = {"method": "separation", "n_init": 3, "k_max": 50, "random_state": 0, "device": "cpu"}
 
 
 def _process(rank: int, folder: Path) -> None:
@@ -288,6 +289,7 @@ def _process(rank: int, folder: Path) -> None:
     saved["same"] = (again.labels_ == model.labels_).all()
     BUDGET["cpu"] = 1 << 22
     saved["k"] = SemiSupervisedKMeans(random_state=0, device="cpu").fit(x[part], names[part], group=group).n_clusters_
+    saved["curve"] = [(at.k, at.score) for at in estimate_k(x[part], names[part], **SEPARATION, group=group).curve]
     rows = [[[1.0], [1.0], [1.0]], [[1.0], [9.0], [5.0]]][rank]
     saved["few"] = SemiSupervisedKMeans(3, n_init=2, random_state=0, device="cpu").fit(rows, group=group).labels_
     try:
@@ -310,6 +312,8 @@ def test_two_processes_give_the_clusters_of_one(tmp_path: Path) -> None:
             assert float(part[f"inertia {cut}"]) == pytest.approx(one.inertia_, rel=1e-9)
             assert part[f"classes {cut}"].tolist() == [f"class {j}" for j in range(5)]
     assert [int(part["k"]) for part in parts] == [k, k]
+    curve = [(at.k, at.score) for at in estimate_k(x, labels, **SEPARATION).curve]
+    assert parts[0]["curve"].tolist() == parts[1]["curve"].tolist() == [pytest.approx(at, rel=1e-6) for at in curve]
     assert all(part["same"] for part in parts)
     assert ari([1, 1, 1, 1, 9, 5], np.concatenate([part["few"] for part in parts])) == 1.0
     assert [str(part["problem"])[:20] for part in parts] == ["process 1: Input X c", "Input X contains NaN"]

@@ -68,7 +68,7 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
         order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFIERS else K_LAST
         assert job(asked, recipe).order == order
         assert stages_of(job(asked, recipe)) == (order[0], "check", *order[1:], "report")
-        assert estimator(recipe) == ("plateau" if asked.method == "gcd" else "brent")
+        assert estimator(recipe) == ("separation" if asked.method == "gcd" else "brent")
     raw = replace(recipe_for(Discovery(), 100, on_gpu=False), estimate_on="raw")
     untrained = recipe_for(Discovery(epochs=0), 100, on_gpu=False)
     assert (job(Discovery(), raw).order, estimator(raw)) == (K_FIRST, "brent")

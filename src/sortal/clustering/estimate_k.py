@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from math import exp, log, sqrt
+from math import exp, log
 from numbers import Integral
 from typing import Literal, get_args
 
@@ -21,8 +21,9 @@ from sortal.errors import InputError
 from sortal.metrics import accuracy
 from sortal.system.distributed import Processes
 
-Method = Literal["brent", "hidden", "plateau"]
+Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
+TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class KEstimate:
     """The estimated k, an interval around it, and all evaluations in order of k."""
 
     k: int
-    interval: tuple[int, int]  # range of the estimates from each restart or fold alone
+    interval: tuple[int, int]  # range of the estimates from each restart or fold alone and, if "separation", likely ks
     curve: tuple[Evaluation, ...]
     method: str
 
@@ -63,8 +64,9 @@ def estimate_k(
     """Estimate the number of classes among the rows of x with labels y, −1 for unlabelled.
 
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
-    "plateau", for features that were trained with these labels, on which too few clusters score almost as well as the
-    right number: the largest k whose best restarts score as well as those of any k, within the standard error.
+    "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
+    just as accurate: the accuracy times the silhouette of the same clusters. Its interval has all ks that score within
+    `TOLERANCE` of the best.
     "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters.
 
@@ -95,15 +97,17 @@ def estimate_k(
     candidates = n_candidates or 2 + int(log(k_max))
     done = _check_known(known, n_init, processes)
     folds = [
-        _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max)
+        _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max, with_silhouette=method != "brent")
         for hide, some in zip(hidden, seeds, strict=True)
     ]
-    search = _Search(folds, done, callback, max_iter, tol, high=min(k_max, *(fold.k_limit for fold in folds)))
-    search.brent(c)
-    n_labelled = sum(processes.gather_objects(int((labels != UNLABELLED).sum())))
-    best, alone = search.plateau(n_labelled) if method == "plateau" else search.best()
+    high = min(k_max, *(fold.k_limit for fold in folds))
+    search = _Search(folds, done, callback, max_iter, tol, low=c, high=high)
+    search.brent()
+    likely = search.likely() if method == "separation" else ()
+    best, alone = search.best()
+    interval = min(best, *alone, *likely), max(best, *alone, *likely)
     curve = tuple(search.tried[k] for k in sorted(search.tried))
-    return KEstimate(k=best, interval=(min(best, *alone), max(best, *alone)), curve=curve, method=method)
+    return KEstimate(k=best, interval=interval, curve=curve, method=method)
 
 
 def _check_known(known: Iterable[Evaluation], n_init: int, processes: Processes) -> dict[int, Evaluation]:
@@ -120,13 +124,14 @@ def _check_known(known: Iterable[Evaluation], n_init: int, processes: Processes)
 
 @dataclass
 class _Search:
-    """Evaluations of ks up to `high`, each tried once, and searches for the best."""
+    """Evaluations of ks from `low` to `high`, each tried once, and searches for the best."""
 
     folds: list["_Fold"]
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
     max_iter: int
     tol: float
+    low: int
     high: int
     tried: dict[int, Evaluation] = field(default_factory=dict)
 
@@ -141,18 +146,18 @@ class _Search:
                 self.callback(self.tried[k])
         return self.tried[k].score
 
-    def brent(self, low: int) -> None:
-        """Maximise the score over low..high by Brent's method, then close in on the best k from both sides.
-
-        Brent's method may stop early on a noisy curve, so ks halfway between the best and its neighbours are tried
-        until the neighbours are within `CLOSE`.
-        """
-        if self.high - low <= 2:
-            for k in range(low, self.high + 1):
+    def brent(self) -> None:
+        """Maximise the score by Brent's method, which may stop early on a noisy curve; then close in on the best k."""
+        if self.high - self.low <= 2:
+            for k in range(self.low, self.high + 1):
                 self.score(k)
             return
-        bounds, options = (log(low), log(self.high)), {"xatol": 0.5 / self.high}
+        bounds, options = (log(self.low), log(self.high)), {"xatol": 0.5 / self.high}
         minimize_scalar(lambda at: -self.score(round(exp(at))), bounds=bounds, method="bounded", options=options)
+        self.close_in()
+
+    def close_in(self) -> None:
+        """Try ks halfway between the best and its neighbours until the neighbours are within `CLOSE`."""
         while True:
             ks = sorted(self.tried)
             at = ks.index(max(ks, key=lambda k: self.tried[k].score))
@@ -169,30 +174,32 @@ class _Search:
         best = max(tried, key=lambda at: (at.score, -at.k)).k
         return best, [-max((at.each[i], -at.k) for at in tried)[1] for i in range(n_init)]
 
-    def plateau(self, n_labelled: int) -> tuple[int, list[int]]:
-        """Find the upper end of the ks that score best by bisection; return it, and that of each restart alone."""
-        n_init = len(next(iter(self.tried.values())).each)
-        few = max(n_init // 3, 1)  # best restarts; the others may have ended in poor minima
+    def likely(self) -> tuple[int, int]:
+        """Return the smallest and the largest k that score within `TOLERANCE` of the best.
 
-        def end(score: Callable[[Evaluation], float]) -> int:
-            best = max(map(score, self.tried.values()))
-            share = (best * n_labelled + 1) / (n_labelled + 2)  # of correct rows; never quite 0 or 1
-            margin = sqrt(share * (1 - share) / n_labelled)
-            return max(k for k, at in self.tried.items() if score(at) >= best - margin)
-
+        Bisect between each of them and the next k outside, or the bound, until that is within `CLOSE`. A better k may
+        turn up on the way: close in on it, and start again.
+        """
         while True:
-            k = end(lambda at: sum(sorted(at.each)[-few:]) / few)
-            gap = min((other for other in self.tried if other > k), default=self.high + 1) - k
-            if gap <= max(1, CLOSE * k):
-                return k, [end(lambda at, i=i: at.each[i]) for i in range(n_init)]  # type: ignore[misc]
-            self.score(k + gap // 2)
+            self.close_in()
+            least = (1 - TOLERANCE) * max(at.score for at in self.tried.values())
+            inside = [k for k, at in self.tried.items() if at.score >= least]
+            first, last = min(inside), max(inside)
+            below = max((k for k in self.tried if k < first), default=self.low - 1)
+            above = min((k for k in self.tried if k > last), default=self.high + 1)
+            if first - below > max(1, CLOSE * first):
+                self.score((below + first) // 2)
+            elif above - last > max(1, CLOSE * last):
+                self.score((last + above) // 2)
+            else:
+                return first, last
 
 
 class _Fold:
     """Clusterings with some labelled classes hidden, for any k.
 
-    Their score is the accuracy on the hidden classes, times the silhouette unless all are hidden. The seeds of a
-    smaller k are the first of those of a larger one.
+    Their score is the accuracy on the hidden classes, on request times the silhouette. The seeds of a smaller k are the
+    first of those of a larger one.
     """
 
     def __init__(
@@ -205,6 +212,8 @@ class _Fold:
         candidates: int,
         processes: Processes,
         k_max: int,
+        *,
+        with_silhouette: bool,
     ) -> None:
         is_hidden = np.isin(labels, hidden)
         number = np.full(classes + 1, UNLABELLED)  # class number -> number among the shown; the last is for unlabelled
@@ -217,6 +226,7 @@ class _Fold:
         self.scored = torch.from_numpy(np.flatnonzero(is_hidden[free])).to(x.device)
         self.truth = processes.concat(torch.from_numpy(labels[is_hidden]).to(x.device))[0].cpu().numpy()
         self.k_limit = len(shown) + sum(processes.gather_objects(len(free)))
+        self.with_silhouette = with_silhouette
         self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, candidates))
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
@@ -237,7 +247,7 @@ class _Fold:
         clusters, _ = self.points.processes.concat(ended.assigned[self.scored])
         share = accuracy(self.truth, clusters.cpu().numpy(), old=()).all
         assert share is not None  # hidden classes have rows
-        return share if len(self.fixed.counts) == 0 else share * silhouette(self.points, ended.centres)
+        return share * silhouette(self.points, ended.centres) if self.with_silhouette else share
 
 
 def silhouette(points: Points, centres: Tensor) -> float:

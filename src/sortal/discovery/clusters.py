@@ -28,7 +28,7 @@ BLOCK = 2**26  # similarities at once
 
 def estimator(recipe: Recipe) -> Method:
     """Return the rule that estimates k: features trained with the labels need another than the paper's."""
-    return "plateau" if recipe.learns and recipe.estimate_on == "learned" else "brent"
+    return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
 def choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
