@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from sortal import KEstimate, estimate_k
-from sortal.clustering.estimate_k import CLOSE, TOLERANCE, Evaluation, Method, _Fold, _half, silhouette
+from sortal import KEstimate, SemiSupervisedKMeans, estimate_k
+from sortal.clustering.estimate_k import CLOSE, TOLERANCE, Evaluation, Method, _Fold, _half, separation, silhouette
 from sortal.clustering.points import Points
 from sortal.errors import InputError
 from sortal.metrics import accuracy
@@ -72,26 +72,39 @@ def test_planted_k_is_found_and_every_evaluation_is_returned(method: Method) -> 
     assert found != estimate_k(x, labels, random_state=1, **options)
 
 
-@pytest.mark.parametrize("with_silhouette", [False, True])
-def test_the_score_is_that_of_plain_k_means(with_silhouette: bool) -> None:
-    """The oracle is scikit-learn's k-means from the same starts: accuracy on labelled rows, silhouette of all rows."""
+def test_the_score_is_that_of_plain_k_means() -> None:
+    """The oracle is scikit-learn's k-means from the same starts."""
     x, labels = mixture(600, 8)
     known = labels >= 0
-    fold = a_fold(x, labels, range(4), with_silhouette=with_silhouette)
+    fold = a_fold(x, labels, range(4))
     scores = fold.scores(9, 300, 0.0)
     starts = (fold.seeds[0].centres.double() + fold.points.mean).numpy()
     for score, start in zip(scores, starts, strict=True):
         model = KMeans(9, init=start, n_init=1, tol=0).fit(x.astype(np.float64))
-        near = np.sort(model.transform(x.astype(np.float64)), axis=1)
-        factor = (1 - near[:, 0] / near[:, 1]).mean() if with_silhouette else 1
-        wanted = factor * (accuracy(labels[known], model.labels_[known], old=()).all or 0)
+        wanted = accuracy(labels[known], model.labels_[known], old=()).all
         # A row between two centres may belong to either.
         assert score == pytest.approx(wanted, abs=2 / known.sum())
 
 
-def a_fold(x: NDArray[np.float32], labels: NDArray[np.int64], hidden: Iterable[int], *, with_silhouette: bool) -> _Fold:
-    rows, classes, hide = torch.from_numpy(x), labels.max() + 1, np.array(list(hidden))
-    return _Fold(rows, labels, classes, hide, [1, 2, 3], 4, Processes(), 100, with_silhouette=with_silhouette)
+def test_separation_leaves_every_row_out_of_its_own_centre() -> None:
+    """By hand, row by row: the centre of the others of its cluster, labelled ones included, against the next centre."""
+    x, labels = mixture(60, 4)
+    fold = a_fold(x, labels, [])
+    model = SemiSupervisedKMeans(12, n_init=1, random_state=0, device="cpu").fit(x, labels)
+    centres, of, each = model.cluster_centers_.astype(np.float64), model.labels_, []
+    for row in np.flatnonzero(labels < 0):
+        others = (of == of[row]) & (np.arange(len(x)) != row)
+        b = np.sort(np.linalg.norm(centres - x[row], axis=1))[1]
+        a = np.linalg.norm(x[others].mean(0) - x[row]) if others.any() else b
+        each.append((b - a) / max(a, b))
+    relative = torch.from_numpy(centres) - fold.points.mean
+    found = separation(fold.points, relative.to(fold.points.x.dtype), fold.fixed.counts)
+    assert found == pytest.approx(np.mean(each), abs=1e-4)
+
+
+def a_fold(x: NDArray[np.float32], labels: NDArray[np.int64], hidden: Iterable[int]) -> _Fold:
+    hide = np.array(list(hidden), dtype=np.int64)
+    return _Fold(torch.from_numpy(x), labels, labels.max() + 1, hide, [1, 2, 3], 4, Processes(), 100)
 
 
 def lattice(n: int, d: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -105,13 +118,13 @@ def lattice(n: int, d: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return np.concatenate([half, -half]).astype(np.float32), labels
 
 
-@pytest.mark.parametrize("hidden", [[0, 1, 2, 3], [0, 1]])
+@pytest.mark.parametrize("hidden", [[0, 1, 2, 3], [0, 1], []])
 @pytest.mark.parametrize(("n", "d"), [(60, 1), (200, 2), (300, 5)])
 def test_scores_do_not_depend_on_what_was_tried_before(n: int, d: int, hidden: list[int]) -> None:
     x, labels = lattice(n, d)
-    grown = a_fold(x, labels, hidden, with_silhouette=True)
+    grown = a_fold(x, labels, hidden)
     for k in (31, 4, 20, 7, 12, 9, 17, 5):
-        alone = a_fold(x, labels, hidden, with_silhouette=True)
+        alone = a_fold(x, labels, hidden)
         assert grown.scores(k, 100, 1e-4) == alone.scores(k, 100, 1e-4)
         assert torch.equal(grown.seeds[0].centres[:, :k], alone.seeds[0].centres)
 
@@ -166,7 +179,7 @@ def test_known_scores_are_trusted_and_survive_json(tried: list[int]) -> None:
 def test_a_fold_shows_half_of_the_classes_and_is_scored_on_the_other() -> None:
     x, labels = mixture(500, 10)
     hidden = _half(5, 0, seed=3)
-    fold = a_fold(x, labels, hidden, with_silhouette=True)
+    fold = a_fold(x, labels, hidden)
     assert len(hidden) == 3
     assert sorted([*hidden.tolist(), *_half(5, 1, seed=3).tolist()]) == [0, 1, 2, 3, 4]
     assert sorted(set(fold.truth.tolist())) == sorted(hidden.tolist())

@@ -28,10 +28,11 @@ from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
 from sortal.discovery import results, stages
+from sortal.discovery.clusters import estimator, match_known
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, stages_of
-from sortal.discovery.stages import estimator, held_out, match_known, token_plan
+from sortal.discovery.stages import held_out, token_plan
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone

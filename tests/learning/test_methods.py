@@ -276,7 +276,7 @@ def test_the_classifier_gives_the_trained_probabilities(kind: str) -> None:
         best = int(method.mean_losses.argmin())
         expected = outputs[:, 6 * best : 6 * best + 6] / 0.1
     else:
-        expected = outputs[:, -6:] / (0.1 if kind == "simgcd" else 1.0)
+        expected = outputs[:, -6:] / (0.1 if kind in ("simgcd", "sortal") else 1.0)
     assert table.shape == (6, 513)
     assert not table.requires_grad
     torch.testing.assert_close(scores.softmax(1), expected.softmax(1), rtol=1e-4, atol=1e-6)

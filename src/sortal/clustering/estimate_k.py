@@ -65,8 +65,8 @@ def estimate_k(
 
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
-    just as accurate: the accuracy times the silhouette of the same clusters. Its interval has all ks that score within
-    `TOLERANCE` of the best.
+    just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
+    left out of its own centre. Its interval has all ks that score within `TOLERANCE` of the best.
     "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters.
 
@@ -92,12 +92,14 @@ def estimate_k(
     if k_max < c:
         raise InputError(f"k_max must be at least {c} (the labelled classes), got {k_max}.")
     seed = processes.gather_objects(int(check_random_state(random_state).randint(2**31 - 1)))[0]
-    hidden = [_half(c, i, seed) for i in range(n_init)] if method == "hidden" else [np.arange(c)]
+    hidden = [np.arange(c if method == "brent" else 0)]
+    if method == "hidden":
+        hidden = [_half(c, i, seed) for i in range(n_init)]
     seeds = np.split(np.arange(seed, seed + n_init), len(hidden))
     candidates = n_candidates or 2 + int(log(k_max))
     done = _check_known(known, n_init, processes)
     folds = [
-        _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max, with_silhouette=method != "brent")
+        _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max)
         for hide, some in zip(hidden, seeds, strict=True)
     ]
     high = min(k_max, *(fold.k_limit for fold in folds))
@@ -198,8 +200,8 @@ class _Search:
 class _Fold:
     """Clusterings with some labelled classes hidden, for any k.
 
-    Their score is the accuracy on the hidden classes, on request times the silhouette. The seeds of a smaller k are the
-    first of those of a larger one.
+    Their score is the accuracy on the hidden classes, times the silhouette unless all are hidden; or, if none are, the
+    separation of all clusters. The seeds of a smaller k are the first of those of a larger one.
     """
 
     def __init__(
@@ -212,8 +214,6 @@ class _Fold:
         candidates: int,
         processes: Processes,
         k_max: int,
-        *,
-        with_silhouette: bool,
     ) -> None:
         is_hidden = np.isin(labels, hidden)
         number = np.full(classes + 1, UNLABELLED)  # class number -> number among the shown; the last is for unlabelled
@@ -226,7 +226,6 @@ class _Fold:
         self.scored = torch.from_numpy(np.flatnonzero(is_hidden[free])).to(x.device)
         self.truth = processes.concat(torch.from_numpy(labels[is_hidden]).to(x.device))[0].cpu().numpy()
         self.k_limit = len(shown) + sum(processes.gather_objects(len(free)))
-        self.with_silhouette = with_silhouette
         self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, candidates))
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
@@ -244,17 +243,39 @@ class _Fold:
         return found
 
     def _score(self, ended: RestartResult) -> float:
+        if not len(self.truth):
+            return separation(self.points, ended.centres, self.fixed.counts)
         clusters, _ = self.points.processes.concat(ended.assigned[self.scored])
         share = accuracy(self.truth, clusters.cpu().numpy(), old=()).all
         assert share is not None  # hidden classes have rows
-        return share * silhouette(self.points, ended.centres) if self.with_silhouette else share
+        return share if len(self.fixed.counts) == 0 else share * silhouette(self.points, ended.centres)
 
 
 def silhouette(points: Points, centres: Tensor) -> float:
     """Compute the mean of 1 − a/b over rows, with a and b the distances to the two nearest centres."""
+    _, a, b = _two_nearest(points, centres)
+    return points.average(torch.where(b > 0, 1 - a / b, 0))
+
+
+def separation(points: Points, centres: Tensor, labelled: Tensor) -> float:
+    """Compute the mean of (b − a) / max(a, b) over rows, 0 for a row alone in its cluster.
+
+    a is the distance of a row to the centre of the other rows of its cluster, `labelled` (c,) rows included; b that to
+    the next centre. A row's own weight in its centre would favour many small clusters.
+    """
+    own, a, b = _two_nearest(points, centres)
+    sizes = points.processes.sum(torch.bincount(own, minlength=len(centres)))
+    sizes[: len(labelled)] += labelled.to(sizes.dtype)
+    others = (sizes[own] - 1).to(a.dtype)
+    a = a * (others + 1) / others.clamp(min=1)
+    return points.average(torch.where(others > 0, (b - a) / torch.maximum(a, b).clamp(min=1e-30), 0))
+
+
+def _two_nearest(points: Points, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Find the nearest centre of each row, and the distances to it and to the second nearest, all (m,)."""
     state = LloydState.at(points, centres[None])
     a, b = ((score[0] + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
-    return points.average(torch.where(b > 0, 1 - a / b, 0))
+    return state.assigned[0], a, b
 
 
 def _half(classes: int, fold: int, seed: int) -> NDArray[np.int64]:

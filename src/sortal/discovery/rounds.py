@@ -29,6 +29,7 @@ from sortal.runs import cache
 from sortal.runs.confidence import Features
 from sortal.runs.facts import TrainingResult
 from sortal.system.progress import Runtime
+from sortal.system.text import plural
 
 LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
 
@@ -100,6 +101,7 @@ def count(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> Count:
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
     k = settings.k if len(known) < 2 and not isinstance(settings.k, str) else estimated_k(job, x, images, runtime).k
+    runtime.note(f"Counted {plural(k, 'category', 'categories')} on the features so far.")
     model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
     model.fit(x, images.labels if len(known) else None)
     sizes = levelled(np.bincount(model.labels_, minlength=k) + 1.0, losses.shrinkage)
