@@ -19,6 +19,7 @@ from sortal.config import Discovery, Recipe, Training
 from sortal.discovery import results
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
+from sortal.discovery.stability import cluster_again
 from sortal.errors import SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -31,7 +32,7 @@ from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import VIEWS, train
 from sortal.runs import cache
-from sortal.runs.confidence import ENOUGH, Features, place
+from sortal.runs.confidence import ENOUGH, Features, Floats, place
 from sortal.runs.facts import KChoice, TrainingResult, TriedK
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system.files import write_atomically
@@ -100,7 +101,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     everything, pixels = _readable(job, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
-    held = held_out(images, content_order(images, store), job.settings)
+    order = content_order(images, store)
+    held = held_out(images, order, job.settings)
     shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
     to_learn, of_learning = shown, store
     if recipe.select:
@@ -130,7 +132,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             k = _choose_k(job, x, shown, runtime)
     with stages.stage("clusters", "Clustering"):
         of, centres = _clusters(job, x, shown, k.k, learned.head)
-    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head)
+        agreement = None if learned.head is not None else _repeat(job, x, shown, order, of, k.k)
+    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement)
     run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
     return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folder))
 
@@ -270,6 +273,25 @@ def _clusters(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, save({"clusters": clusters, "centres": np.ascontiguousarray(centres)}))
     return clusters, centres
+
+
+def _repeat(
+    job: Job, x: Features, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
+) -> Floats | None:
+    """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file, save
+
+    seed = job.settings.seed
+    labels = np.full(len(x), -1) if job.recipe.clustering == "kmeans" else images.labels
+    path = job.cache / "stability" / f"{cache.key('stability', cache.hashed(x, labels, clusters), k, seed)}.safetensors"
+    with suppress(OSError, SafetensorError, KeyError):
+        return load_file(path)["agreement"]
+    found = cluster_again(x, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
+    if found is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, save({"agreement": found}))
+    return found
 
 
 def match_known(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
