@@ -84,8 +84,9 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     held = gathered[0][5]
     assert held.sum() == HELD == found.confidence.held_out
     assert not trained[0][1].validation.any()
-    for labels in (trained[0][1].labels, estimated[0][1], fitted[-1][2]):
+    for labels in (trained[0][1].labels, estimated[0][1], fitted[0][2]):
         np.testing.assert_array_equal(labels >= 0, labelled & ~held)
+    assert {int((labels >= 0).sum()) for _, _, labels in fitted} == {int((labelled & ~held).sum())}  # also of halves
     counts = Counter(label for label, out in zip(found.assignments.labels, held, strict=True) if out)
     assert counts == dict.fromkeys(OLD, LABELLED // 2)
     found = sort(copied_run.images, copied_run.out, held_out=0)

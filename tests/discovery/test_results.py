@@ -37,6 +37,7 @@ LABELS = ("right", "right", "up", None, None, None)
 X = np.array([[1, 0], [-1, 0], [0, 1], [0.8, 0.6], [-0.8, 0.6], [-0.8, -0.6]], dtype=np.float32)
 CENTRES = np.array([[0.9, 0.3], [0, 1], [-0.8, 0]], dtype=np.float32)
 CLUSTERS = np.array([0, 2, 1, 0, 2, 2])
+AGREEMENT = np.array([np.nan, 1, np.nan, 1, 1, 1])
 HELD = np.array([False, True, False, False, False, False])
 HEAD = np.array([[2, 1, 0], [0, 1, 0.5], [-2, 0, 1.25]], dtype=np.float32)  # scores 2x + y, y + 0.5, 1.25 − 2x
 K = KChoice(k=3, estimated=False, known=2)
@@ -80,8 +81,8 @@ def gathered(
 ) -> Run:
     images = images or some_images()
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
-    contents, clusters = small_store(6, 8).digests, Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head)
-    job = a_job(images, **settings)
+    clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT)
+    job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)
 
 
@@ -115,14 +116,13 @@ def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> Non
     assert a.confidence[:3].tolist() == [1, 1, 1]  # labelled
 
 
-def test_confidence_is_calibrated_on_held_out_and_unlabelled_images() -> None:
+def test_confidence_is_calibrated_on_held_out_images_and_repeated_clustering() -> None:
     with patch.object(results, "calibrate", wraps=calibrate) as called:
         gathered()
     given = called.call_args.kwargs
     assert given["held_out"].tolist() == HELD.tolist()
     assert given["truth"].tolist() == [0, 0, 1, 0, 2, 2]
-    assert given["unlabelled"].tolist() == [False] * 3 + [True] * 3
-    assert given["known"].tolist() == [True, True, False]
+    assert given["agreement"] is AGREEMENT
 
 
 @pytest.mark.parametrize(("unsure_below", "of_the_fifth"), [(0.0, "new"), (0.9999, "unsure")])

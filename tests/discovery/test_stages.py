@@ -383,7 +383,7 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
     np.testing.assert_array_equal(learned.labels[~hidden], images.labels[~hidden])
     assert found.assignments.files == tiny.as_array().files
     assert sum(category.size for category in found.categories) == len(found.features) == N
-    assert [len(x) for _, x, *_ in fitted] == ([N] if method == "gcd" else [])
+    assert [len(x) for _, x, *_ in fitted][:1] == ([N] if method == "gcd" else [])  # then halves of them
     trained = found.facts.training
     assert trained is not None
     assert (trained.epochs, trained.selected, trained.validation) == (4, 1, 0.75)

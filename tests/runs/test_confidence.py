@@ -1,4 +1,4 @@
-"""Confidence: a plain loop as oracle, planted temperatures, and the effect of distances and strangers."""
+"""Confidence: a plain loop as oracle, planted temperatures, and the effect of distances and stability."""
 
 import math
 import unittest.mock
@@ -17,7 +17,6 @@ untimed = settings(deadline=None)
 Rows = list[list[float]]
 Floats = NDArray[np.float64]
 
-NEW = np.zeros(2, dtype=bool)  # no category is known
 quarters = st.integers(-12, 12).map(lambda number: number / 4)  # with exact squares and sums
 
 
@@ -140,7 +139,7 @@ def test_calibration_follows_the_scale_of_scores_and_ignores_their_offset(factor
     one, other = (calibrate(**each, row=category, held_out=everyone, unsure_below=0.5) for each in (planted, louder))
     assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-3)
     same = [
-        found.of(place(each["x"], each["centres"], found.temperature, head=each["head"]), np.zeros(5, dtype=bool))
+        found.of(place(each["x"], each["centres"], found.temperature, head=each["head"]))
         for each, found in ((planted, one), (louder, other))
     ]
     np.testing.assert_allclose(same[0], same[1], rtol=1e-2)
@@ -155,29 +154,29 @@ def test_too_few_held_out_images_or_categories_do_not_calibrate(by_head: bool, h
     found = calibrate(**planted, row=placed.row, held_out=np.arange(200) < held, unsure_below=0.5)
     assert found.calibrated is (held == ENOUGH)
     assert found.held_out == (ENOUGH if found.calibrated else 0)
-    assert found.strangers == 0.0
+    assert found.stability is None
     if not found.calibrated:
         share = UNCALIBRATED * float((placed.distance**2).mean())
         assert found.temperature == (1.0 if by_head else pytest.approx(share))
 
 
 def test_a_head_that_scores_distances_is_calibrated_like_distances() -> None:
-    for strangers in (0, 600):
-        case = two_known_categories(strangers)
-        plain, _, _ = mean_confidence(case, n_known=2)
-        by_head, _, _ = mean_confidence({**case, "head": of_distances(case["centres"])}, n_known=2)
-        assert by_head.temperature == pytest.approx(plain.temperature, rel=1e-3)
-        assert by_head.strangers == pytest.approx(plain.strangers, abs=1e-3)
-        assert by_head.surest == pytest.approx(plain.surest, abs=1e-2)
-        np.testing.assert_array_equal(by_head.usual, plain.usual)
-        np.testing.assert_array_equal(by_head.deviation, plain.deviation)
+    planted = drawn(0.5, n=600)
+    everyone, category = np.ones(600, dtype=bool), categories(planted)
+    heads = (None, of_distances(planted["centres"]))
+    plain, by_head = (
+        calibrate(**{**planted, "head": head}, row=category, held_out=everyone, unsure_below=0.5) for head in heads
+    )
+    assert by_head.temperature == pytest.approx(plain.temperature, rel=1e-3)
+    np.testing.assert_array_equal(by_head.usual, plain.usual)
+    np.testing.assert_array_equal(by_head.deviation, plain.deviation)
 
 
 def test_images_on_their_centres_leave_a_positive_temperature() -> None:
     x, centres, category = array([[0], [0], [1]], 1), array([[0], [1]], 1), np.array([0, 0, 1])
     found = calibrate(x, centres, category, held_out=np.zeros(3, dtype=bool), truth=category, unsure_below=0.5)
     assert found.temperature == 1e-6
-    assert found.of(place(x, centres, found.temperature), NEW).tolist() == [1, 1, 1]
+    assert found.of(place(x, centres, found.temperature)).tolist() == [1, 1, 1]
     assert (found.deviation > 0).all()
 
 
@@ -188,7 +187,7 @@ def test_perfectly_separated_images_have_high_but_finite_confidence() -> None:
     centres = array([[0], [10]], 1)
     found = calibrate(x, centres, truth, held_out=np.ones(n, dtype=bool), truth=truth, unsure_below=0.5)
     # All 60 are right; smoothing makes that 61 of 62.
-    assert found.of(place(x, centres, found.temperature), NEW) == pytest.approx(61 / 62, abs=1e-4)
+    assert found.of(place(x, centres, found.temperature)) == pytest.approx(61 / 62, abs=1e-4)
 
 
 def test_usual_distances_match_those_computed_by_hand() -> None:
@@ -223,92 +222,37 @@ def at(distance: list[float], probability: list[float], category: list[int]) -> 
 def test_confidence_falls_beyond_the_usual_distance() -> None:
     # 2.5 deviations beyond the usual distance are 2.25 in the first category and 4.5 in the second.
     placed = at([0, 2.25, 3, 3, 4.5, 6], [0.9, 0.9, 0.8, 1, 0.5, 0.5], [0, 0, 0, 1, 1, 1])
-    found = plain().of(placed, NEW)
+    found = plain().of(placed)
     expected = [0.9, 0.9, 0.8 * math.exp((6.25 - 16) / 2), 1, 0.5, 0.5 * math.exp((6.25 - 16) / 2)]
     np.testing.assert_allclose(found, expected)
 
 
-def two_known_categories(strangers: int, seed: int = 0) -> dict[str, Any]:
-    """Draw two known classes on a line, 300 images held out and 600 unlabelled, and strangers halfway between them."""
-    draw = np.random.default_rng(seed)
-    own = np.arange(900) % 2
-    places = np.concatenate([own * 4 + draw.normal(0, 0.9, 900), draw.normal(2, 0.6, strangers)])
-    x = places[:, None].astype(np.float32)
-    truth = np.concatenate([own, np.full(strangers, -1)])
-    held_out = np.arange(len(x)) < 300
-    return {
-        "x": x,
-        "centres": array([[0], [4]], 1),
-        "row": (places > 2).astype(np.int64),
-        "held_out": held_out,
-        "truth": truth,
-        "unlabelled": ~held_out,
-    }
+def test_stability_matches_that_computed_by_hand() -> None:
+    """A category's agreement is shrunk towards the overall one as if it had ten more images; labelled ones are NaN."""
+    x, centres = array([[0], [0], [0], [5], [5]], 1), array([[0], [5], [9]], 1)
+    case: dict[str, Any] = {"x": x, "centres": centres, "row": np.array([0, 0, 0, 1, 1]), "truth": np.zeros(5, int)}
+    agreement = np.array([1, 0.5, math.nan, 0.25, 0.25])  # 0.5 over all
+    found = calibrate(**case, held_out=np.zeros(5, dtype=bool), unsure_below=0.5, agreement=agreement)
+    assert found.stability is not None
+    np.testing.assert_allclose(found.stability, [(1.5 + 5) / 12, (0.5 + 5) / 12, 0.5])
+    nothing = calibrate(**case, held_out=np.zeros(5, dtype=bool), unsure_below=0.5, agreement=np.full(5, math.nan))
+    assert nothing.stability is not None
+    assert nothing.stability.tolist() == [1, 1, 1]
 
 
-def mean_confidence(case: dict[str, Any], n_known: int) -> tuple[Confidence, float, float]:
-    """Return the calibration, and the mean confidence and the accuracy of the unlabelled images."""
-    known = np.arange(2) < n_known
-    found = calibrate(**{**case, "truth": np.maximum(case["truth"], 0)}, unsure_below=0.5, known=known)
-    placed = place(case["x"], case["centres"], found.temperature, row=case["row"], head=case.get("head"))
-    confidences, hidden = found.of(placed, known), case["unlabelled"]
-    return found, float(confidences[hidden].mean()), float((case["row"] == case["truth"])[hidden].mean())
+def test_confidence_is_lower_in_unstable_categories() -> None:
+    placed = at([1, 1, 1], [0.9, 0.5, 0.9], [0, 0, 1])
+    assert plain(stability=np.array([0.5, 1])).of(placed) == pytest.approx([0.45, 0.25, 0.9])
+    assert plain().of(placed) == pytest.approx([0.9, 0.5, 0.9])  # a run without it
 
 
-@pytest.mark.parametrize("head", [None, np.array([[0.0, 0.0], [5.0, -10.0]])], ids=["distances", "head"])
-def test_strangers_in_known_categories_lower_confidence(head: Floats | None) -> None:
-    """By distances, and by a head with another slope and bias, which is also unsure about images halfway."""
-    case = {**two_known_categories(600), "head": head}
-    _, sure, right = mean_confidence(case, n_known=0)  # as if these were new categories
-    assert sure - right > 0.2
-    found, sure, right = mean_confidence(case, n_known=2)
-    assert found.strangers > 0
-    assert abs(sure - right) < 0.08
-    others = case["unlabelled"] & (case["row"] == 1)
-    moved = {**case, "x": case["x"] + others[:, None].astype(np.float32)}
-    for n_known, same in ((1, True), (2, False)):
-        before, after = (mean_confidence(each, n_known=n_known)[0].strangers for each in (case, moved))
-        assert (before == pytest.approx(after, rel=1e-6)) is same
+unit = st.floats(0, 1)
 
 
-def test_without_strangers_confidence_is_hardly_lowered() -> None:
-    for seed in range(3):
-        case = two_known_categories(0, seed)
-        _, sure, _ = mean_confidence(case, n_known=0)
-        _, less, right = mean_confidence(case, n_known=2)
-        assert sure >= less
-        assert abs(less - right) < 0.1
-
-
-def test_strangers_are_the_slope_of_a_logistic_regression_less_its_error() -> None:
-    from sklearn.linear_model import LogisticRegression
-
-    draw = np.random.default_rng(0)
-    held_out, unlabelled = draw.normal(3, 1, 200), draw.normal(2, 1.5, 500)
-    x = np.concatenate([held_out, unlabelled])
-    y = np.arange(700) < 200
-    weight = np.where(y, 1, 200 / 500)
-    model = LogisticRegression(C=1e6, tol=1e-10).fit(x[:, None], y, sample_weight=weight)
-    slopes = []
-    for _ in range(60):  # bootstrap the error
-        rows = np.concatenate([draw.integers(0, 200, 200), draw.integers(200, 700, 500)])
-        again = LogisticRegression(C=1e6).fit(x[rows, None], y[rows], sample_weight=weight[rows])
-        slopes.append(again.coef_[0, 0])
-    slope, surest = confidence._strangers(held_out, unlabelled)
-    assert slope == pytest.approx(model.coef_[0, 0] - np.std(slopes), abs=0.03)
-    assert surest == pytest.approx(np.quantile(held_out, 0.75))
-
-
-def test_few_images_show_no_strangers_and_a_perfect_separation_stays_finite() -> None:
-    assert confidence._strangers(np.full(ENOUGH - 1, 3.0), np.zeros(500)) == (0.0, 0.0)
-    assert confidence._strangers(np.full(500, 3.0), np.zeros(ENOUGH - 1)) == (0.0, 0.0)
-    slope, surest = confidence._strangers(np.full(100, 6.0), np.full(100, -6.0))
-    assert 0 < slope < 10
-    assert surest == 6.0
-
-
-def test_strangers_count_only_in_known_categories_and_not_for_the_surest_images() -> None:
-    one = plain(strangers=0.5, surest=math.log(9))  # the log-odds of 0.9
-    placed = at([1, 1, 1, 1], [0.95, 0.9, 0.5, 0.5], [0, 0, 0, 1])
-    # At 0.5 the log-odds are 0, which leaves exp(0.5 · (0 − ln 9)) = 1/3 of it.
-    assert one.of(placed, np.array([True, False])) == pytest.approx([0.95, 0.9, 0.5 / 3, 0.5])
+@given(st.tuples(unit, unit), st.tuples(unit, unit), st.floats(0, 100), st.integers(0, 1))
+def test_confidence_is_a_probability_and_rises_with_that_of_the_category(
+    probability: tuple[float, float], stability: tuple[float, float], distance: float, row: int
+) -> None:
+    placed = at([distance] * 2, sorted(probability), [row] * 2)
+    low, high = plain(stability=np.array(stability)).of(placed)
+    assert 0 <= low <= high <= max(probability)

@@ -97,10 +97,9 @@ def a_run(
         "confidence": replace(
             run_.confidence,
             temperature=1 / 3,
-            strangers=0.1 + 0.2,
-            surest=1e-7,
             usual=np.full(k, 0.1),
             deviation=np.full(k, 2e-9),
+            stability=np.full(k, 0.1 + 0.2) if head else None,
         ),
         "head": np.random.default_rng(seed).normal(size=(k, 4)).astype(np.float32) if head else None,
         "categories": tuple(
@@ -374,6 +373,8 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     about |= {"format": "sortal run 1", "centre_sizes": [1, 3], "classes": ["one"]}
     (tmp_path / "run.json").write_text(json.dumps(about))
     confidence = json.loads((tmp_path / storage.CONFIDENCE).read_text())
+    del confidence["stability"]
+    confidence |= {"strangers": 0.5, "surest": 2.0}
     confidence |= {"calibrated": True, "known": 1, "usual_distance": confidence.pop("usual")}
     (tmp_path / storage.CONFIDENCE).write_text(json.dumps(confidence))
     metrics = json.loads((tmp_path / storage.METRICS).read_text())

@@ -14,9 +14,10 @@ from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import Recipe
 from sortal.discovery import results
 from sortal.discovery.job import Job
+from sortal.discovery.stability import cluster_again
 from sortal.images.image_set import ImageSet
 from sortal.runs import cache
-from sortal.runs.confidence import Features, place
+from sortal.runs.confidence import Features, Floats, place
 from sortal.runs.facts import KChoice, TriedK
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
@@ -94,6 +95,27 @@ def cluster(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, save({"clusters": clusters, "centres": np.ascontiguousarray(centres)}))
     return clusters, centres
+
+
+def repeat(
+    job: Job, x: Features, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
+) -> Floats | None:
+    """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file, save
+
+    seed, neighbours = job.settings.seed, job.recipe.neighbours
+    labels = np.full(len(x), -1) if job.recipe.clustering == "kmeans" else images.labels
+    key = cache.key("stability", cache.hashed(x, labels, clusters), neighbours, k, seed)
+    path = job.cache / "stability" / f"{key}.safetensors"
+    with suppress(OSError, SafetensorError, KeyError):
+        return load_file(path)["agreement"]
+    smoothed = smooth(x, neighbours, job.device)
+    found = cluster_again(smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
+    if found is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, save({"agreement": found}))
+    return found
 
 
 @torch.no_grad()

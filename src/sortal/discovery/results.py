@@ -17,8 +17,8 @@ from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
 from sortal.runs import cache
 from sortal.runs.building import build_run, hash_images, unassigned
-from sortal.runs.categories import ids_of, known_mask, outline
-from sortal.runs.confidence import Features, calibrate
+from sortal.runs.categories import ids_of, outline
+from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Category, Run
 
@@ -33,6 +33,7 @@ class Clusters:
     centres: Features  # (k, d)
     k: KChoice
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
+    agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
 
 
 def gather(
@@ -55,8 +56,7 @@ def gather(
         held_out=held,
         truth=own,
         unsure_below=job.settings.unsure_below,
-        unlabelled=images.labels < 0,
-        known=known_mask(categories),
+        agreement=clusters.agreement,
         head=clusters.head,
     )
     assignments = replace(unassigned(images, contents), category=ids_of(categories, own))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sortal.config import Discovery, Rounds, Training
 from sortal.discovery import results, rounds
-from sortal.discovery.clusters import choose_k, cluster
+from sortal.discovery.clusters import choose_k, cluster, repeat
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.errors import SortalError, listing
@@ -97,7 +97,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     everything, pixels = _readable(job, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
-    held = held_out(images, content_order(images, store), job.settings)
+    order = content_order(images, store)
+    held = held_out(images, order, job.settings)
     shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
     to_learn, of_learning = shown, store
     if recipe.select:
@@ -127,7 +128,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             k = choose_k(job, x, shown, runtime)
     with stages.stage("clusters", "Clustering"):
         of, centres = cluster(job, x, shown, k.k, learned.head)
-    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head)
+        agreement = None if learned.head is not None else repeat(job, x, shown, order, of, k.k)
+    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement)
     run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
     return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))
 

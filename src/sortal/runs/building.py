@@ -82,7 +82,7 @@ def assess(
     own = None if reassign else rows_of(categories, assignments.category)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
-    sure = np.where(labelled, 1.0, confidence.of(placement, known))
+    sure = np.where(labelled, 1.0, confidence.of(placement))
     kind = np.where(known[placement.row], KNOWN, NEW)
     return replace(
         assignments,

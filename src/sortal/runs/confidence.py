@@ -1,13 +1,14 @@
-"""Confidence that an image is in the right category, calibrated on held-out labelled images.
+"""Confidence that an image is in the right category, calibrated on held-out labelled images and repeated clustering.
 
 An image of squared distances d² to the centres belongs to category j with probability softmax(−d² / T)_j, as in a
 mixture of equally wide, round clusters. T maximises the likelihood of the held-out labels. Where a method has trained a
 classifier, its scores take the place of −d².
 
-Held-out images are of known classes, but the unlabelled images in known categories include others, called strangers.
-They make unlabelled images less sure than held-out ones; the difference tells their share at each probability (learning
-from positive and unlabelled examples; Elkan and Noto, KDD 2008). Last, an image unlike all others is recognised by its
-unusual distance from its centre.
+Held-out images are of known classes and say nothing about new categories, which may be parts of a class or mixtures.
+The images of such a category do not stay together when half of the images are clustered again (Lange, Roth, Braun and
+Buhmann, Neural Computation 2004), so the share that does is a factor of the confidence in every category. Images on a
+border move anyway, which their probability already tells, so it is also their weight in that share. Last, an image
+unlike all others is recognised by its unusual distance from its centre.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,7 @@ from numpy.typing import NDArray
 ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the mean squared distance
 UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went well
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
-PRIOR = 10  # weight, in images, of the usual distance over all categories
-SUREST = 0.75  # quantile of held-out images above which there are no strangers
-TOP = 1e-3  # probabilities are clipped this far from 0 and 1
+PRIOR = 10  # weight, in images, of the usual distance, and of the stability, over all categories
 CHUNK = 2**24  # numbers in a block of distances
 Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -48,19 +47,17 @@ class Confidence:
     unsure_below: float
     usual: Floats  # (k,) mean distance of the images of a category to its centre
     deviation: Floats  # (k,) its standard deviation
-    strangers: float = 0.0  # how fast strangers grow in number as log-odds fall
-    surest: float = 0.0  # log-odds above which there are none
+    stability: Floats | None = None  # (k,) share of a category's images that stay together when clustered again
 
     @property
     def calibrated(self) -> bool:
         return self.held_out > 0
 
-    def of(self, placement: Placement, known: NDArray[np.bool_]) -> Floats:
-        """Return the confidence (n,): the probability, less for strangers in `known` (k,) and for distant images."""
+    def of(self, placement: Placement) -> Floats:
+        """Return the confidence (n,): the probability, less in unstable categories and for distant images."""
         beyond = self.beyond(placement.row, placement.distance)
-        below = np.minimum(_log_odds(placement.probability) - self.surest, 0) * known[placement.row]
-        far = (FAR**2 - np.maximum(beyond, FAR) ** 2) / 2
-        sure: Floats = placement.probability * np.exp(self.strangers * below + far)
+        stable = 1.0 if self.stability is None else self.stability[placement.row]
+        sure: Floats = placement.probability * stable * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
         return sure
 
     def beyond(self, row: Ints, distance: Floats) -> Floats:
@@ -77,34 +74,32 @@ def calibrate(
     held_out: NDArray[np.bool_],
     truth: Ints,
     unsure_below: float,
-    unlabelled: NDArray[np.bool_] | None = None,
-    known: NDArray[np.bool_] | None = None,
+    agreement: Floats | None = None,
     head: Matrix | None = None,
 ) -> Confidence:
     """Fit to features (n, d) at rows (n,) of the centres (k, d); `truth` (n,) are the right rows of the `held_out`.
 
-    Strangers are estimated among the `unlabelled` (n,) in the `known` categories (k,). The scores of a `head`
-    (k, d + 1) replace distances; without calibration its probabilities are as they were trained.
+    `agreement` (n,) is how often an image stayed in its category when clustered again; NaN for one that had to. The
+    scores of a `head` (k, d + 1) replace distances; without calibration its probabilities are as they were trained.
     """
     distance = place(x, centres, 1.0, row=row).distance
     usual, deviation = spread(distance, row, len(centres))
     enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1
-    strangers = surest = 0.0
     if enough:
         temperature = _most_likely(_costs(x[held_out], centres, head), truth[held_out])
-        if unlabelled is not None and known is not None:
-            odds = _log_odds(place(x, centres, temperature, row=row, head=head).probability)
-            strangers, surest = _strangers(odds[held_out & known[row]], odds[unlabelled & known[row]])
     else:
         temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
+    stability = None
+    if agreement is not None:
+        probability = place(x, centres, temperature, row=row, head=head).probability
+        stability = _stability(agreement, probability, row, len(centres))
     return Confidence(
         temperature=temperature,
         held_out=int(held_out.sum()) if enough else 0,
         unsure_below=unsure_below,
         usual=usual,
         deviation=deviation,
-        strangers=strangers,
-        surest=surest,
+        stability=stability,
     )
 
 
@@ -172,39 +167,14 @@ def _most_likely(costs: Floats, truth: Ints) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))
 
 
-def _log_odds(probability: Floats) -> Floats:
-    p = np.clip(probability, TOP, 1 - TOP)
-    odds: Floats = np.log(p / (1 - p))
-    return odds
-
-
-def _strangers(held_out: Floats, unlabelled: Floats) -> tuple[float, float]:
-    """Return how fast strangers grow in number as log-odds fall, and the log-odds above which there are none.
-
-    The slope of a logistic regression of held-out (n,) against unlabelled (m,) images on their log-odds, both parts of
-    the same weight, less its standard error, so that chance finds no strangers.
-    """
-    from scipy.special import expit
-
-    if min(len(held_out), len(unlabelled)) < ENOUGH:
-        return 0.0, 0.0
-    odds = np.concatenate([held_out, unlabelled])
-    x, y = np.stack([np.ones_like(odds), odds], axis=1), np.arange(len(odds)) < len(held_out)
-    weight = np.where(y, 1.0, len(held_out) / len(unlabelled))
-    ridge = np.diag([0.0, 1e-2])  # where nothing but held-out images is sure, the slope would be infinite
-    beta = np.zeros(2)
-    for _ in range(50):  # Newton's method
-        p = expit(x @ beta)
-        information = (x * (weight * p * (1 - p))[:, None]).T @ x + ridge
-        step = np.linalg.solve(information, x.T @ (weight * (y - p)) - ridge @ beta)
-        beta += step
-        if np.abs(step).max() < 1e-9:
-            break
-    scores = x * (weight * (y - expit(x @ beta)))[:, None]
-    inverse = np.linalg.inv(information)
-    variance = (inverse @ (scores.T @ scores) @ inverse)[1, 1]  # by rounding below 0 where all log-odds are equal
-    error = float(np.sqrt(max(variance, 0.0)))
-    return max(0.0, float(beta[1]) - error), float(np.quantile(held_out, SUREST))
+def _stability(agreement: Floats, weight: Floats, row: Ints, k: int) -> Floats:
+    """Return the weighted mean agreement (k,) in each category, shrunk towards that over all; 1 without any."""
+    weight = np.where(np.isfinite(agreement), weight, 0.0)
+    kept = weight * np.nan_to_num(agreement)
+    overall = kept.sum() / weight.sum() if weight.any() else 1.0
+    counts, sums = (np.bincount(row, weights, minlength=k) for weights in (weight, kept))
+    stable: Floats = (sums + PRIOR * overall) / (counts + PRIOR)
+    return stable
 
 
 def spread(distance: Floats, row: Ints, k: int) -> tuple[Floats, Floats]:

@@ -98,17 +98,21 @@ def reorder(run: Run, categories: Sequence[int]) -> Run:
     if sorted(rows) != [*range(len(run.categories))]:
         raise InputError(f"categories must be the ids of all {len(run.categories)} categories, got {list(categories)}.")
     c = run.confidence
+    stability = None if c.stability is None else c.stability[rows]
     return replace(
         run,
         categories=tuple(run.categories[row] for row in rows),
-        confidence=replace(c, usual=c.usual[rows], deviation=c.deviation[rows]),
+        confidence=replace(c, usual=c.usual[rows], deviation=c.deviation[rows], stability=stability),
         centres=run.centres[rows],
         head=None if run.head is None else run.head[rows],
     )
 
 
 def _edited(run: Run, edit: str, a: Assignments, categories: Sequence[Category], centres: ById, head: ById) -> Run:
-    """Build the run again with other centres and rows of the head, and the usual distances that follow from these."""
+    """Build the run again with other centres and rows of the head, and the usual distances that follow from these.
+
+    A category made by hand does not depend on clustering, so it counts as stable.
+    """
 
     def changed(table: Features, rows: ById) -> Features:
         by_id = {**dict(zip(run.names, table, strict=True)), **rows}
@@ -120,13 +124,17 @@ def _edited(run: Run, edit: str, a: Assignments, categories: Sequence[Category],
         if each.id not in centres:
             before = _row(run, each.id)
             usual[row], deviation[row] = c.usual[before], c.deviation[before]
+    stability = c.stability
+    if stability is not None:
+        by_id = {**dict(zip(run.names, stability.tolist(), strict=True)), **dict.fromkeys(centres, 1.0)}
+        stability = np.array([by_id[each.id] for each in categories])
     return build_run(
         folder=run.folder,
         facts=_facts(run, a, edit),
         assignments=a,
         categories=categories,
         k=run.k,
-        confidence=replace(c, usual=usual, deviation=deviation),
+        confidence=replace(c, usual=usual, deviation=deviation, stability=stability),
         features=run.features,
         centres=moved,
         head=None if run.head is None else changed(run.head, head),

@@ -30,6 +30,7 @@ ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
 QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
 FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
 OPTIONAL = {METRICS, CANDIDATES, HEAD}  # removed where a run has none
+FORMER = ("strangers", "surest")  # keys of CONFIDENCE that are no longer used
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
 TEXTS, NUMBERS = ("name", "kind"), ("size", "labelled", "unsure", "cohesion", "nearest_known")
@@ -195,6 +196,8 @@ def _load(place: Path) -> Run:
         metrics = _read_json(place / METRICS) if (place / METRICS).exists() else None
         if about["format"] == FORMAT_1:
             _upgrade(about, table, confidence, metrics)
+        for former in FORMER:
+            confidence.pop(former, None)
         bad: Mapping[str, list[Any]] = tables.read(place / QUARANTINE)
         has_head = facts.recipe.clustering == "head" or (place / HEAD).exists()
         return Run(
