@@ -371,4 +371,4 @@ TINY: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "f
 TINY_TRAINING = Training(**TINY, **ROBUST)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)
-TINY_ROUNDS = Rounds(hidden=256)
+TINY_ROUNDS = Rounds(restart=False, hidden=256)  # from random weights, to start again would be to forget

