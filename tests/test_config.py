@@ -111,11 +111,11 @@ def test_a_recipe_fits_its_method(method: MethodName) -> None:
         estimate_on="raw",
     )
     assert recipe.learns == (method != "kmeans")
-    losses_of = {"gcd": "Contrast", "kmeans": "None", "rankstats": "Ranks", "simgcd": "Distillation", "uno": "Swaps"}
+    losses_of = {name: record.__name__ for name, record in LOSSES.items()} | {"kmeans": "None"}
     refused: list[tuple[dict[str, Any], str]] = [
         ({"clustering": "k-means"}, "clustering must be 'semi-supervised', 'kmeans' or 'head', got 'k-means'."),
         ({"estimate_on": "Raw"}, "estimate_on must be 'raw' or 'learned', got 'Raw'."),
-        ({"method": "GCD"}, "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd' or 'uno', got 'GCD'."),
+        ({"method": "GCD"}, "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got 'GCD'."),
     ]
     for losses in (None, *(make() for make in LOSSES.values())):
         if losses != recipe.losses:

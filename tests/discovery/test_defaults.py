@@ -17,12 +17,14 @@ from sortal.config import (
     ROBUST,
     TINY_CONTRAST,
     TINY_DISTILLATION,
+    TINY_ROUNDS,
     TRAININGS,
     Contrast,
     Discovery,
     Distillation,
     MethodName,
     Ranks,
+    Rounds,
     Swaps,
 )
 from sortal.discovery.defaults import SMALLER, notes, recipe_for
@@ -71,6 +73,8 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
         assert training.epochs == settings.epochs
     elif settings.backbone == CONVNET:
         assert training.epochs == 40
+    elif settings.method == "sortal":
+        assert training.epochs == 100
     else:
         assert training.epochs == (200 if on_gpu and n_images >= 2000 else 100)
     if settings.lr != AUTO:
@@ -93,6 +97,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
         ("kmeans", None, None, "semi-supervised", "raw"),
         ("rankstats", Ranks(), Ranks(), "head", "raw"),
         ("simgcd", Distillation(), TINY_DISTILLATION, "head", "raw"),
+        ("sortal", Rounds(), TINY_ROUNDS, "semi-supervised", "learned"),
         ("uno", Swaps(), Swaps(), "head", "raw"),
     ],
 )
@@ -104,21 +109,23 @@ def test_losses_and_clustering_follow_the_method_and_the_backbone(
     assert recipe.losses == (tiny if backbone == CONVNET else losses)
     assert (recipe.clustering, recipe.estimate_on, recipe.select) == (clustering, estimate_on, False)
     assert recipe.learns is (method != "kmeans")
+    assert recipe.neighbours == (8 if method == "sortal" else 0)
 
 
 @pytest.mark.parametrize(
     ("chosen", "options", "expected"),
     [
-        ({}, {}, [PAPER]),
-        ({}, {"n_images": 1999}, [FEW_IMAGES]),
-        ({}, {"on_gpu": False}, [NO_GPU, FASTER]),
-        ({"epochs": 200}, {}, []),
+        ({"method": "gcd"}, {}, [PAPER]),
+        ({"method": "gcd"}, {"n_images": 1999}, [FEW_IMAGES]),
+        ({"method": "gcd"}, {"on_gpu": False}, [NO_GPU, FASTER]),
+        ({"method": "gcd", "epochs": 200}, {}, []),
         ({"method": "simgcd"}, {}, [PAPER]),
+        ({}, {"on_gpu": False}, [FASTER]),
         ({"epochs": 100}, {"on_gpu": False}, [FASTER]),
         ({"epochs": 0}, {"labelled": 0}, [BY_LOOKS]),
-        ({}, {"tiny": True}, [PAPER, TINY]),
-        ({}, {"labelled": 0, "tiny": True, "on_gpu": False}, [NO_GPU, TINY, BY_LOOKS]),
-        ({"backbone": SMALLER}, {"on_gpu": False}, [NO_GPU]),
+        ({}, {"tiny": True}, [TINY]),
+        ({}, {"labelled": 0, "tiny": True, "on_gpu": False}, [TINY, BY_LOOKS]),
+        ({"method": "gcd", "backbone": SMALLER}, {"on_gpu": False}, [NO_GPU]),
         ({"backbone": CONVNET}, {"on_gpu": False, "tiny": True}, []),
         ({"backbone": CONVNET}, {"labelled": 0}, [BY_LOOKS]),
         ({"method": "kmeans"}, {"labelled": 0}, []),

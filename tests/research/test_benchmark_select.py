@@ -26,14 +26,14 @@ def names_of(presets: tuple[Preset, ...]) -> list[str]:
 def test_methods_on_a_data_set_are_listed_once_in_the_given_order() -> None:
     assert chosen("cifar10", methods=METHODS) == tuple(ad_hoc("cifar10", method) for method in METHODS)
     assert names_of(chosen("cub", methods=["uno", "gcd", "uno", "kmeans"])) == ["cub/uno", "cub/gcd", "cub/kmeans"]
-    assert chosen("cub") == chosen("cub", methods=["gcd"]), "GCD by default"
+    assert chosen("cub") == chosen("cub", methods=["sortal"]), "the default of discover"
     (small,) = chosen("cub", backbone=CONVNET)
-    assert small == ad_hoc("cub", "gcd", backbone=CONVNET), "with its own training schedule"
+    assert small == ad_hoc("cub", "sortal", backbone=CONVNET), "with its own training schedule"
 
 
 def test_a_folder_of_images_has_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = chosen("folder")
-    assert (found.name, found.dataset) == ("flowers/gcd", "folder")
+    assert (found.name, found.dataset) == ("flowers/sortal", "folder")
     monkeypatch.chdir(tmp_path)
     for root in (Path(), Path("here/.."), tmp_path):
         assert names_of(choose("folder", root)) == [f"{tmp_path.name}/gcd"]
@@ -66,7 +66,7 @@ def test_options_replace_defaults(options: Any, fields: Any, training: Any) -> N
 def test_presets_are_chosen_by_name_without_repetitions() -> None:
     assert chosen(None, *PRESETS) == tuple(PRESETS.values())
     assert chosen(None, "table2/cifar10") == select("table2/cifar10")
-    rest = [f"table3/cub/{method}" for method in ("kmeans", "rankstats", "gcd", "simgcd")]
+    rest = [f"table3/cub/{method}" for method in ("kmeans", "rankstats", "gcd", "simgcd", "sortal")]
     found = chosen(None, "table3/cub/uno", "table3/cub", "table2/cifar10/gcd", "table3/cub/uno")
     assert names_of(found) == ["table3/cub/uno", *rest, "table2/cifar10/gcd"]
 
@@ -142,7 +142,7 @@ def test_presets_on_a_data_set_differ_in_name_and_content(table: str, dataset: s
     [
         ("mnist", {}, ["data set", "one of cifar10, cifar100,", "herbarium19, folder", "'mnist'", "(root=...)"]),
         (None, {}, ["Name a data set or a preset", "sortal benchmark presets"]),
-        ("cub", {"methods": ["gcd", "GCD"]}, ["'gcd', 'kmeans', 'rankstats', 'simgcd' or 'uno'", "'GCD'"]),
+        ("cub", {"methods": ["gcd", "GCD"]}, ["'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno'", "'GCD'"]),
         ("cub", {"k": 0}, ["k must be a whole number of at least 1, 'true', 'auto' or None", "got 0."]),
         ("cub", {"metod": "gcd"}, ["'metod' is not a setting"]),
         ("cub", {"lr": 0.0}, ["lr must be a number above 0", "0.0"]),

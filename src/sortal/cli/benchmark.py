@@ -21,7 +21,7 @@ Examples:
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
-METHOD = "gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; gcd by default."
+METHOD = "sortal, gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; sortal by default."
 PRESET = "Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable."
 FAST = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
 
