@@ -415,7 +415,10 @@ def test_impossible_requests_exit_2_and_write_nothing(
         ("benchmark", "Name a data set or a preset. List the presets with: sortal benchmark presets."),
         ("benchmark mnist", "The data set must be one of cifar10, cifar100, imagenet100, cub,"),
         ("benchmark cub", "root must be the folder that contains CUB-200-2011, got 'data', which does not exist."),
-        ("benchmark cub --method gcd,", "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got ''."),
+        (
+            "benchmark cub --method gcd,",
+            "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got ''.",
+        ),
         ("benchmark cub --seeds a", "seeds must be comma-separated whole numbers, like 0,1,2, got 'a'."),
         ("benchmark table", "got no path. Name at least one."),
     ):

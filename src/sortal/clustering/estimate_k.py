@@ -23,8 +23,7 @@ from sortal.system.distributed import Processes
 
 Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
-EQUAL = 0.02  # "separation": of ks that score within this share of the best, the largest is chosen
-TOLERANCE = 0.08  # and a k is likely if its score is at most this share below the best
+TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +66,7 @@ def estimate_k(
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
     just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
-    left out of its own centre. Of ks that score almost as well as the best, the largest is chosen, as clusters are more
-    easily merged than split; the interval has all ks that score within `TOLERANCE` of the best.
+    left out of its own centre. Its interval has all ks that score within `TOLERANCE` of the best.
     "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters.
 
@@ -109,8 +107,6 @@ def estimate_k(
     search.brent()
     likely = search.likely() if method == "separation" else ()
     best, alone = search.best()
-    if method == "separation":
-        best = search.largest(EQUAL)
     interval = min(best, *alone, *likely), max(best, *alone, *likely)
     curve = tuple(search.tried[k] for k in sorted(search.tried))
     return KEstimate(k=best, interval=interval, curve=curve, method=method)
@@ -181,40 +177,24 @@ class _Search:
         return best, [-max((at.each[i], -at.k) for at in tried)[1] for i in range(n_init)]
 
     def likely(self) -> tuple[int, int]:
-        """Return the smallest and the largest k that score within `TOLERANCE`, after trying all ks that it takes."""
-        tried = -1
-        while tried < len(self.tried):
-            tried = len(self.tried)
-            found = self.smallest(TOLERANCE), self.largest(TOLERANCE)
-            self.largest(EQUAL)
-        return found
+        """Return the smallest and the largest k that score within `TOLERANCE` of the best.
 
-    def largest(self, tolerance: float) -> int:
-        """Return the largest k that scores within a tolerance of the best, found by bisection as far as `CLOSE`.
-
-        A better k may turn up on the way: close in on it, and start again.
+        Bisect between each of them and the next k outside, or the bound, until that is within `CLOSE`. A better k may
+        turn up on the way: close in on it, and start again.
         """
         while True:
             self.close_in()
-            k = max(self._within(tolerance))
-            gap = min((other for other in self.tried if other > k), default=self.high + 1) - k
-            if gap <= max(1, CLOSE * k):
-                return k
-            self.score(k + gap // 2)
-
-    def smallest(self, tolerance: float) -> int:
-        """Return the smallest k that scores within a tolerance of the best, likewise."""
-        while True:
-            self.close_in()
-            k = min(self._within(tolerance))
-            gap = k - max((other for other in self.tried if other < k), default=self.low - 1)
-            if gap <= max(1, CLOSE * k):
-                return k
-            self.score(k - gap // 2)
-
-    def _within(self, tolerance: float) -> list[int]:
-        best = max(at.score for at in self.tried.values())
-        return [k for k, at in self.tried.items() if at.score >= best - tolerance * abs(best)]
+            best = max(at.score for at in self.tried.values())
+            inside = [k for k, at in self.tried.items() if at.score >= best - TOLERANCE * abs(best)]
+            first, last = min(inside), max(inside)
+            below = max((k for k in self.tried if k < first), default=self.low - 1)
+            above = min((k for k in self.tried if k > last), default=self.high + 1)
+            if first - below > max(1, CLOSE * first):
+                self.score((below + first) // 2)
+            elif above - last > max(1, CLOSE * last):
+                self.score((last + above) // 2)
+            else:
+                return first, last
 
 
 class _Fold:

@@ -32,6 +32,7 @@ from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
 LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
+EQUAL = 0.02  # of ks that score within this share of the best, the largest is taken: what is merged is never told apart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,7 +101,12 @@ def count(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> Count:
     losses, settings = job.recipe.losses, job.settings
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
-    k = settings.k if len(known) < 2 and not isinstance(settings.k, str) else estimated_k(job, x, images, runtime).k
+    if len(known) < 2 and not isinstance(settings.k, str):
+        k = settings.k
+    else:
+        tried = {each.k: each.score for each in estimated_k(job, x, images, runtime).curve}
+        best = max(tried.values())
+        k = max(k for k, score in tried.items() if score >= best - EQUAL * abs(best))
     runtime.note(f"Counted {plural(k, 'category', 'categories')} on the features so far.")
     model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
     model.fit(x, images.labels if len(known) else None)
