@@ -36,8 +36,8 @@ def test_a_folder_of_images_has_its_own_name(tmp_path: Path, monkeypatch: pytest
     assert (found.name, found.dataset) == ("flowers/sortal", "folder")
     monkeypatch.chdir(tmp_path)
     for root in (Path(), Path("here/.."), tmp_path):
-        assert names_of(choose("folder", root)) == [f"{tmp_path.name}/gcd"]
-    assert names_of(choose("folder", Path("my/cub"))) == ["cub-folder/gcd"], "not confused with the benchmark"
+        assert names_of(choose("folder", root)) == [f"{tmp_path.name}/sortal"]
+    assert names_of(choose("folder", Path("my/cub"))) == ["cub-folder/sortal"], "not confused with the benchmark"
     with pytest.raises(InputError, match=r"root must be a folder with a name, got '/'\."):
         choose("folder", Path("/"))
 
@@ -102,7 +102,7 @@ def test_a_weights_file_is_used_by_the_presets_that_need_one() -> None:
     assert [row.weights for row in rows] == ["resnet.pth", *[None] * 5]
     assert [row.version for row in rows] == [1] * 6
     others = chosen(None, "table5/cifar100/2", "table3/cub", weights="vit.pth")
-    assert [row.weights for row in others] == ["vit.pth"] * 6
+    assert [row.weights for row in others] == ["vit.pth"] * 7
     small = chosen(None, "table5/cifar100", weights="small.pth", backbone=SMALL)
     assert [(row.weights, row.needs) for row in small] == [("small.pth", None)] * 6, "no row needs its own file"
     (same,) = chosen(None, "table5/cifar100/1", backbone="resnet50")
@@ -121,7 +121,8 @@ def test_a_preset_on_another_data_set_has_another_name_and_no_version() -> None:
     (changed,) = chosen("folder", "table3/cub/gcd", epochs=2, k="auto", weights="w.pth")
     assert (changed.recipe.training.epochs, changed.k, changed.weights) == (2, "auto", "w.pth")
     # Names are long only if presets differ: RankStats+ and SimGCD have other loss weights on some data sets.
-    rows = ["kmeans", "cifar10-rankstats", "uno", "gcd", "cifar10-simgcd", "cifar100-rankstats", "cifar100-simgcd"]
+    rows = ["kmeans", "cifar10-rankstats", "uno", "gcd", "cifar10-simgcd", "sortal"]
+    rows += ["cifar100-rankstats", "cifar100-simgcd"]
     assert names_of(chosen("folder", "table2")) == [f"flowers/table2-{row}" for row in rows]
 
 

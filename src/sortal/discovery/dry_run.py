@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Training
+from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Rounds, Training
 from sortal.discovery import clusters, defaults, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
+from sortal.discovery.rounds import epochs_of_rounds
 from sortal.errors import listing
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
@@ -113,6 +114,9 @@ def forecast(job: Job) -> DryRun:
     k = min(2 * known, known + unlabelled) if settings.k == AUTO else int(settings.k)
     method = make(recipe, backbone, k=k, known=classes) if recipe.learns else None
     model, trained = model_sizes(backbone, method)
+    counts = 0  # between rounds of training
+    if recipe.learns and isinstance(recipe.losses, Rounds):
+        counts = sum(map(bool, epochs_of_rounds(recipe.losses, training.epochs))) - 1
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         measured = measure(job, backbone, method, known, k, Path(folder))
     found = DryRun(
@@ -130,9 +134,9 @@ def forecast(job: Job) -> DryRun:
         views=views,
         tokens=tokens,
         memory=memory(n, backbone.spec.width, measured, tokens),
-        disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens),
+        disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens, rounds=counts + 1),
         free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
-        seconds=seconds(stages_of(job), measured, n, training, views, backbone.has_trunk),
+        seconds=seconds(stages_of(job), measured, n, training, views, backbone.has_trunk, counts=counts),
         notes=(),
         unreadable_sample=measured.unreadable,
     )
@@ -200,22 +204,37 @@ def memory(n: int, width: int, measured: Measurements, tokens: TokenPlan | None)
 
 
 def disk(
-    n: int, width: int, k: int, measured: Measurements, model: int, trained: int, tokens: TokenPlan | None = None
+    n: int,
+    width: int,
+    k: int,
+    measured: Measurements,
+    model: int,
+    trained: int,
+    tokens: TokenPlan | None = None,
+    *,
+    rounds: int = 1,
 ) -> int:
     """Return the peak size of the run's folder, while it holds cached tokens."""
     pixels = round(n * (measured.stored + near_duplicates.LENGTH + INDEX))
-    features = n * (4 * width + 32) + n * 4 * width  # in the cache with digests, and in the run
+    features = rounds * n * (4 * width + 32) + n * 4 * width  # in the cache with digests, and in the run
     clusters = 8 * n + 2 * 4 * k * width
     checkpoints = 2 * 2 * trained  # two of them, each with weights and momentum
     page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
     cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
-    return pixels + features + clusters + model + checkpoints + page + ROW * n + cached
+    return pixels + features + clusters + rounds * (model + checkpoints) + page + ROW * n + cached
 
 
 def seconds(
-    order: tuple[str, ...], rates: Measurements, n: int, training: Training, views: int | None, has_trunk: bool
+    order: tuple[str, ...],
+    rates: Measurements,
+    n: int,
+    training: Training,
+    views: int | None,
+    has_trunk: bool,
+    *,
+    counts: int = 0,
 ) -> dict[str, float]:
-    """Return the time of each stage: counts multiplied by rates."""
+    """Return the time of each stage: numbers multiplied by rates; training counts categories between its rounds."""
     steps = training.epochs * max(n // training.batch_size, 1)
     in_trunk = 0 if not has_trunk or not steps else steps * 2 * training.batch_size if views is None else n * views
     points = min(n, projection.POINTS)
@@ -223,7 +242,7 @@ def seconds(
     each = {
         "check": n * rates.check,
         "pixels": n * rates.pixels,
-        "learn": in_trunk * rates.view + steps * rates.step,
+        "learn": in_trunk * rates.view + steps * rates.step + counts * (features + n * (rates.k + rates.clusters)),
         "features": features,
         "k": n * rates.k + features * k_first,  # of the untrained network, where k comes first
         "clusters": n * rates.clusters,

@@ -59,7 +59,9 @@ def learn(
     epochs = epochs_of_rounds(losses, training.epochs)
     known = np.unique(images.labels[images.labelled]).tolist()
     pretrained = {name: value.detach().clone() for name, value in _trainable(backbone)}
-    shared = SharedTokens(job.cache / "learn" / "tokens")
+    first = Contrastive(backbone, losses.contrast(), seed=seed)
+    key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
+    shared = SharedTokens(job.cache / "learn" / key)
     shared.folder.mkdir(parents=True, exist_ok=True)
     done: dict[Path, TrainingResult] = {}
 
@@ -68,7 +70,7 @@ def learn(
         at = runtime.prefixed(f"Round {len(done) + 1} of {sum(map(bool, epochs))}: ")
         done[folder] = train(method, images, store, how, folder=folder, budget=budget, shared=shared, runtime=at)
 
-    run(Contrastive(backbone, losses.contrast(), seed=seed), replace(training, epochs=epochs[0]))
+    run(first, replace(training, epochs=epochs[0]))
     if epochs[1]:
         counted = count(job, features(runtime), images, runtime)
         old, new = np.split(counted.shares, [len(known)])
@@ -88,8 +90,9 @@ def learn(
 
 def epochs_of_rounds(losses: Rounds, epochs: int) -> tuple[int, int, int]:
     """Divide the epochs among the rounds; a few epochs leave none to the later rounds."""
-    first, last = ceil(losses.contrastive * epochs), int(losses.refinement * epochs)
-    return first, max(epochs - first - last, 0), last if epochs > first else 0
+    first = ceil(losses.contrastive * epochs)
+    last = min(int(losses.refinement * epochs), max(epochs - first - 1, 0))
+    return first, epochs - first - last, last
 
 
 def count(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> Count:

@@ -180,9 +180,11 @@ class SharedTokens:
     tokens: CachedTokens | None = None
 
     def close(self) -> None:
-        """Drop the tokens, and delete their file."""
+        """Drop the tokens, and delete their file and its folder."""
         self.tokens, self.key = None, ""
         delete_tokens(self.folder)
+        with suppress(OSError):
+            self.folder.rmdir()
 
 
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
