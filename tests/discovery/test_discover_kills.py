@@ -208,15 +208,17 @@ OPTIONS = "--backbone convnet --k-max 12 --n-init 3 --held-out 0.5 --device cpu 
 def test_an_interrupted_command_saves_a_checkpoint_and_resumes(
     fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """The signal arrives in the third of five steps, after which a checkpoint is saved."""
+    """The signal arrives in the third of five steps, the first of the second round; then a checkpoint is saved."""
     out = tmp_path / "run"
     words = ["discover", str(undisturbed.images), "--out", str(out), *OPTIONS.split()]
     (stderr,) = fork_server.run(command, words, True, codes=[130]).each("stderr")
     assert stderr.splitlines()[-1].startswith("sortal: interrupted; run the same command to resume")
     assert "Traceback" not in stderr
-    (learned,) = (out / "cache/learn").iterdir()
-    assert (learned / checkpoint.NAME).exists()
+    rounds = [*(out / "cache/learn").iterdir()]
+    assert len(rounds) == 2
+    assert all((learned / checkpoint.NAME).exists() for learned in rounds)
     assert peek(out) is None
     (stderr,) = fork_server.run(command, words, False, codes=[3]).each("stderr")  # with the same number of threads
-    assert "Resuming in epoch 3" in stderr
+    assert "Training is already complete." in stderr
+    assert "Resuming in epoch 1" in stderr
     assert result(out) == result(undisturbed.out)

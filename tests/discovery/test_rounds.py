@@ -121,7 +121,7 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
         assert run.facts.training.epochs == 4
         log = (run.folder / LOG).read_text()
         assert (log.count('"event": "start"'), log.count('"event": "epoch"')) == (3, 4)
-        assert sum("Counted" in text for text in notes) == 2
+        assert sum("counted between rounds of training: " in text for text in notes) == 1
         before, after = load_file(run.folder / INITIAL), load_file(run.folder / f"{MODEL}.safetensors")
         assert any(not torch.equal(value, after[name.removeprefix("net.")]) for name, value in before.items())
         monkeypatch.setattr(Trainer, "_train", tiny.never)

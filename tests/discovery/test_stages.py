@@ -27,7 +27,7 @@ from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
-from sortal.discovery import results, stages
+from sortal.discovery import clusters, results, stages
 from sortal.discovery.clusters import estimator, match_known
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
@@ -69,7 +69,7 @@ def test_k_is_estimated_first_if_training_depends_on_it() -> None:
         order = K_FIRST if asked.k == AUTO and asked.method in CLASSIFIERS else K_LAST
         assert job(asked, recipe).order == order
         assert stages_of(job(asked, recipe)) == (order[0], "check", *order[1:], "report")
-        assert estimator(recipe) == ("separation" if asked.method == "gcd" else "brent")
+        assert estimator(recipe) == ("separation" if asked.method in ("gcd", "sortal") else "brent")
     raw = replace(recipe_for(Discovery(), 100, on_gpu=False), estimate_on="raw")
     untrained = recipe_for(Discovery(epochs=0), 100, on_gpu=False)
     assert (job(Discovery(), raw).order, estimator(raw)) == (K_FIRST, "brent")
@@ -148,7 +148,7 @@ def by_head(x: Any, labels: Sequence[str | None], head: Any, *, gone: Sequence[i
     """Cluster images with these labels by a head, without the rows `gone`, whose classes keep their numbers."""
     files = [f"{row}.png" for row in range(len(labels))]
     images = image_set(files, paths=files, labels=labels).select(~np.isin(np.arange(len(labels)), gone))
-    return stages._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
+    return clusters._cluster_by_head(np.array(x, dtype=np.float32), images, np.array(head, dtype=np.float32))
 
 
 def test_a_head_assigns_unlabelled_images_and_gives_centres() -> None:
@@ -290,12 +290,12 @@ def test_another_k_trains_again_and_another_method_leaves_no_files_behind(
 def test_only_the_trained_block_of_a_transformer_is_saved_before_training(tmp_path: Path) -> None:
     backbone = load_backbone("test_vit", weights="random", image_size=32)
     fingerprint = backbone.fingerprint()
-    stages._save_initial(backbone, tmp_path / "learn")
+    stages._save_initial(stages._initial(backbone), tmp_path / "learn")
     with torch.no_grad():
         for value in backbone.parameters():
             if value.requires_grad:
                 value.add_(1)
-    stages._save_initial(backbone, tmp_path / "learn")  # a resumed run must not overwrite it
+    stages._save_initial(stages._initial(backbone), tmp_path / "learn")  # a resumed run must not overwrite it
     backbone.save(tmp_path / "learn/model")
     before = load_file(tmp_path / "learn" / INITIAL)
     assert 0 < sum(value.numel() for value in before.values()) < sum(v.numel() for v in backbone.parameters()) / 5

@@ -62,7 +62,7 @@ def test_losses_match_a_loop_over_views(case: str, progress: float) -> None:
 
 
 CHANGES: dict[str, tuple[Any, str]] = {  # another value, and the losses that depend on it
-    "student_temperature": (0.2, "distillation entropy classification"),
+    "student_temperature": (0.2, "distillation balance classification"),
     "first_teacher_temperature": (0.1, "distillation"),
     "teacher_temperature": (0.02, "distillation"),
     "sharpening": (0.5, "distillation"),

@@ -74,27 +74,35 @@ def cluster(
     """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
     if head is not None:
         return _cluster_by_head(x, images, head)
+    semi_supervised = job.recipe.clustering == "semi-supervised"
+    clusters, centres = fit(job, x, images.labels if semi_supervised else None, k, job.recipe.neighbours)
+    if not semi_supervised:
+        order = match_known(clusters, images.labels, k)
+        clusters, centres = np.argsort(order)[clusters], centres[order]
+    if job.recipe.neighbours:  # new images are placed by features without neighbours
+        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, x)[0]
+    return clusters, centres
+
+
+def fit(
+    job: Job, x: Features, labels: NDArray[np.int64] | None, k: int, neighbours: int = 0
+) -> tuple[NDArray[np.int64], Features]:
+    """Return the clusters (n,) and the centres of k-means on features averaged with their neighbours."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
-    settings, labels, clustering = job.settings, images.labels, job.recipe.clustering
-    inputs = (clustering, job.recipe.neighbours, cache.hashed(x, labels), k, settings.n_init, settings.seed)
+    settings = job.settings
+    inputs = cache.hashed(x, np.zeros(0) if labels is None else labels), neighbours, k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
         return held["clusters"], held["centres"]
     model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
-    smoothed = smooth(x, job.recipe.neighbours, job.device)
-    model.fit(smoothed, labels if clustering == "semi-supervised" else None)
-    clusters, centres = model.labels_, model.cluster_centers_
-    if clustering == "kmeans":
-        order = match_known(clusters, labels, k)
-        clusters, centres = np.argsort(order)[clusters], centres[order]
-    if job.recipe.neighbours:  # new images are placed by features without neighbours
-        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, x)[0]
+    model.fit(smooth(x, neighbours, job.device), labels)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, save({"clusters": clusters, "centres": np.ascontiguousarray(centres)}))
-    return clusters, centres
+    centres = np.ascontiguousarray(model.cluster_centers_)
+    write_atomically(path, save({"clusters": model.labels_, "centres": centres}))
+    return model.labels_, centres
 
 
 def repeat(

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import Rounds, Training
-from sortal.discovery.clusters import estimated_k
+from sortal.discovery.clusters import estimated_k, fit
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
@@ -29,10 +28,18 @@ from sortal.runs import cache
 from sortal.runs.confidence import Features
 from sortal.runs.facts import TrainingResult
 from sortal.system.progress import Runtime
-from sortal.system.text import plural
 
 LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
 EQUAL = 0.02  # of ks that score within this share of the best, the largest is taken: what is merged is never told apart
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LearningResult:
+    """The training of all rounds, the folder of each, and how many categories were counted between them."""
+
+    trained: TrainingResult
+    folders: tuple[Path, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,8 +59,8 @@ def learn(
     features: Callable[[Runtime], Features],
     budget: Budget,
     runtime: Runtime,
-) -> tuple[TrainingResult, tuple[Path, ...]]:
-    """Train the backbone in place in up to three rounds, and return the folder of each; `features` are as of now."""
+) -> LearningResult:
+    """Train the backbone in place in up to three rounds; `features` computes those it has now."""
     losses, training, seed = job.recipe.losses, job.recipe.training, job.recipe.training.seed
     assert isinstance(losses, Rounds)
     epochs = epochs_of_rounds(losses, training.epochs)
@@ -62,8 +69,10 @@ def learn(
     first = Contrastive(backbone, losses.contrast(), seed=seed)
     key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
     shared = SharedTokens(job.cache / "learn" / key)
-    shared.folder.mkdir(parents=True, exist_ok=True)
+    if backbone.has_trunk:
+        shared.folder.mkdir(parents=True, exist_ok=True)
     done: dict[Path, TrainingResult] = {}
+    counts: list[int] = []
 
     def run(method: Method, how: Training) -> None:
         folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, how))
@@ -73,6 +82,7 @@ def learn(
     run(first, replace(training, epochs=epochs[0]))
     if epochs[1]:
         counted = count(job, features(runtime), images, runtime)
+        counts.append(len(counted.shares))
         old, new = np.split(counted.shares, [len(known)])
         if losses.restart:
             for name, value in _trainable(backbone):
@@ -81,11 +91,12 @@ def learn(
         run(method, replace(training, epochs=epochs[1]))
     if epochs[2]:
         counted = count(job, features(runtime), images, runtime)
+        counts.append(len(counted.shares))
         refined = Sortal(backbone, known, counted.shares, losses, centres=counted.centres, seed=seed)
         refined.head.load_state_dict(method.head.state_dict())
         run(refined, replace(training, epochs=epochs[2], lr=losses.refinement_lr * training.lr))
     shared.close()
-    return _joined(tuple(done.values())), tuple(done)
+    return LearningResult(trained=_joined(tuple(done.values())), folders=tuple(done), counts=tuple(counts))
 
 
 def epochs_of_rounds(losses: Rounds, epochs: int) -> tuple[int, int, int]:
@@ -110,13 +121,10 @@ def count(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> Count:
         tried = {each.k: each.score for each in estimated_k(job, x, images, runtime).curve}
         best = max(tried.values())
         k = max(k for k, score in tried.items() if score >= best - EQUAL * abs(best))
-    runtime.note(f"Counted {plural(k, 'category', 'categories')} on the features so far.")
-    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
-    model.fit(x, images.labels if len(known) else None)
-    sizes = levelled(np.bincount(model.labels_, minlength=k) + 1.0, losses.shrinkage)
-    return Count(
-        shares=np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST * sizes), centres=model.cluster_centers_
-    )
+    clusters, centres = fit(job, x, images.labels if len(known) else None, k)
+    sizes = levelled(np.bincount(clusters, minlength=k) + 1.0, losses.shrinkage)
+    shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST * sizes)
+    return Count(shares=shares, centres=centres)
 
 
 def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]:

@@ -82,6 +82,7 @@ class LearningResult:
     trained: TrainingResult | None = None
     folders: tuple[Path, ...] = ()  # of its rounds; the backbone is saved in the last
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
+    counts: tuple[int, ...] = ()  # categories that it counted between rounds
 
 
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
@@ -121,6 +122,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         learned = _learn(job, backbone, to_learn, of_learning, k, features, runtime)
         if learned.trained is not None:
             stages.notes.extend(learned.trained.setbacks)  # already reported
+        if learned.counts:
+            stages.note(f"Categories counted between rounds of training: {', '.join(map(str, learned.counts))}.")
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
     if k is None:
@@ -183,9 +186,9 @@ def _learn(
     budget, _ = token_plan(job, backbone, recipe.training, len(images))
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
-        trained, folders = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
-        _save_initial(initial, folders[-1])
-        return LearningResult(trained=trained, folders=folders)
+        found = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
+        _save_initial(initial, found.folders[-1])
+        return LearningResult(trained=found.trained, folders=found.folders, counts=found.counts)
     known = np.unique(images.labels[images.labelled]).tolist()
     given = job.settings.k
     n_categories = k.k if k is not None else 0 if isinstance(given, str) else given
