@@ -148,7 +148,7 @@ def test_runs_are_recorded_and_reported_in_order(done: Done) -> None:
     assert [(record.name, record.seed) for record in found.records] == [(f"digits/{row}", SEED) for row in ROWS]
     assert found.folders == tuple(done.at(row) for row in ROWS)
     assert tuple(records.load(folder) for folder in found.folders) == found.records
-    of_one = [what for what, _, _ in reports.progress if what.startswith("Run 1 of 6, digits/gcd, k true, seed 3: ")]
+    of_one = [what for what, _, _ in reports.progress if what.startswith("Run 1 of 7, digits/gcd, k true, seed 3: ")]
     assert list(dict.fromkeys(what.partition(": ")[2][:5] for what in of_one)) == [f"[{at}/6]" for at in range(1, 7)]
     learning = "digits/gcd, k true, seed 3: [2/6] Training"
     assert [(at, of) for what, at, of in reports.progress if what.endswith(learning)] == [(0, 0), (1, 2), (2, 2)]
@@ -184,7 +184,8 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     record, found = done.record(method), load_run(done.at(method))
     assert (record.name, record.version, record.dataset) == (f"digits/{method}", None, "digits")
     assert (record.method, record.backbone, record.weights) == (method, "convnet", "random weights")
-    assert record.clustering == {"kmeans": "kmeans", "gcd": "semi-supervised"}.get(method, "head")
+    clusterings = {"kmeans": "kmeans", "gcd": "semi-supervised", "sortal": "semi-supervised"}
+    assert record.clustering == clusterings.get(method, "head")
     assert record.k == KRecord(asked="true", k=10, true=10, error=0.0)
     assert record.command == "sortal benchmark …"
     timed = {"pixels", "learn", "features", "k", "clusters", "test"}
@@ -248,7 +249,9 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     assert training["selected"] == max(at for at, each in enumerate(measured) if each == max(measured))
     np.testing.assert_array_equal(plain.features, found.features)
     assert same(plain.assignments.category[rows], clustered(found.features)[rows])
-    assert without_results(done.reports.notes) == ["Training is already complete."]
+    counted, reused = without_results(done.reports.notes)
+    assert counted.startswith("Categories counted between rounds of training: ")
+    assert reused == "Training is already complete."
 
 
 def test_the_test_split_affects_only_the_epoch_of_gcd(done: Done, tmp_path: Path) -> None:
@@ -317,8 +320,8 @@ def test_recorded_runs_are_not_repeated(done: Done, tmp_path: Path) -> None:
     """Except those with a damaged record."""
     before, reports = stamps(done.out), Reports()
     found = swept(all_presets(done.root), done.root, done.out, [SEED], runtime=reports.runtime)
-    assert (found.reused, found.records, found.folders) == (6, done.found.records, done.found.folders)
-    assert reports.notes == ["6 of 6 runs are already recorded."]
+    assert (found.reused, found.records, found.folders) == (7, done.found.records, done.found.folders)
+    assert reports.notes == ["7 of 7 runs are already recorded."]
     assert reports.progress == [("Reading data sets", 0, 0)], "the images may have changed"
     assert stamps(done.out) == before
 
@@ -592,7 +595,7 @@ def test_two_processes_give_the_results_of_one(done: Done, tmp_path: Path) -> No
     assert found.failed == ((f"digits/wrong, k true, seed {SEED}", DIVERGED),)
     assert without_results(reports.notes) == [f"digits/wrong, k true, seed {SEED} failed: {DIVERGED}"]
     of_all = [each for each in reports.progress if "runs in" in each[0]]
-    assert of_all == [("7 runs in 2 processes", at, 7) for at in range(8)]
+    assert of_all == [("8 runs in 2 processes", at, 8) for at in range(9)]
 
 
 def test_tasks_that_share_their_training_have_the_same_key(root: Path) -> None:

@@ -122,7 +122,7 @@ def count(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> Count:
         best = max(tried.values())
         k = max(k for k, score in tried.items() if score >= best - EQUAL * abs(best))
     clusters, centres = fit(job, x, images.labels if len(known) else None, k)
-    sizes = levelled(np.bincount(clusters, minlength=k) + 1.0, losses.shrinkage)
+    sizes = levelled(np.bincount(clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
     shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST * sizes)
     return Count(shares=shares, centres=centres)
 

@@ -227,10 +227,10 @@ class Trainer:
 
     def _token_key(self, n_views: int) -> str:
         """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
-        frozen = {name: value for name, value in self.method.backbone.named_parameters() if not value.requires_grad}
-        frozen |= dict(self.method.backbone.named_buffers())
-        c = self.config
-        about = [asdict(self.method.backbone.spec), self.key["images"], n_views, c.flip, c.seed, c.precision]
+        c, backbone = self.config, self.method.backbone
+        frozen: dict[str, Tensor] = dict(backbone.named_buffers())
+        frozen |= {name: value for name, value in backbone.named_parameters() if not value.requires_grad}
+        about = [asdict(backbone.spec), self.key["images"], n_views, c.flip, c.seed, c.precision]
         return digest(frozen, json.dumps(about))
 
     def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Validation | None:
