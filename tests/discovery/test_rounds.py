@@ -147,3 +147,14 @@ def test_the_second_round_starts_anew_or_continues(
     first, second, third = starts
     assert (first == second) == restart
     assert third not in (first, second)
+
+
+@pytest.mark.parametrize(("old", "k"), [((), 4), (tiny.OLD[:1], 4), (tiny.CLASSES, "auto")])
+def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str, tmp_path: Path) -> None:
+    tiny.write(tmp_path / "images", tiny.planted(old=old))
+    with tiny.quickly():
+        run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**SETTINGS, "k": k})
+    assert [category.name for category in run.categories if category.kind == "known"] == sorted(old)
+    assert len(run.categories) == run.k.k >= len(old)
+    assert run.facts.training is not None
+    assert run.facts.training.epochs == 4
