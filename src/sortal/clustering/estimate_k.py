@@ -23,7 +23,8 @@ from sortal.system.distributed import Processes
 
 Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
-TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
+EQUAL = 0.01  # "separation": of ks whose scores are at most this share below the best, the largest is chosen
+TOLERANCE = 0.08  # and a k is likely if its score is at most this share below the best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ def estimate_k(
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
     just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
-    left out of its own centre. Its interval has all ks that score within `TOLERANCE` of the best.
+    left out of its own centre. Of ks within `EQUAL` of the best, the largest is chosen, as clusters are more easily
+    merged than split; the interval has all ks within `TOLERANCE`.
     "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters.
 
@@ -107,6 +109,8 @@ def estimate_k(
     search.brent()
     likely = search.likely() if method == "separation" else ()
     best, alone = search.best()
+    if method == "separation":
+        best = max(search.within(EQUAL))
     interval = min(best, *alone, *likely), max(best, *alone, *likely)
     curve = tuple(search.tried[k] for k in sorted(search.tried))
     return KEstimate(k=best, interval=interval, curve=curve, method=method)
@@ -176,6 +180,11 @@ class _Search:
         best = max(tried, key=lambda at: (at.score, -at.k)).k
         return best, [-max((at.each[i], -at.k) for at in tried)[1] for i in range(n_init)]
 
+    def within(self, tolerance: float) -> list[int]:
+        """Return the tried ks that score within a tolerance of the best."""
+        best = max(at.score for at in self.tried.values())
+        return [k for k, at in self.tried.items() if at.score >= best - tolerance * abs(best)]
+
     def likely(self) -> tuple[int, int]:
         """Return the smallest and the largest k that score within `TOLERANCE` of the best.
 
@@ -184,8 +193,7 @@ class _Search:
         """
         while True:
             self.close_in()
-            best = max(at.score for at in self.tried.values())
-            inside = [k for k, at in self.tried.items() if at.score >= best - TOLERANCE * abs(best)]
+            inside = self.within(TOLERANCE)
             first, last = min(inside), max(inside)
             below = max((k for k in self.tried if k < first), default=self.low - 1)
             above = min((k for k in self.tried if k > last), default=self.high + 1)
