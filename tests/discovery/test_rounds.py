@@ -110,7 +110,7 @@ def test_the_divergence_is_that_of_the_mean_over_unlabelled_views() -> None:
 
 def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tokens are computed once for all rounds; with another k nothing is trained again."""
-    tiny.write(tmp_path / "images")
+    tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
     vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
     made, notes = tiny.spy(monkeypatch, token_cache, "cache_tokens"), list[str]()
     with tiny.quickly():
