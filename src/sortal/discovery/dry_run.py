@@ -37,7 +37,8 @@ from sortal.learning.features import extract
 from sortal.learning.frozen import ON_CPU
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import Budget, TokenPlan
-from sortal.learning.train import VIEWS, train
+from sortal.learning.train import train
+from sortal.learning.training_inputs import VIEWS
 from sortal.runs import projection
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes

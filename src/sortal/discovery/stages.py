@@ -27,7 +27,8 @@ from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget
-from sortal.learning.train import VIEWS, train
+from sortal.learning.train import train
+from sortal.learning.training_inputs import VIEWS
 from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice, TrainingResult

@@ -1,8 +1,6 @@
 """The training loop shared by all methods: batches, schedule, model selection, log, checkpoints."""
 
-import json
 import logging
-import math
 import os
 from collections.abc import Callable
 from contextlib import closing
@@ -21,8 +19,7 @@ from sortal.config import AUTO, Training
 from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import checkpoint, token_cache, views
-from sortal.learning.backbones.backbone import digest
+from sortal.learning import checkpoint, views
 from sortal.learning.batches import Draws, draw
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
 from sortal.learning.frozen import FrozenEncoder
@@ -30,7 +27,8 @@ from sortal.learning.health import IMAGES, Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
-from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTokens, TokenPlan
+from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan
+from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
@@ -40,7 +38,6 @@ from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 
-VIEWS = 8  # cached views of an image for views="auto", where they fit
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 GOOD = "good."  # prefix of the tensors in a checkpoint to which a failed epoch goes back
 SETBACKS, SLOWER = 3, 0.3  # failed epochs that are repeated, and the factor of the learning rate from each on
@@ -105,6 +102,18 @@ class Trainer:
         self.labels = torch.from_numpy(np.array(self.images.labels)).to(self.processes.device)
         self.steps = max(len(self.rows) // self.config.batch_size, 1)  # per epoch
         self.key = run_key(self.method, self.images, self.store, self.config)
+        self.inputs = TrainingInputs(
+            self.method.backbone,
+            self.store,
+            self.rows,
+            self.key["images"],
+            self.config,
+            self.processes,
+            self.folder,
+            self.budget,
+            self.shared,
+            self.runtime,
+        )
         self.progress = TrainingProgress(chunks=self.config.chunks)
         self.best: dict[str, Tensor] = {}
         self.good: dict[str, Tensor] = {}  # weights, buffers and momentum at the start of the epoch
@@ -128,7 +137,8 @@ class Trainer:
         return self._finish()
 
     def _train(self, found: Checkpoint | None) -> None:
-        plan = self._plan(found)
+        plan = self.inputs.plan(self.config.views if found is None else found.progress.views, resumed=found is not None)
+        self.progress.views = self.inputs.views
         total, n_views = self.config.epochs * self.steps, self.progress.views
         through_trunk = len(self.rows) * n_views if n_views else total * 2 * self.config.batch_size
         c = self.config
@@ -136,7 +146,7 @@ class Trainer:
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
         validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
-        source = self._source(trunk, plan)
+        source = self.inputs.make(trunk, plan)
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
@@ -168,71 +178,6 @@ class Trainer:
             "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         }
 
-    # The data
-
-    def _plan(self, found: Checkpoint | None) -> TokenPlan | None:
-        """Plan where to cache tokens, if wanted and if they fit, and note the cost; a resumed run keeps its views."""
-        wanted, backbone = self.config.views if found is None else found.progress.views, self.method.backbone
-        if wanted is None or (wanted == AUTO and not backbone.has_trunk):
-            return None
-        n_views = VIEWS if isinstance(wanted, str) else wanted
-        needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(backbone))
-        if self.shared is not None and self.shared.key == self._token_key(n_views):
-            self.progress.views = n_views
-            return TokenPlan(needed, self.shared.where)
-        folder = self._token_folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
-        plan = token_cache.plan_tokens(needed, self.budget, self.processes.device, folder)
-        if any(other.where is None for other in self.processes.gather_objects(plan)):
-            plan = TokenPlan(needed, None)
-        if plan.where is None and found is not None:
-            raise InputError(
-                f"The run in this folder started with {n_views} cached views per image ({plan.bytes:,} bytes of "
-                "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
-            )
-        if self.processes.is_first:
-            self.runtime.note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
-        if plan.where is None:
-            logger.warning("Training is slower than it could be: %s.", plan)
-            return None
-        self.progress.views = n_views
-        return plan
-
-    def _source(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> InputSource:
-        flip, seed = self.config.flip, self.config.seed
-        if plan is None or plan.where is None or self.progress.views is None:
-            return LiveViews(trunk, self.store, flip=flip, seed=seed)
-        key = self._token_key(self.progress.views)
-        if self.shared is not None and self.shared.key == key and self.shared.tokens is not None:
-            return self.shared.tokens
-        tokens = token_cache.cache_tokens(
-            trunk,
-            self.store,
-            self.rows,
-            n_views=self.progress.views,
-            flip=flip,
-            seed=seed,
-            where=plan.where,
-            folder=self._token_folder,
-            key=key,
-            processes=self.processes,
-            runtime=self.runtime,
-        )
-        if self.shared is not None:
-            self.shared.key, self.shared.where, self.shared.tokens = key, plan.where, tokens
-        return tokens
-
-    @property
-    def _token_folder(self) -> Path | None:
-        return self.folder if self.shared is None else self.shared.folder
-
-    def _token_key(self, n_views: int) -> str:
-        """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
-        c, backbone = self.config, self.method.backbone
-        frozen: dict[str, Tensor] = dict(backbone.named_buffers())
-        frozen |= {name: value for name, value in backbone.named_parameters() if not value.requires_grad}
-        about = [asdict(backbone.spec), self.key["images"], n_views, c.flip, c.seed, c.precision]
-        return digest(frozen, json.dumps(about))
-
     def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Validation | None:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any() or not self.processes.is_first:
@@ -247,13 +192,7 @@ class Trainer:
 
     def _keeps(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> bool:
         """Tell whether the tokens of all images that are measured after an epoch fit the budget as well."""
-        if not trunk.backbone.has_trunk:
-            return False
-        width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
-        measured = int((self.images.labels >= 0).sum()) + IMAGES
-        taken = plan.bytes if plan is not None and plan.where != "file" else 0
-        size = measured * width * math.prod(token_cache.token_shape(trunk.backbone))
-        return size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
+        return self.inputs.leaves_room(trunk, plan, int((self.images.labels >= 0).sum()) + IMAGES)
 
     # The loop
 
@@ -368,8 +307,7 @@ class Trainer:
         self.processes.broadcast_tensors(self._state().values())
         if self.folder is not None:
             self.method.backbone.save(self.folder / MODEL)
-            if self.shared is None:
-                token_cache.delete_tokens(self.folder)
+            self.inputs.close()
         self.processes.barrier()  # until the model is saved
         selected = p.epoch - 1 if p.best_epoch is None else p.best_epoch
         return TrainingResult(

@@ -1,0 +1,118 @@
+"""The inputs of a training run's tail: cached tokens where they fit, or else live views."""
+
+import json
+import logging
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from sortal.config import AUTO, Auto, Training
+from sortal.errors import InputError
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning import token_cache
+from sortal.learning.backbones.backbone import Backbone, digest
+from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTokens, TokenPlan
+from sortal.learning.views import Rows
+from sortal.system.distributed import Processes
+from sortal.system.progress import Runtime
+
+VIEWS = 8  # cached views of an image for views="auto", where they fit
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class TrainingInputs:
+    """Plans and makes the inputs of a run on some rows of a store; `content` is a digest of its images."""
+
+    backbone: Backbone
+    store: PixelStore
+    rows: Rows
+    content: str
+    config: Training
+    processes: Processes
+    folder: Path | None  # for a file of tokens; None in all processes but the first
+    budget: Budget
+    shared: SharedTokens | None
+    runtime: Runtime
+    views: int | None = None  # cached ones per image, once planned
+
+    def plan(self, wanted: int | Auto | None, *, resumed: bool) -> TokenPlan | None:
+        """Plan where to cache the wanted views, if they fit, and note the cost; a resumed run must have its own."""
+        if wanted is None or (wanted == AUTO and not self.backbone.has_trunk):
+            return None
+        n_views = VIEWS if isinstance(wanted, str) else wanted
+        needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(self.backbone))
+        if self.shared is not None and self.shared.key == self._key(n_views):
+            self.views = n_views
+            return TokenPlan(needed, self.shared.where)
+        folder = self._folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
+        plan = token_cache.plan_tokens(needed, self.budget, self.processes.device, folder)
+        if any(other.where is None for other in self.processes.gather_objects(plan)):
+            plan = TokenPlan(needed, None)
+        if plan.where is None and resumed:
+            raise InputError(
+                f"The run in this folder started with {n_views} cached views per image ({plan.bytes:,} bytes of "
+                "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
+            )
+        if self.processes.is_first:
+            self.runtime.note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
+        if plan.where is None:
+            logger.warning("Training is slower than it could be: %s.", plan)
+            return None
+        self.views = n_views
+        return plan
+
+    def make(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> InputSource:
+        """Compute the tokens that were planned, unless they are shared already; without a plan, use live views."""
+        flip, seed = self.config.flip, self.config.seed
+        if plan is None or plan.where is None or self.views is None:
+            return LiveViews(trunk, self.store, flip=flip, seed=seed)
+        key = self._key(self.views)
+        if self.shared is not None and self.shared.key == key and self.shared.tokens is not None:
+            return self.shared.tokens
+        tokens = token_cache.cache_tokens(
+            trunk,
+            self.store,
+            self.rows,
+            n_views=self.views,
+            flip=flip,
+            seed=seed,
+            where=plan.where,
+            folder=self._folder,
+            key=key,
+            processes=self.processes,
+            runtime=self.runtime,
+        )
+        if self.shared is not None:
+            self.shared.key, self.shared.where, self.shared.tokens = key, plan.where, tokens
+        return tokens
+
+    def leaves_room(self, trunk: FrozenEncoder, plan: TokenPlan | None, images: int) -> bool:
+        """Tell whether the tokens of one crop of this many images fit the budget beside the planned ones."""
+        if not trunk.backbone.has_trunk:
+            return False
+        width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
+        taken = plan.bytes if plan is not None and plan.where != "file" else 0
+        size = images * width * math.prod(token_cache.token_shape(trunk.backbone))
+        return size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
+
+    def close(self) -> None:
+        """Delete a file of tokens that is not shared."""
+        if self.shared is None and self.folder is not None:
+            token_cache.delete_tokens(self.folder)
+
+    @property
+    def _folder(self) -> Path | None:
+        return self.folder if self.shared is None else self.shared.folder
+
+    def _key(self, n_views: int) -> str:
+        """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
+        frozen: dict[str, Tensor] = dict(self.backbone.named_buffers())
+        frozen |= {name: value for name, value in self.backbone.named_parameters() if not value.requires_grad}
+        c = self.config
+        about = [asdict(self.backbone.spec), self.content, n_views, c.flip, c.seed, c.precision]
+        return digest(frozen, json.dumps(about))
