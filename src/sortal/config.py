@@ -272,14 +272,15 @@ class Distillation(SettingsGroup):
 class Rounds(SettingsGroup):
     """Sortal's own method: contrastive learning, then a classifier whose categories and their sizes were counted.
 
-    Trains in three rounds: the losses of `Contrast`; those of `Distillation`, with k and the share of each category
-    counted on the features of the first round; and the same again, continued with what the second round counted.
+    Trains with the losses of `Contrast` first, then with those of `Distillation`: one classifier for the number of
+    categories counted, one for `ratio` times as many, and one for that many times fewer. The one whose features
+    separate the images best is trained further.
     """
 
-    contrastive: float = _setting(0.4, above=0, most=0.9)  # fraction of training that the first round takes
-    refinement: float = _setting(0.3, above=0, most=0.9)  # fraction that the last round takes
-    refinement_lr: float = _setting(0.5, above=0, most=1)  # fraction of lr in the last round
-    restart: bool = _setting(True)  # whether the second round starts from the pretrained weights again
+    contrastive: float = _setting(0.4, above=0, most=0.9)  # fraction of training of the first round, at most 40 epochs
+    refinement: float = _setting(0.62, above=0, most=0.9)  # fraction of the rest that the last round takes
+    ratio: float = _setting(1.2, least=1)  # between the numbers of categories tried; 1 tries only the one counted
+    restart: bool = _setting(True)  # whether classifiers start from the pretrained weights again
     shrinkage: float = _setting(0.5, least=0, most=1)  # of the counted sizes towards equal ones, on a log scale
     prior_weight: float = _setting(1.0, least=0)  # of the divergence of the mean prediction from the counted shares
     student_temperature: float = _setting(0.1, least=1e-3)
@@ -359,7 +360,7 @@ class Recipe:
 # How each method is trained; docs/methods gives the sources.
 TRAININGS: dict[str, Training] = {
     **dict.fromkeys(("gcd", "kmeans", "simgcd"), Training()),
-    "sortal": Training(epochs=100),
+    "sortal": Training(epochs=200),
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
@@ -371,4 +372,5 @@ TINY: dict[str, Any] = {"epochs": 40, "lr": 0.05, "flip": False, "precision": "f
 TINY_TRAINING = Training(**TINY, **ROBUST)
 TINY_CONTRAST = Contrast(temperature=0.3, hidden=256)
 TINY_DISTILLATION = Distillation(temperature=0.3, hidden=256)
-TINY_ROUNDS = Rounds(restart=False, hidden=256)  # from random weights, to start again would be to forget
+# Trained from random weights, so starting again would forget them.
+TINY_ROUNDS = Rounds(refinement=0.5, ratio=1.0, restart=False, hidden=256)

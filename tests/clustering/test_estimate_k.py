@@ -20,7 +20,6 @@ from sklearn.cluster import KMeans
 from sortal import KEstimate, SemiSupervisedKMeans, estimate_k
 from sortal.clustering.estimate_k import (
     CLOSE,
-    EQUAL,
     TOLERANCE,
     Evaluation,
     Method,
@@ -52,10 +51,11 @@ def chosen(found: KEstimate) -> tuple[int, tuple[int, int]]:
     def best(scores: dict[int, float]) -> int:
         return min(k for k, score in scores.items() if score == max(scores.values()))
 
-    k = max(near(found, EQUAL)) if found.method == "separation" else best({at.k: at.score for at in found.curve})
-    alone = [best({at.k: at.each[i] for at in found.curve}) for i in range(len(found.curve[0].each))]
-    likely = near(found, TOLERANCE) if found.method == "separation" else []
-    return k, (min(k, *alone, *likely), max(k, *alone, *likely))
+    k = best({at.k: at.score for at in found.curve})
+    ks = [best({at.k: at.each[i] for at in found.curve}) for i in range(len(found.curve[0].each))]
+    if found.method == "separation":
+        ks = near(found, TOLERANCE)
+    return k, (min(k, *ks), max(k, *ks))
 
 
 def near(found: KEstimate, tolerance: float) -> list[int]:
@@ -75,7 +75,8 @@ def test_planted_k_is_found_and_every_evaluation_is_returned(method: Method) -> 
     assert Counter(at.k for at in seen).most_common(1)[0][1] == 1, "no k is tried twice"
     assert sorted(seen, key=lambda at: at.k) == list(found.curve)
     assert all(10 <= at.k <= 100 for at in found.curve)
-    assert all(len(at.each) == 4 and at.score == pytest.approx(np.mean(at.each)) for at in found.curve)
+    total = np.median if method == "separation" else np.mean
+    assert all(len(at.each) == 4 and at.score == pytest.approx(total(at.each)) for at in found.curve)
     assert found.method == method
     assert (found.k, found.interval) == chosen(found), "the best of all, not the last"
     assert found == estimate_k(torch.from_numpy(x), labels, random_state=0, **options)
@@ -246,7 +247,9 @@ def test_separation_tells_apart_classes_that_brent_merges() -> None:
     assert (found["brent"].k, found["separation"].k) == (4, 5)
 
 
-def scored(score: Callable[[int, int], float], *, method: Method, k_max: int, n_init: int = 1) -> KEstimate:
+def scored(
+    score: Callable[[int, int], float], *, method: Method, k_max: int, k_min: int = 1, n_init: int = 1
+) -> KEstimate:
     """Estimate k for 400 rows, 100 of them labelled with three classes; `score` maps k and restart to a score."""
     x = np.arange(800, dtype=np.float32).reshape(400, 2)
     labels = np.where(np.arange(400) < 100, np.arange(400) % 3, -1)
@@ -255,7 +258,7 @@ def scored(score: Callable[[int, int], float], *, method: Method, k_max: int, n_
         return [score(k, i) for i in range(n_init if method != "hidden" else 1)]
 
     with patch.object(_Fold, "scores", scores):
-        return estimate_k(x, labels, k_max=k_max, n_init=n_init, method=method, random_state=0)
+        return estimate_k(x, labels, k_min=k_min, k_max=k_max, n_init=n_init, method=method, random_state=0)
 
 
 @pytest.mark.parametrize("peak", [3, 10, 47, 100])
@@ -267,16 +270,29 @@ def test_a_peak_is_found(peak: int) -> None:
 
 @pytest.mark.parametrize(("peak", "k_max", "interval"), [(20, 60, (12, 28)), (5, 60, (3, 13)), (29, 30, (21, 30))])
 def test_the_interval_has_all_ks_that_score_almost_as_well(peak: int, k_max: int, interval: tuple[int, int]) -> None:
-    """Eight steps of 0.9 % are within the tolerance of 8 %, and one is within 1 %; the bounds, 3 and k_max, end it."""
+    """Eight steps of 0.9 % are within the tolerance of 8 %; the bounds, 3 and k_max, end it."""
     found = scored(lambda k, _: 1 - 0.009 * abs(k - peak), method="separation", k_max=k_max)
-    assert (found.k, found.interval) == (peak + 1, interval)
+    assert (found.k, found.interval) == (peak, interval)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("k_min", "k_max", "k"), [(1, 60, 20), (25, 60, 25), (3, 15, 15), (30, 30, 30)])
+def test_the_search_keeps_within_its_bounds(method: Method, k_min: int, k_max: int, k: int) -> None:
+    found = scored(lambda k, _: -abs(np.log(k / 20)), method=method, k_max=k_max, k_min=k_min)
+    assert abs(found.k - k) <= max(1, CLOSE * k)
+    assert all(max(k_min, 3) <= at.k <= k_max for at in found.curve)
+
+
+def test_bounds_in_the_wrong_order_are_refused() -> None:
+    with pytest.raises(InputError, match="k_max must be at least k_min, 31, got 30"):
+        scored(lambda k, _: 0.0, method="brent", k_max=30, k_min=31)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**31), k_max=st.integers(3, 120), n_init=st.integers(1, 7), levels=st.integers(1, 20))
 def test_the_choice_follows_from_the_curve(method: Method, seed: int, k_max: int, n_init: int, levels: int) -> None:
-    """For any scores; few levels make many ties, of which the smallest k wins, by "separation" the largest."""
+    """For any scores; few levels make many ties, of which the smallest k wins."""
 
     def score(k: int, i: int) -> float:
         return int(np.random.default_rng([seed, k, i]).integers(-1, levels)) / levels

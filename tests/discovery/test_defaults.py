@@ -74,7 +74,7 @@ def test_explicit_settings_are_never_changed(settings: Discovery, n_images: int,
     elif settings.backbone == CONVNET:
         assert training.epochs == 40
     elif settings.method == "sortal":
-        assert training.epochs == 100
+        assert training.epochs == (200 if on_gpu else 150)
     else:
         assert training.epochs == (200 if on_gpu and n_images >= 2000 else 100)
     if settings.lr != AUTO:

@@ -17,13 +17,23 @@ from runtimes import CPU
 from safetensors.torch import load_file
 
 from sortal.config import Discovery, Rounds
-from sortal.discovery import defaults
-from sortal.discovery.clusters import smooth
+from sortal.discovery import defaults, rounds
+from sortal.discovery.clusters import estimated_k, means_of, smooth
 from sortal.discovery.job import Job
-from sortal.discovery.rounds import count, epochs_of_rounds, levelled
+from sortal.discovery.rounds import (
+    Attempt,
+    Count,
+    Epochs,
+    LearningResult,
+    choose,
+    count,
+    epochs_of_rounds,
+    levelled,
+)
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.losses import divergence
+from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
 from sortal.runs.run import INITIAL, LOG, MODEL
 
@@ -31,11 +41,52 @@ SETTINGS: dict[str, Any] = {**tiny.SETTINGS, "method": "sortal", "epochs": 4, "k
 
 
 @pytest.mark.parametrize(
-    ("epochs", "rounds"), [(0, (0, 0, 0)), (1, (1, 0, 0)), (2, (1, 1, 0)), (4, (2, 1, 1)), (100, (40, 30, 30))]
+    ("epochs", "rounds", "tries"),
+    [
+        (0, (0, 0, 0), 0),
+        (1, (1, 0, 0), 0),
+        (2, (1, 1, 0), 1),
+        (4, (2, 1, 1), 1),
+        (100, (40, 23, 37), 1),
+        (150, (40, 42, 68), 3),
+        (200, (40, 60, 100), 3),
+    ],
 )
-def test_rounds_share_the_epochs(epochs: int, rounds: tuple[int, int, int]) -> None:
-    assert epochs_of_rounds(Rounds(), epochs) == rounds
-    assert sum(rounds) == epochs
+def test_rounds_share_the_epochs(epochs: int, rounds: tuple[int, int, int], tries: int) -> None:
+    assert epochs_of_rounds(Rounds(), epochs) == Epochs(*rounds, tries)
+
+
+@given(st.integers(0, 1000), st.floats(0.01, 0.9), st.floats(0.01, 0.9), st.floats(1, 2))
+def test_no_epoch_is_lost_between_rounds(epochs: int, contrastive: float, refinement: float, ratio: float) -> None:
+    found = epochs_of_rounds(Rounds(contrastive=contrastive, refinement=refinement, ratio=ratio), epochs)
+    assert found.contrast + found.classifiers + found.refinement == epochs
+    assert min(found.contrast, found.classifiers, found.refinement) >= 0
+    assert found.contrast <= 40
+    assert bool(found.classifiers) == bool(found.tries) >= bool(found.refinement)
+    assert found.tries in (0, 1) or (found.tries == 3 and found.classifiers >= 30 and ratio > 1)
+
+
+def attempt(k: int, counted: int, separation: float) -> Attempt:
+    found = Count(shares=np.ones(counted), clusters=np.zeros(9, np.int64), separation=separation, likely=None)
+    return Attempt(k=k, weights={}, head={}, x=np.zeros((9, 2), np.float32), counted=found)
+
+
+@pytest.mark.parametrize(
+    ("counts", "separations", "chosen"),
+    [
+        ((8, 10, 7), (0.467, 0.480, 0.486), 1),  # 10 are separated almost as well as 7
+        ((10, 12, 8), (0.675, 0.645, 0.621), 0),
+        ((11, 11, 9), (0.557, 0.536, 0.600), 2),  # 9 much better than more
+        ((55, 57, 57), (0.50, 0.50, 0.505), 2),  # of as many categories, those that are separated best
+        ((4,), (-0.1,), 0),
+        ((4, 5), (-0.1, -0.101), 1),
+    ],
+)
+def test_more_categories_win_if_they_are_separated_about_as_well(
+    counts: tuple[int, ...], separations: tuple[float, ...], chosen: int
+) -> None:
+    attempts = [attempt(k, k, each) for k, each in zip(counts, separations, strict=True)]
+    assert choose(attempts) is attempts[chosen]
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
@@ -46,7 +97,6 @@ def test_sizes_are_levelled_without_changing_their_sum(sizes: list[int], strengt
     assert (np.diff(after[np.argsort(before)]) >= -1e-9 * before.sum()).all(), "larger ones stay larger"
     np.testing.assert_allclose(levelled(before, 0.0), before)
     np.testing.assert_allclose(levelled(before, 1.0), before.mean())
-    assert len(levelled(np.zeros(0), 0.5)) == 0
 
 
 def test_levelling_halfway_is_a_square_root() -> None:
@@ -73,8 +123,11 @@ def test_categories_and_their_unlabelled_images_are_counted(labelled: int, tmp_p
         [f"{at}.png" for at in range(len(x))], pixels=np.zeros((len(x), 8, 8, 3), np.uint8), labels=names
     )
     found = count(job_on(images, tmp_path, k="auto" if labelled > 1 else 5), x, images, CPU)
-    assert len(found.shares) == 5
-    of_class = (found.centres @ np.eye(16)[:5].T).argmax(0)  # the cluster of each class
+    assert found.k == 5
+    assert (found.likely is not None) == (labelled > 1)
+    centres = means_of(x, found.clusters, 5)
+    np.testing.assert_allclose(centres, [x[found.clusters == j].mean(0) for j in range(5)], atol=1e-6)
+    of_class = (centres @ np.eye(16)[:5].T).argmax(0)  # the cluster of each class
     assert of_class[:labelled].tolist() == list(range(labelled)), "known classes come first"
     total = levelled(sizes + 1.0, 0.5)
     wanted = np.maximum(total - np.bincount(truth[has_label], minlength=5), 0.1 * total)
@@ -121,7 +174,7 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
         assert run.facts.training.epochs == 4
         log = (run.folder / LOG).read_text()
         assert (log.count('"event": "start"'), log.count('"event": "epoch"')) == (3, 4)
-        assert sum("counted between rounds of training: " in text for text in notes) == 1
+        assert sum(text.startswith("Counted ") for text in notes) == 1
         before, after = load_file(run.folder / INITIAL), load_file(run.folder / f"{MODEL}.safetensors")
         assert any(not torch.equal(value, after[name.removeprefix("net.")]) for name, value in before.items())
         monkeypatch.setattr(Trainer, "_train", tiny.never)
@@ -131,22 +184,87 @@ def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("restart", [True, False])
-def test_the_second_round_starts_anew_or_continues(
+def test_the_best_of_several_classifiers_is_refined(
     restart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts, train = list[float](), Trainer.train
+    """Each starts from the pretrained weights or, from scratch, from those of contrastive learning."""
+    starts, ends, ks, train = list[float](), list[float](), list[int](), Trainer.train
 
     def noted(trainer: Trainer) -> Any:
-        starts.append(float(next(trainer.method.backbone.parameters()).detach().double().sum()))
-        return train(trainer)
+        def weights() -> float:
+            return float(next(trainer.method.backbone.parameters()).detach().double().sum())
+
+        starts.append(weights())
+        result = train(trainer)
+        ends.append(weights())
+        if isinstance(trainer.method, Sortal):
+            ks.append(len(trainer.method.shares))
+        return result
 
     monkeypatch.setattr(Trainer, "train", noted)
-    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", Rounds(hidden=16, bottleneck=8, restart=restart))
+    monkeypatch.setattr(rounds, "WORTHWHILE", 1)
+    chosen = tiny.spy(monkeypatch, rounds, "choose")
+    losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
+    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
     with tiny.quickly():
-        tiny.sort(tiny.as_array(), tmp_path / "run", **SETTINGS)
-    first, second, third = starts
-    assert (first == second) == restart
-    assert third not in (first, second)
+        run = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "epochs": 8, "k": "auto"})
+    assert run.facts.training is not None
+    assert run.facts.training.epochs == 8
+    ((attempts,),) = chosen
+    assert [one.k for one in attempts] == ks[:-1] == ks_of(ks[0])
+    assert set(starts[1:-1]) == {starts[0] if restart else ends[0]}
+    best = attempts.index(choose(attempts))
+    assert starts[-1] == ends[1 + best]
+    assert ks[-1] == attempts[best].counted.k
+    assert run.k.interval is not None
+    assert run.k.interval[0] <= run.k.k <= run.k.interval[1]
+    note = next(text for text in run.facts.notes if text.startswith("Counted"))
+    assert all(f"{one.counted.separation:.3f} for {one.k}" in note for one in attempts)
+
+
+def ks_of(k: int) -> list[int]:
+    """A fifth more and a sixth less than k, but no fewer than the known classes and no more than k_max."""
+    return list(dict.fromkeys([k, min(round(1.2 * k), SETTINGS["k_max"]), max(round(k / 1.2), len(tiny.OLD))]))
+
+
+def test_the_interval_has_what_was_likely_before_a_classifier_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    likely: tuple[int, int] | None = None
+    learned = rounds.learn
+
+    def learn(*args: Any, **kwargs: Any) -> LearningResult:
+        return replace(learned(*args, **kwargs), likely=likely)
+
+    monkeypatch.setattr(rounds, "learn", learn)
+    with tiny.quickly():
+        alone = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k.interval
+        likely = (3, 12)
+        both = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k.interval
+        given = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": 5}).k.interval
+    assert alone is not None
+    assert alone != both == (3, 12)
+    assert given is None
+
+
+def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
+    """Six classes in three pairs: with noise, three are as likely as six, which only their means tell apart."""
+    truth = np.repeat(np.arange(6), 60)
+    centres = np.eye(64)[truth // 2] + 0.9 * np.eye(64)[6 + truth]
+    x = centres + np.random.default_rng(0).normal(0, 0.12, (len(truth), 64))
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    names = [f"c{label}" if label in (0, 2) and at % 2 else None for at, label in enumerate(truth)]
+    files = [f"{at}.png" for at in range(len(x))]
+    images = image_set(files, pixels=np.zeros((len(x), 8, 8, 3), np.uint8), labels=names)
+    job = job_on(images, tmp_path, k="auto")
+    smoothed = smooth(x, 8, torch.device("cpu"))
+    found, alone = (estimated_k(job, x, each, images, CPU) for each in (smoothed, x))
+    assert alone.k == 3
+    assert found.k == 6
+    assert found.interval == alone.interval
+    assert found.curve == alone.curve
+    assert alone.interval is not None
+    assert alone.interval[0] <= 3 < 6 <= alone.interval[1]
 
 
 @pytest.mark.parametrize(("old", "k"), [((), 4), (tiny.OLD[:1], 4), (tiny.CLASSES, "auto")])

@@ -250,7 +250,7 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     np.testing.assert_array_equal(plain.features, found.features)
     assert same(plain.assignments.category[rows], clustered(found.features)[rows])
     counted, reused = without_results(done.reports.notes)
-    assert counted.startswith("Categories counted between rounds of training: ")
+    assert counted.startswith("Counted ")
     assert reused == "Training is already complete."
 
 

@@ -1,9 +1,10 @@
 """Estimation of the number of classes: the k whose clusters fit the labelled images best (GCD §3.3)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
 from numbers import Integral
+from statistics import fmean, median
 from typing import Literal, get_args
 
 import numpy as np
@@ -23,8 +24,7 @@ from sortal.system.distributed import Processes
 
 Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
-EQUAL = 0.01  # "separation": of ks whose scores are at most this share below the best, the largest is chosen
-TOLERANCE = 0.08  # and a k is likely if its score is at most this share below the best
+TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ def estimate_k(
     x: ArrayOrTensor,
     y: ArrayOrTensor,
     *,
+    k_min: int = 1,
     k_max: int = 1000,
     method: Method = "brent",
     n_init: int = 10,
@@ -67,16 +68,16 @@ def estimate_k(
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
     just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
-    left out of its own centre. Of ks within `EQUAL` of the best, the largest is chosen, as clusters are more easily
-    merged than split; the interval has all ks within `TOLERANCE`.
+    left out of its own centre. The interval has all ks within `TOLERANCE` of the best.
     "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters.
 
-    A score is the mean over `n_init` restarts, or choices of the hidden half. Brent's method maximises it in log k,
-    from the number of labelled classes to k_max. `callback` gets every k tried; pass what it got as `known` to resume
-    an interrupted call with the same seed and result. With a process `group`, each process passes its own rows. The
-    other parameters are those of `SemiSupervisedKMeans`; n_candidates defaults to 2 + log(k_max), so that the seeds of
-    a smaller k are the first of those of a larger. Memory grows with n_init.
+    A score is the mean over `n_init` restarts, or choices of the hidden half; if "separation", their median. Brent's
+    method maximises it in log k, from k_min, but at least the number of labelled classes, to k_max. `callback` gets
+    every k tried; pass what it got as `known` to resume an interrupted call with the same seed and result. With a
+    process `group`, each process passes its own rows. The other parameters are those of `SemiSupervisedKMeans`;
+    n_candidates defaults to 2 + log(k_max), so that the seeds of a smaller k are the first of those of a larger. Memory
+    grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k
@@ -84,6 +85,7 @@ def estimate_k(
     """
     if method not in get_args(Method):
         raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
+    check_number("k_min", k_min, Integral, 1)
     check_number("k_max", k_max, Integral, 1)
     check_restarts(n_init, n_candidates, max_iter, tol)
     processes = Processes(group)
@@ -93,30 +95,33 @@ def estimate_k(
         raise InputError(f"y must label rows of at least two classes to estimate k, got {c}. Pass k instead.")
     if k_max < c:
         raise InputError(f"k_max must be at least {c} (the labelled classes), got {k_max}.")
+    if k_max < k_min:
+        raise InputError(f"k_max must be at least k_min, {k_min}, got {k_max}.")
     seed = processes.gather_objects(int(check_random_state(random_state).randint(2**31 - 1)))[0]
     hidden = [np.arange(c if method == "brent" else 0)]
     if method == "hidden":
         hidden = [_half(c, i, seed) for i in range(n_init)]
     seeds = np.split(np.arange(seed, seed + n_init), len(hidden))
     candidates = n_candidates or 2 + int(log(k_max))
-    done = _check_known(known, n_init, processes)
+    total = median if method == "separation" else fmean
+    done = _check_known(known, n_init, processes, total)
     folds = [
         _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max)
         for hide, some in zip(hidden, seeds, strict=True)
     ]
     high = min(k_max, *(fold.k_limit for fold in folds))
-    search = _Search(folds, done, callback, max_iter, tol, low=c, high=high)
+    search = _Search(folds, total, done, callback, max_iter, tol, low=min(max(c, k_min), high), high=high)
     search.brent()
-    likely = search.likely() if method == "separation" else ()
+    likely = search.likely() if method == "separation" else None
     best, alone = search.best()
-    if method == "separation":
-        best = max(search.within(EQUAL))
-    interval = min(best, *alone, *likely), max(best, *alone, *likely)
+    interval = likely or (min(best, *alone), max(best, *alone))
     curve = tuple(search.tried[k] for k in sorted(search.tried))
     return KEstimate(k=best, interval=interval, curve=curve, method=method)
 
 
-def _check_known(known: Iterable[Evaluation], n_init: int, processes: Processes) -> dict[int, Evaluation]:
+def _check_known(
+    known: Iterable[Evaluation], n_init: int, processes: Processes, total: Callable[[Sequence[float]], float]
+) -> dict[int, Evaluation]:
     """Return the first process's evaluations by k, with scores recomputed from their parts."""
     found: dict[int, Evaluation] = {}
     for at in processes.gather_objects(tuple(known))[0]:
@@ -124,7 +129,7 @@ def _check_known(known: Iterable[Evaluation], n_init: int, processes: Processes)
             raise InputError(
                 f"known must come from a call with the same n_init, {n_init}, got {len(at.each)} scores of k = {at.k}."
             )
-        found[at.k] = Evaluation(k=at.k, score=sum(at.each) / n_init, each=tuple(at.each))
+        found[at.k] = Evaluation(k=at.k, score=total(at.each), each=tuple(at.each))
     return found
 
 
@@ -133,6 +138,7 @@ class _Search:
     """Evaluations of ks from `low` to `high`, each tried once, and searches for the best."""
 
     folds: list["_Fold"]
+    total: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
     max_iter: int
@@ -147,7 +153,7 @@ class _Search:
         elif k not in self.tried:
             with full_precision(self.folds[0].points.x.device):
                 each = tuple(score for fold in self.folds for score in fold.scores(k, self.max_iter, self.tol))
-            self.tried[k] = Evaluation(k=k, score=sum(each) / len(each), each=each)
+            self.tried[k] = Evaluation(k=k, score=self.total(each), each=each)
             if self.callback is not None:
                 self.callback(self.tried[k])
         return self.tried[k].score

@@ -1,4 +1,7 @@
-"""The number of categories, and the category of each image, from features; both are cached."""
+"""The number of categories, and the category of each image, from features; both are cached.
+
+Images are clustered by features averaged with those of their neighbours (`smooth`), if the recipe has any.
+"""
 
 from contextlib import suppress
 from dataclasses import asdict
@@ -9,8 +12,9 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.clustering.estimate_k import Evaluation, Method, estimate_k
+from sortal.clustering.estimate_k import Evaluation, KEstimate, Method, estimate_k, separation
 from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.clustering.points import Points, full_precision
 from sortal.config import Recipe
 from sortal.discovery import results
 from sortal.discovery.job import Job
@@ -32,19 +36,33 @@ def estimator(recipe: Recipe) -> Method:
     return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
-def choose_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
+def choose_k(job: Job, x: Features, smoothed: Features, images: ImageSet, runtime: Runtime) -> KChoice:
     """Return the given number of categories, or estimate it."""
     settings = job.settings
     if isinstance(settings.k, str):
-        return estimated_k(job, x, images, runtime)
+        return estimated_k(job, x, smoothed, images, runtime)
     return KChoice(k=settings.k, estimated=False, known=len(np.unique(images.labels[images.labelled])))
 
 
-def estimated_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KChoice:
-    """Estimate the number of categories; every k that is tried is cached at once."""
-    settings, method = job.settings, estimator(job.recipe)
+def estimated_k(job: Job, x: Features, smoothed: Features, images: ImageSet, runtime: Runtime) -> KChoice:
+    """Estimate the number of categories; every k that is tried is cached at once.
+
+    Of the ks that features (n, d) leave likely, take the one that separates smoothed features best: with less noise,
+    more ks can be told apart. Alone, they would not do, as smoothing draws any few neighbours together, so that
+    hundreds of small clusters may look separate.
+    """
     known = len(np.unique(images.labels[images.labelled]))
-    key = cache.key("k", method, cache.hashed(x, images.labels), settings.k_max, settings.seed)
+    most = min(job.settings.k_max, known + int(images.unlabelled.sum()))
+    found = _estimate(job, x, images, (known, most), runtime)
+    k = found.k if smoothed is x else _estimate(job, smoothed, images, found.interval, runtime).k
+    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
+    return KChoice(k=k, estimated=True, known=known, interval=found.interval, method=found.method, curve=curve)
+
+
+def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:
+    """Estimate the number of categories within bounds."""
+    settings, method = job.settings, estimator(job.recipe)
+    key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
     path = job.cache / "k" / f"{key}.json"
     tried = [read_record(Evaluation, each) for each in cache.load(path) or []]
 
@@ -53,56 +71,69 @@ def estimated_k(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> KC
         cache.save(path, [asdict(each) for each in tried])
         runtime.progress(f"Estimating the number of classes: k = {at.k} scores {at.score:.3f}", 0, 0)
 
-    most = min(settings.k_max, known + int(images.unlabelled.sum()))
-    found = estimate_k(
+    return estimate_k(
         x,
         images.labels,
-        k_max=most,
+        k_min=bounds[0],
+        k_max=bounds[1],
         method=method,
         random_state=settings.seed,
         device=runtime.device,
         callback=on_k,
         known=tuple(tried),
     )
-    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    return KChoice(k=found.k, estimated=True, known=known, interval=found.interval, method=found.method, curve=curve)
 
 
 def cluster(
-    job: Job, x: Features, images: ImageSet, k: int, head: Features | None
+    job: Job, x: Features, smoothed: Features, images: ImageSet, k: int, head: Features | None
 ) -> tuple[NDArray[np.int64], Features]:
     """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
     if head is not None:
         return _cluster_by_head(x, images, head)
     semi_supervised = job.recipe.clustering == "semi-supervised"
-    clusters, centres = fit(job, x, images.labels if semi_supervised else None, k, job.recipe.neighbours)
+    clusters, centres = fit(job, smoothed, images.labels if semi_supervised else None, k)
     if not semi_supervised:
         order = match_known(clusters, images.labels, k)
         clusters, centres = np.argsort(order)[clusters], centres[order]
-    if job.recipe.neighbours:  # new images are placed by features without neighbours
-        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, x)[0]
+    if smoothed is not x:  # new images are placed by features as they are
+        centres = means_of(x, clusters, k)
     return clusters, centres
 
 
-def fit(
-    job: Job, x: Features, labels: NDArray[np.int64] | None, k: int, neighbours: int = 0
-) -> tuple[NDArray[np.int64], Features]:
-    """Return the clusters (n,) and the centres of k-means on features averaged with their neighbours."""
+def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
+    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
+    return results.add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
+
+
+def fit(job: Job, x: Features, labels: NDArray[np.int64] | None, k: int) -> tuple[NDArray[np.int64], Features]:
+    """Return the clusters (n,) and the centres of k-means."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
     settings = job.settings
-    inputs = cache.hashed(x, np.zeros(0) if labels is None else labels), neighbours, k, settings.n_init, settings.seed
+    inputs = cache.hashed(x, np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
         return held["clusters"], held["centres"]
     model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
-    model.fit(smooth(x, neighbours, job.device), labels)
+    model.fit(x, labels)
     path.parent.mkdir(parents=True, exist_ok=True)
     centres = np.ascontiguousarray(model.cluster_centers_)
     write_atomically(path, save({"clusters": model.labels_, "centres": centres}))
     return model.labels_, centres
+
+
+def separation_of(x: Features, labels: NDArray[np.int64], centres: Features, device: torch.device) -> float:
+    """Return how well clusters with these centres (k, d) separate the unlabelled of the features (n, d); 0 for one."""
+    if len(centres) == 1:
+        return 0.0
+    rows = torch.from_numpy(x).to(device)
+    points = Points(rows, torch.from_numpy(np.flatnonzero(labels < 0)).to(device))
+    known = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(device)
+    with full_precision(device):
+        relative = torch.from_numpy(centres).to(device) - points.mean.to(rows.dtype)
+        return separation(points, relative, known)
 
 
 def repeat(
@@ -112,14 +143,12 @@ def repeat(
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
-    seed, neighbours = job.settings.seed, job.recipe.neighbours
+    seed = job.settings.seed
     labels = np.full(len(x), -1) if job.recipe.clustering == "kmeans" else images.labels
-    key = cache.key("stability", cache.hashed(x, labels, clusters), neighbours, k, seed)
-    path = job.cache / "stability" / f"{key}.safetensors"
+    path = job.cache / "stability" / f"{cache.key('stability', cache.hashed(x, labels, clusters), k, seed)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         return load_file(path)["agreement"]
-    smoothed = smooth(x, neighbours, job.device)
-    found = cluster_again(smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
+    found = cluster_again(x, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
     if found is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, save({"agreement": found}))

@@ -117,7 +117,8 @@ def forecast(job: Job) -> DryRun:
     model, trained = model_sizes(backbone, method)
     counts = 0  # between rounds of training
     if recipe.learns and isinstance(recipe.losses, Rounds):
-        counts = sum(map(bool, epochs_of_rounds(recipe.losses, training.epochs))) - 1
+        tries = epochs_of_rounds(recipe.losses, training.epochs).tries
+        counts = 1 + tries if tries else 0
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         measured = measure(job, backbone, method, known, k, Path(folder))
     found = DryRun(

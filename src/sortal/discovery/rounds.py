@@ -1,12 +1,13 @@
-"""Sortal's own method: learn by contrast, count the categories, learn to classify them, count again, refine.
+"""Sortal's own method: learn by contrast, count the categories, try classifiers for about as many, refine the best.
 
 How many classes there are, and how large, is counted on learned features, so k need not be known: raw features would
-mislead a classifier from the start. The second round starts from the pretrained weights again, as the first one has
-drawn labelled images closer together than unlabelled ones of the same class.
+mislead a classifier from the start. The count is a guess still, as some classes only separate once a classifier has
+learned to tell them apart: so a few more and a few less are tried, too. Classifiers start from the pretrained weights
+again, as contrastive learning has drawn labelled images closer together than unlabelled ones of the same class.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.config import Rounds, Training
-from sortal.discovery.clusters import estimated_k, fit
+from sortal.discovery.clusters import estimated_k, fit, means_of, separation_of, smooth
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
@@ -30,16 +31,20 @@ from sortal.runs.facts import TrainingResult
 from sortal.system.progress import Runtime
 
 LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
-EQUAL = 0.02  # of ks that score within this share of the best, the largest is taken: what is merged is never told apart
+ENOUGH = 40  # epochs of contrastive learning; more draw labelled images away from unlabelled ones
+TRIES, WORTHWHILE = 3, 10  # classifiers at most, and the epochs that each needs at least if there are several
+EQUAL = 0.02  # separations that differ by at most this share are taken to be equal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LearningResult:
-    """The training of all rounds, the folder of each, and how many categories were counted between them."""
+    """The outcome of training; all of it is None for a method that trains nothing."""
 
-    trained: TrainingResult
-    folders: tuple[Path, ...]
-    counts: tuple[int, ...]
+    trained: TrainingResult | None = None
+    folders: tuple[Path, ...] = ()  # of its rounds; the backbone is saved in the last
+    head: Features | None = None  # (k, d + 1), where the method trains a classifier
+    summary: str = ""  # of what it counted between its rounds
+    likely: tuple[int, int] | None = None  # ks, by features that were not trained for one of them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,7 +52,24 @@ class Count:
     """Categories counted on features, the known ones first."""
 
     shares: NDArray[np.float64]  # (k,) estimated numbers of unlabelled images, all positive
-    centres: Features  # (k, d)
+    clusters: NDArray[np.int64]  # (n,)
+    separation: float  # of the clusters
+    likely: tuple[int, int] | None  # ks; None if k was given
+
+    @property
+    def k(self) -> int:
+        return len(self.shares)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Attempt:
+    """A classifier for k categories: what it was trained to, and what was counted on its features."""
+
+    k: int
+    weights: Mapping[str, Tensor]
+    head: Mapping[str, Tensor]
+    x: Features
+    counted: Count
 
 
 def learn(
@@ -60,94 +82,164 @@ def learn(
     budget: Budget,
     runtime: Runtime,
 ) -> LearningResult:
-    """Train the backbone in place in up to three rounds; `features` computes those it has now."""
+    """Train the backbone in place, in up to five rounds; `features` computes those it has now."""
     losses, training, seed = job.recipe.losses, job.recipe.training, job.recipe.training.seed
     assert isinstance(losses, Rounds)
-    epochs = epochs_of_rounds(losses, training.epochs)
     known = np.unique(images.labels[images.labelled]).tolist()
-    pretrained = {name: value.detach().clone() for name, value in _trainable(backbone)}
+    epochs = epochs_of_rounds(losses, training.epochs)
     first = Contrastive(backbone, losses.contrast(), seed=seed)
     key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
-    shared = SharedTokens(job.cache / "learn" / key)
+    rounds = _Trainings(job, images, store, budget, SharedTokens(job.cache / "learn" / key))
     if backbone.has_trunk:
-        shared.folder.mkdir(parents=True, exist_ok=True)
-    done: dict[Path, TrainingResult] = {}
-    counts: list[int] = []
-
-    def run(method: Method, how: Training) -> None:
-        folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, how))
-        at = runtime.prefixed(f"Round {len(done) + 1} of {sum(map(bool, epochs))}: ")
-        done[folder] = train(method, images, store, how, folder=folder, budget=budget, shared=shared, runtime=at)
-
-    run(first, replace(training, epochs=epochs[0]))
-    if epochs[1]:
-        counted = count(job, features(runtime), images, runtime)
-        counts.append(len(counted.shares))
-        old, new = np.split(counted.shares, [len(known)])
-        if losses.restart:
-            for name, value in _trainable(backbone):
-                value.data.copy_(pretrained[name])
-        method = Sortal(backbone, known, np.concatenate([old, levelled(new, 1.0)]), losses, seed=seed)
-        run(method, replace(training, epochs=epochs[1]))
-    if epochs[2]:
-        counted = count(job, features(runtime), images, runtime)
-        counts.append(len(counted.shares))
-        refined = Sortal(backbone, known, counted.shares, losses, centres=counted.centres, seed=seed)
-        refined.head.load_state_dict(method.head.state_dict())
-        run(refined, replace(training, epochs=epochs[2], lr=losses.refinement_lr * training.lr))
-    shared.close()
-    return LearningResult(trained=_joined(tuple(done.values())), folders=tuple(done), counts=tuple(counts))
-
-
-def epochs_of_rounds(losses: Rounds, epochs: int) -> tuple[int, int, int]:
-    """Divide the epochs among the rounds; a few epochs leave none to the later rounds."""
-    first = ceil(losses.contrastive * epochs)
-    last = min(int(losses.refinement * epochs), max(epochs - first - 1, 0))
-    return first, epochs - first - last, last
+        rounds.shared.folder.mkdir(parents=True, exist_ok=True)
+    start, x = _weights(backbone), features(runtime) if losses.restart and epochs.classifiers else None
+    rounds.run(first, replace(training, epochs=epochs.contrast), runtime.prefixed("Learning by contrast: "))
+    if not epochs.classifiers:
+        return rounds.result()
+    learned = features(runtime)
+    counted = count(job, learned, images, runtime)
+    if x is None:
+        start, x = _weights(backbone), learned
+    attempts = []
+    ks = ks_to_try(job, counted.k, images)[: epochs.tries]
+    for k in ks:
+        _load(backbone, start)
+        begun = counted if k == counted.k else count(job, learned, images, runtime, k=k)
+        method = Sortal(backbone, known, begun.shares, losses, centres=means_of(x, begun.clusters, k), seed=seed)
+        how = replace(training, epochs=epochs.classifiers // len(ks))
+        rounds.run(method, how, runtime.prefixed(f"Learning {k} categories: "))
+        now = features(runtime)
+        head = {name: value.detach().clone() for name, value in method.head.state_dict().items()}
+        found = count(job, now, images, runtime)
+        attempts.append(Attempt(k=k, weights=_weights(backbone), head=head, x=now, counted=found))
+    best = choose(attempts)
+    if epochs.refinement:
+        _load(backbone, best.weights)
+        centres = means_of(best.x, best.counted.clusters, best.counted.k)
+        method = Sortal(backbone, known, best.counted.shares, losses, centres=centres, seed=seed)
+        method.head.load_state_dict(dict(best.head))
+        how = replace(training, epochs=epochs.refinement)
+        rounds.run(method, how, runtime.prefixed(f"Refining {best.counted.k} categories: "))
+    return replace(rounds.result(), summary=_summary(counted, attempts, best), likely=counted.likely)
 
 
-def count(job: Job, x: Features, images: ImageSet, runtime: Runtime) -> Count:
-    """Count the categories and their unlabelled images on features (n, d); a given k counts only without two classes.
+def choose(attempts: list[Attempt]) -> Attempt:
+    """Return the attempt with the most categories of those that separate the images about as well as the best.
 
-    The sizes of clusters are levelled, as small ones are often parts of larger ones, before the labelled images are
-    taken off.
+    Fewer categories are a little easier to separate, and what is merged is never told apart.
+    """
+    best = max(one.counted.separation for one in attempts)
+    good = [one for one in attempts if one.counted.separation >= best - EQUAL * abs(best)]
+    return max(good, key=lambda one: (one.counted.k, one.counted.separation))
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """The epochs of contrastive learning, of all `tries` of a classifier together, and of refining the best."""
+
+    contrast: int
+    classifiers: int
+    refinement: int
+    tries: int
+
+
+def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
+    """Divide the epochs among the rounds; if they do not suffice for several classifiers, there is one, or none."""
+    first = min(ceil(losses.contrastive * epochs), ENOUGH)
+    left = epochs - first
+    classifiers = left - int(losses.refinement * left)
+    tries = TRIES if losses.ratio > 1 and classifiers >= TRIES * WORTHWHILE else min(classifiers, 1)
+    classifiers -= classifiers % max(tries, 1)
+    return Epochs(first, classifiers, left - classifiers, tries)
+
+
+def ks_to_try(job: Job, k: int, images: ImageSet) -> list[int]:
+    """Return how many categories to train classifiers for, first as many as counted."""
+    losses, known = job.recipe.losses, len(np.unique(images.labels[images.labelled]))
+    assert isinstance(losses, Rounds)
+    if known < 2:  # k was not counted
+        return [k]
+    most = min(job.settings.k_max, known + int(images.unlabelled.sum()))
+    tries = (k, min(round(losses.ratio * k), most), max(round(k / losses.ratio), known))
+    return list(dict.fromkeys(tries))
+
+
+def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int | None = None) -> Count:
+    """Count the categories, or take k of them, and their unlabelled images on features (n, d).
+
+    A k given by the user counts only where fewer than two classes are known. The sizes of clusters are levelled, as
+    small ones are often parts of larger ones, before the labelled images are taken off.
     """
     losses, settings = job.recipe.losses, job.settings
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
+    smoothed, likely = smooth(x, job.recipe.neighbours, job.device), None
     if len(known) < 2 and not isinstance(settings.k, str):
         k = settings.k
-    else:
-        tried = {each.k: each.score for each in estimated_k(job, x, images, runtime).curve}
-        best = max(tried.values())
-        k = max(k for k, score in tried.items() if score >= best - EQUAL * abs(best))
-    clusters, centres = fit(job, x, images.labels if len(known) else None, k)
+    elif k is None:
+        estimate = estimated_k(job, x, smoothed, images, runtime)
+        k, likely = estimate.k, estimate.interval
+    clusters, centres = fit(job, smoothed, images.labels if len(known) else None, k)
     sizes = levelled(np.bincount(clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
     shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST * sizes)
-    return Count(shares=shares, centres=centres)
+    separation = separation_of(smoothed, images.labels, centres, job.device)
+    return Count(shares=shares, clusters=clusters, separation=separation, likely=likely)
 
 
 def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
     """Draw positive sizes (k,) towards their mean, geometrically, without changing their sum; 1 makes them equal."""
-    if not len(sizes):
-        return sizes
     drawn = sizes ** (1 - strength) * sizes.mean() ** strength
     level: NDArray[np.float64] = drawn * sizes.sum() / drawn.sum()
     return level
 
 
-def _trainable(backbone: Backbone) -> Iterator[tuple[str, Tensor]]:
-    return ((name, value) for name, value in backbone.named_parameters() if value.requires_grad)
+@dataclass
+class _Trainings:
+    """Trainings on the same images, whose tokens are computed once."""
+
+    job: Job
+    images: ImageSet
+    store: PixelStore
+    budget: Budget
+    shared: SharedTokens
+    done: dict[Path, TrainingResult] = field(default_factory=dict)
+
+    def run(self, method: Method, how: Training, runtime: Runtime) -> None:
+        folder = self.job.cache / "learn" / cache.key("learn", run_key(method, self.images, self.store, how))
+        self.done[folder] = train(
+            method, self.images, self.store, how, folder=folder, budget=self.budget, shared=self.shared, runtime=runtime
+        )
+
+    def result(self) -> LearningResult:
+        """Drop the tokens and summarise all trainings; the losses are those of the last one."""
+        self.shared.close()
+        each = tuple(self.done.values())
+        epochs, seconds = sum(one.epochs for one in each), sum(one.seconds for one in each)
+        trained = replace(
+            each[-1],
+            epochs=epochs,
+            selected=epochs - 1,
+            seconds=seconds,
+            images_per_second=sum(one.images_per_second * one.seconds for one in each) / max(seconds, 1e-9),
+            setbacks=tuple(text for one in each for text in one.setbacks),
+        )
+        return LearningResult(trained=trained, folders=tuple(self.done))
 
 
-def _joined(rounds: tuple[TrainingResult, ...]) -> TrainingResult:
-    """Summarise all rounds; the losses are those of the last one."""
-    epochs, seconds = sum(each.epochs for each in rounds), sum(each.seconds for each in rounds)
-    return replace(
-        rounds[-1],
-        epochs=epochs,
-        selected=epochs - 1,
-        seconds=seconds,
-        images_per_second=sum(each.images_per_second * each.seconds for each in rounds) / max(seconds, 1e-9),
-        setbacks=tuple(text for each in rounds for text in each.setbacks),
-    )
+def _weights(backbone: Backbone) -> dict[str, Tensor]:
+    """Copy the weights that are trained."""
+    return {name: value.detach().clone() for name, value in backbone.named_parameters() if value.requires_grad}
+
+
+def _load(backbone: Backbone, weights: Mapping[str, Tensor]) -> None:
+    for name, value in backbone.named_parameters():
+        if name in weights:
+            value.data.copy_(weights[name])
+
+
+def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
+    text = f"Counted {counted.k} categories after contrastive learning"
+    if len(attempts) > 1:
+        tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
+        text += f"; classifiers separated the images by {tried}"
+    return f"{text}; then counted {best.counted.k}."

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from sortal.config import Discovery, Rounds, Training
 from sortal.discovery import results, rounds
-from sortal.discovery.clusters import choose_k, cluster, repeat
+from sortal.discovery.clusters import choose_k, cluster, repeat, smooth
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
+from sortal.discovery.rounds import LearningResult
 from sortal.errors import SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -31,7 +32,7 @@ from sortal.learning.train import train
 from sortal.learning.training_inputs import VIEWS
 from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH, Features
-from sortal.runs.facts import KChoice, TrainingResult
+from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
@@ -76,16 +77,6 @@ class SortingResult:
     files: dict[str, bytes | Path | None]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LearningResult:
-    """The outcome of training; all of it is None for a method that trains nothing."""
-
-    trained: TrainingResult | None = None
-    folders: tuple[Path, ...] = ()  # of its rounds; the backbone is saved in the last
-    head: Features | None = None  # (k, d + 1), where the method trains a classifier
-    counts: tuple[int, ...] = ()  # categories that it counted between rounds
-
-
 def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
     settings = Settings(shorter_side=backbone.spec.shorter_side)
@@ -118,21 +109,25 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, features(runtime), shown, runtime)
+            raw = features(runtime)
+            k = choose_k(job, raw, raw, shown, runtime)
     with stages.stage("learn", "Training") as runtime:
         learned = _learn(job, backbone, to_learn, of_learning, k, features, runtime)
         if learned.trained is not None:
             stages.notes.extend(learned.trained.setbacks)  # already reported
-        if learned.counts:
-            stages.note(f"Categories counted between rounds of training: {', '.join(map(str, learned.counts))}.")
+        if learned.summary:
+            stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
+        smoothed = smooth(x, recipe.neighbours, job.device)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, x, shown, runtime)
+            k = choose_k(job, x, smoothed, shown, runtime)
+        if learned.likely and k.interval:  # features trained for one k make others look unlikely
+            k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
     with stages.stage("clusters", "Clustering"):
-        of, centres = cluster(job, x, shown, k.k, learned.head)
-        agreement = None if learned.head is not None else repeat(job, x, shown, order, of, k.k)
+        of, centres = cluster(job, x, smoothed, shown, k.k, learned.head)
+        agreement = None if learned.head is not None else repeat(job, smoothed, shown, order, of, k.k)
     clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement)
     run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
     return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))
@@ -189,7 +184,7 @@ def _learn(
         initial = _initial(backbone)
         found = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
         _save_initial(initial, found.folders[-1])
-        return LearningResult(trained=found.trained, folders=found.folders, counts=found.counts)
+        return found
     known = np.unique(images.labels[images.labelled]).tolist()
     given = job.settings.k
     n_categories = k.k if k is not None else 0 if isinstance(given, str) else given
