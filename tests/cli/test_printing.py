@@ -344,7 +344,7 @@ def test_presets_are_listed_by_unwrapped_names(capsys: pytest.CaptureFixture[str
     assert max(map(len, lines)) <= 80
     rows = [line.split() for line in lines[2:] if not line.startswith(" ") and line]
     assert [row[0] for row in rows] == [*PRESETS]
-    assert {row[1] for row in rows} == {"1"}
+    assert [row[1] for row in rows] == [str(preset.version) for preset in PRESETS.values()]
     assert lines[2] == "table2/cifar10/kmeans                  1   CIFAR-10, k-means"
 
 
