@@ -272,8 +272,8 @@ class Distillation(SettingsGroup):
 class Rounds(SettingsGroup):
     """Sortal's own method: contrastive learning, then a classifier whose categories and their sizes were counted.
 
-    Trains with the losses of `Contrast` first, then with those of `Distillation`: one classifier for the number of
-    categories counted, one for `ratio` times as many, and one for that many times fewer. The one whose features
+    Trains with the losses of `Contrast` first, then with those of `Distillation`: a classifier for the number of
+    categories counted, one for `ratio` times as many, and one for even more or for fewer. The one whose features
     separate the images best is trained further.
     """
 

@@ -29,6 +29,7 @@ from sortal.discovery.rounds import (
     count,
     epochs_of_rounds,
     levelled,
+    next_k,
 )
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
@@ -87,6 +88,26 @@ def test_more_categories_win_if_they_are_separated_about_as_well(
 ) -> None:
     attempts = [attempt(k, k, each) for k, each in zip(counts, separations, strict=True)]
     assert choose(attempts) is attempts[chosen]
+
+
+@pytest.mark.parametrize(
+    ("tried", "bounds", "following"),
+    [
+        ([(10, 0.67)], (5, 1000), 12),
+        ([(10, 0.67), (12, 0.64)], (5, 1000), 8),  # more are worse
+        ([(8, 0.47), (10, 0.48)], (5, 1000), 12),  # more are better
+        ([(8, 0.48), (10, 0.475)], (5, 1000), 12),  # or about as good
+        ([(10, 0.67)], (5, 11), 11),
+        ([(10, 0.67)], (5, 10), 8),
+        ([(5, 0.67), (6, 0.5)], (5, 1000), None),
+        ([(5, 0.67)], (5, 5), None),
+        ([(2, 0.67)], (2, 1000), None),  # 1.2 times two is two
+    ],
+)
+def test_more_are_tried_as_long_as_more_are_better(
+    tried: list[tuple[int, float]], bounds: tuple[int, int], following: int | None
+) -> None:
+    assert next_k([attempt(k, k, each) for k, each in tried], 1.2, bounds) == following
 
 
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
@@ -210,8 +231,10 @@ def test_the_best_of_several_classifiers_is_refined(
         run = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "epochs": 8, "k": "auto"})
     assert run.facts.training is not None
     assert run.facts.training.epochs == 8
-    ((attempts,),) = chosen
-    assert [one.k for one in attempts] == ks[:-1] == ks_of(ks[0])
+    attempts = chosen[-1][0]
+    assert [one.k for one in attempts] == ks[:-1]
+    bounds = (len(tiny.OLD), SETTINGS["k_max"])
+    assert [next_k(attempts[: at + 1], 1.2, bounds) for at in range(len(ks) - 2)] == ks[1:-1]
     assert set(starts[1:-1]) == {starts[0] if restart else ends[0]}
     best = attempts.index(choose(attempts))
     assert starts[-1] == ends[1 + best]
@@ -220,11 +243,6 @@ def test_the_best_of_several_classifiers_is_refined(
     assert run.k.interval[0] <= run.k.k <= run.k.interval[1]
     note = next(text for text in run.facts.notes if text.startswith("Counted"))
     assert all(f"{one.counted.separation:.3f} for {one.k}" in note for one in attempts)
-
-
-def ks_of(k: int) -> list[int]:
-    """A fifth more and a sixth less than k, but no fewer than the known classes and no more than k_max."""
-    return list(dict.fromkeys([k, min(round(1.2 * k), SETTINGS["k_max"]), max(round(k / 1.2), len(tiny.OLD))]))
 
 
 def test_the_interval_has_what_was_likely_before_a_classifier_was_trained(

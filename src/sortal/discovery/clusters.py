@@ -15,7 +15,7 @@ from sortal import metrics
 from sortal.clustering.estimate_k import Evaluation, KEstimate, Method, estimate_k, separation
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.clustering.points import Points, full_precision
-from sortal.config import Recipe
+from sortal.config import Discovery, Recipe
 from sortal.discovery import results
 from sortal.discovery.job import Job
 from sortal.discovery.stability import cluster_again
@@ -51,12 +51,17 @@ def estimated_k(job: Job, x: Features, smoothed: Features, images: ImageSet, run
     more ks can be told apart. Alone, they would not do, as smoothing draws any few neighbours together, so that
     hundreds of small clusters may look separate.
     """
-    known = len(np.unique(images.labels[images.labelled]))
-    most = min(job.settings.k_max, known + int(images.unlabelled.sum()))
-    found = _estimate(job, x, images, (known, most), runtime)
+    bounds = bounds_of_k(job.settings, images)
+    found = _estimate(job, x, images, bounds, runtime)
     k = found.k if smoothed is x else _estimate(job, smoothed, images, found.interval, runtime).k
     curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    return KChoice(k=k, estimated=True, known=known, interval=found.interval, method=found.method, curve=curve)
+    return KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=found.method, curve=curve)
+
+
+def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
+    """Return the smallest and the largest number of categories that may be estimated."""
+    known = len(np.unique(images.labels[images.labelled]))
+    return known, min(settings.k_max, known + int(images.unlabelled.sum()))
 
 
 def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:

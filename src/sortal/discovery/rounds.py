@@ -1,12 +1,12 @@
 """Sortal's own method: learn by contrast, count the categories, try classifiers for about as many, refine the best.
 
 How many classes there are, and how large, is counted on learned features, so k need not be known: raw features would
-mislead a classifier from the start. The count is a guess still, as some classes only separate once a classifier has
-learned to tell them apart: so a few more and a few less are tried, too. Classifiers start from the pretrained weights
-again, as contrastive learning has drawn labelled images closer together than unlabelled ones of the same class.
+mislead a classifier from the start. The count remains a guess, as some classes only come apart once a classifier learns
+them, so more and fewer categories are tried, too. Classifiers start from the pretrained weights again, as contrastive
+learning has drawn labelled images closer together than unlabelled ones of the same class.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.config import Rounds, Training
-from sortal.discovery.clusters import estimated_k, fit, means_of, separation_of, smooth
+from sortal.config import Rounds
+from sortal.discovery.clusters import bounds_of_k, estimated_k, fit, means_of, separation_of, smooth
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
@@ -63,12 +63,12 @@ class Count:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attempt:
-    """A classifier for k categories: what it was trained to, and what was counted on its features."""
+    """A classifier that was trained for k categories, and what was counted on its features."""
 
     k: int
-    weights: Mapping[str, Tensor]
-    head: Mapping[str, Tensor]
-    x: Features
+    weights: dict[str, Tensor]
+    head: dict[str, Tensor]
+    x: Features  # (n, d)
     counted: Count
 
 
@@ -83,43 +83,39 @@ def learn(
     runtime: Runtime,
 ) -> LearningResult:
     """Train the backbone in place, in up to five rounds; `features` computes those it has now."""
-    losses, training, seed = job.recipe.losses, job.recipe.training, job.recipe.training.seed
+    losses, training = job.recipe.losses, job.recipe.training
     assert isinstance(losses, Rounds)
-    known = np.unique(images.labels[images.labelled]).tolist()
     epochs = epochs_of_rounds(losses, training.epochs)
-    first = Contrastive(backbone, losses.contrast(), seed=seed)
+    first = Contrastive(backbone, losses.contrast(), seed=training.seed)
     key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
-    rounds = _Trainings(job, images, store, budget, SharedTokens(job.cache / "learn" / key))
+    rounds = _Rounds(job, losses, backbone, images, store, budget, SharedTokens(job.cache / "learn" / key), runtime)
     if backbone.has_trunk:
         rounds.shared.folder.mkdir(parents=True, exist_ok=True)
-    start, x = _weights(backbone), features(runtime) if losses.restart and epochs.classifiers else None
-    rounds.run(first, replace(training, epochs=epochs.contrast), runtime.prefixed("Learning by contrast: "))
+    start, x = weights_of(backbone), features(runtime) if losses.restart and epochs.classifiers else None
+    rounds.train(first, epochs.contrast, "Learning by contrast")
     if not epochs.classifiers:
         return rounds.result()
     learned = features(runtime)
     counted = count(job, learned, images, runtime)
     if x is None:
-        start, x = _weights(backbone), learned
-    attempts = []
-    ks = ks_to_try(job, counted.k, images)[: epochs.tries]
-    for k in ks:
-        _load(backbone, start)
+        start, x = weights_of(backbone), learned
+    attempts: list[Attempt] = []
+    tries = epochs.tries if counted.likely else 1
+    k: int | None = counted.k
+    while k is not None:
         begun = counted if k == counted.k else count(job, learned, images, runtime, k=k)
-        method = Sortal(backbone, known, begun.shares, losses, centres=means_of(x, begun.clusters, k), seed=seed)
-        how = replace(training, epochs=epochs.classifiers // len(ks))
-        rounds.run(method, how, runtime.prefixed(f"Learning {k} categories: "))
+        method = rounds.classifier(begun, start, x)
+        rounds.train(method, epochs.classifiers // tries, f"Learning {k} categories")
         now = features(runtime)
-        head = {name: value.detach().clone() for name, value in method.head.state_dict().items()}
+        weights, head = weights_of(backbone), copied(method.head.state_dict().items())
         found = count(job, now, images, runtime)
-        attempts.append(Attempt(k=k, weights=_weights(backbone), head=head, x=now, counted=found))
+        attempts.append(Attempt(k=k, weights=weights, head=head, x=now, counted=found))
+        k = next_k(attempts, losses.ratio, bounds_of_k(job.settings, images)) if len(attempts) < tries else None
     best = choose(attempts)
     if epochs.refinement:
-        _load(backbone, best.weights)
-        centres = means_of(best.x, best.counted.clusters, best.counted.k)
-        method = Sortal(backbone, known, best.counted.shares, losses, centres=centres, seed=seed)
-        method.head.load_state_dict(dict(best.head))
-        how = replace(training, epochs=epochs.refinement)
-        rounds.run(method, how, runtime.prefixed(f"Refining {best.counted.k} categories: "))
+        method = rounds.classifier(best.counted, best.weights, best.x)
+        method.head.load_state_dict(best.head)
+        rounds.train(method, epochs.refinement, f"Refining {best.counted.k} categories")
     return replace(rounds.result(), summary=_summary(counted, attempts, best), likely=counted.likely)
 
 
@@ -153,15 +149,13 @@ def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
     return Epochs(first, classifiers, left - classifiers, tries)
 
 
-def ks_to_try(job: Job, k: int, images: ImageSet) -> list[int]:
-    """Return how many categories to train classifiers for, first as many as counted."""
-    losses, known = job.recipe.losses, len(np.unique(images.labels[images.labelled]))
-    assert isinstance(losses, Rounds)
-    if known < 2:  # k was not counted
-        return [k]
-    most = min(job.settings.k_max, known + int(images.unlabelled.sum()))
-    tries = (k, min(round(losses.ratio * k), most), max(round(k / losses.ratio), known))
-    return list(dict.fromkeys(tries))
+def next_k(attempts: list[Attempt], ratio: float, bounds: tuple[int, int]) -> int | None:
+    """Return how many categories to try next: more as long as more are better, then fewer; None if bounds end it."""
+    tried = [one.k for one in attempts]
+    more, fewer = min(round(ratio * max(tried)), bounds[1]), max(round(min(tried) / ratio), bounds[0])
+    if choose(attempts).k == max(tried) and more not in tried:
+        return more
+    return fewer if fewer not in tried else None
 
 
 def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int | None = None) -> Count:
@@ -194,20 +188,33 @@ def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]
 
 
 @dataclass
-class _Trainings:
-    """Trainings on the same images, whose tokens are computed once."""
+class _Rounds:
+    """Trainings of one backbone on the same images, whose tokens are computed once."""
 
     job: Job
+    losses: Rounds
+    backbone: Backbone
     images: ImageSet
     store: PixelStore
     budget: Budget
     shared: SharedTokens
+    runtime: Runtime
     done: dict[Path, TrainingResult] = field(default_factory=dict)
 
-    def run(self, method: Method, how: Training, runtime: Runtime) -> None:
+    def classifier(self, counted: Count, weights: Mapping[str, Tensor], x: Features) -> Sortal:
+        """Load weights into the backbone, whose features are then x (n, d), and add outputs at the counted clusters."""
+        for name, value in self.backbone.named_parameters():
+            if name in weights:
+                value.data.copy_(weights[name])
+        known = np.unique(self.images.labels[self.images.labelled]).tolist()
+        centres, seed = means_of(x, counted.clusters, counted.k), self.job.recipe.training.seed
+        return Sortal(self.backbone, known, counted.shares, self.losses, centres=centres, seed=seed)
+
+    def train(self, method: Method, epochs: int, what: str) -> None:
+        how, at = replace(self.job.recipe.training, epochs=epochs), self.runtime.prefixed(f"{what}: ")
         folder = self.job.cache / "learn" / cache.key("learn", run_key(method, self.images, self.store, how))
         self.done[folder] = train(
-            method, self.images, self.store, how, folder=folder, budget=self.budget, shared=self.shared, runtime=runtime
+            method, self.images, self.store, how, folder=folder, budget=self.budget, shared=self.shared, runtime=at
         )
 
     def result(self) -> LearningResult:
@@ -226,15 +233,13 @@ class _Trainings:
         return LearningResult(trained=trained, folders=tuple(self.done))
 
 
-def _weights(backbone: Backbone) -> dict[str, Tensor]:
+def weights_of(backbone: Backbone) -> dict[str, Tensor]:
     """Copy the weights that are trained."""
-    return {name: value.detach().clone() for name, value in backbone.named_parameters() if value.requires_grad}
+    return copied((name, value) for name, value in backbone.named_parameters() if value.requires_grad)
 
 
-def _load(backbone: Backbone, weights: Mapping[str, Tensor]) -> None:
-    for name, value in backbone.named_parameters():
-        if name in weights:
-            value.data.copy_(weights[name])
+def copied(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in tensors}
 
 
 def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
