@@ -244,7 +244,8 @@ def copied(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
     text = f"Counted {counted.k} categories after contrastive learning"
-    if len(attempts) > 1:
-        tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
-        text += f"; classifiers separated the images by {tried}"
-    return f"{text}; then counted {best.counted.k}."
+    if len(attempts) == 1:
+        return f"{text}, and {best.counted.k} after training a classifier for them."
+    tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
+    refined = f"The one for {best.k} was refined, with {best.counted.k} categories"
+    return f"{text}. Classifiers separated the images by {tried}. {refined}."
