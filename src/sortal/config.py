@@ -270,7 +270,7 @@ class Distillation(SettingsGroup):
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds(SettingsGroup):
-    """Sortal's own method: contrastive learning, then a classifier whose categories and their sizes were counted.
+    """Sortal's own method: contrastive learning, then classifiers whose categories and their sizes were counted.
 
     Trains with the losses of `Contrast` first, then with those of `Distillation`: a classifier for the number of
     categories counted, one for `ratio` times as many, and one for even more or for fewer. The one whose features

@@ -286,6 +286,8 @@ def test_the_search_keeps_within_its_bounds(method: Method, k_min: int, k_max: i
 def test_bounds_in_the_wrong_order_are_refused() -> None:
     with pytest.raises(InputError, match="k_max must be at least k_min, 31, got 30"):
         scored(lambda k, _: 0.0, method="brent", k_max=30, k_min=31)
+    with pytest.raises(InputError, match=r"k_min must be at most 303 \(the labelled classes"):
+        scored(lambda k, _: 0.0, method="separation", k_max=1000, k_min=304)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -17,8 +17,8 @@ from runtimes import CPU
 from safetensors.torch import load_file
 
 from sortal.config import Discovery, Rounds
-from sortal.discovery import defaults, rounds
-from sortal.discovery.clusters import estimated_k, means_of, smooth
+from sortal.discovery import clusters, defaults, rounds
+from sortal.discovery.clusters import estimated_k, rows_of, smooth
 from sortal.discovery.job import Job
 from sortal.discovery.rounds import (
     Attempt,
@@ -29,10 +29,12 @@ from sortal.discovery.rounds import (
     count,
     epochs_of_rounds,
     levelled,
+    means_of,
     next_k,
 )
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
+from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.losses import divergence
 from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
@@ -69,7 +71,7 @@ def test_no_epoch_is_lost_between_rounds(epochs: int, contrastive: float, refine
 
 def attempt(k: int, counted: int, separation: float) -> Attempt:
     found = Count(shares=np.ones(counted), clusters=np.zeros(9, np.int64), separation=separation, likely=None)
-    return Attempt(k=k, weights={}, head={}, x=np.zeros((9, 2), np.float32), counted=found)
+    return Attempt(k=k, weights={}, head={}, counted=found, centres=np.zeros((counted, 2), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -227,8 +229,9 @@ def test_the_best_of_several_classifiers_is_refined(
     chosen = tiny.spy(monkeypatch, rounds, "choose")
     losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
     monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
+    settings = {**SETTINGS, "epochs": 8, "k": "auto"}
     with tiny.quickly():
-        run = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "epochs": 8, "k": "auto"})
+        run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
     assert run.facts.training is not None
     assert run.facts.training.epochs == 8
     attempts = chosen[-1][0]
@@ -243,6 +246,47 @@ def test_the_best_of_several_classifiers_is_refined(
     assert run.k.interval[0] <= run.k.k <= run.k.interval[1]
     note = next(text for text in run.facts.notes if text.startswith("Counted"))
     assert all(f"{one.counted.separation:.3f} for {one.k}" in note for one in attempts)
+    smoothings = tiny.spy(monkeypatch, clusters, "smooth")
+    with tiny.quickly():
+        assert tiny.sort(tiny.as_array(), tmp_path / "run", **settings).k == run.k
+    assert not smoothings, "everything that needs them is cached"
+
+
+def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With k_max as many as the known classes, only one classifier can be tried."""
+    trained = tiny.spy(monkeypatch, Trainer, "train")
+    monkeypatch.setattr(rounds, "WORTHWHILE", 1)
+    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", Rounds(hidden=16, bottleneck=8, refinement=0.3))
+    with tiny.quickly():
+        settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}
+        run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
+    assert [trainer.config.epochs for (trainer,) in trained] == [4, 1, 3]
+    assert run.k.k == len(tiny.OLD)
+
+
+def test_a_classifier_starts_at_random_where_a_cluster_is_empty() -> None:
+    centres = np.zeros((3, 512), np.float32)
+    centres[0, 0], centres[2, 1] = 5, 0.1
+    made = [
+        Sortal(load_backbone("convnet", seed=0), [0], np.ones(3), Rounds(hidden=16), centres=at, seed=1)
+        for at in (centres, None)
+    ]
+    started, random = (method.categories.weight.detach() for method in made)
+    assert torch.equal(started[1], random[1])
+    assert torch.equal(started[0], torch.eye(512)[0])
+    assert torch.equal(started[2], torch.eye(512)[1])
+
+
+def test_without_training_the_rule_for_k_is_the_papers(tmp_path: Path) -> None:
+    with tiny.quickly():
+        found = [
+            tiny.sort(tiny.as_array(), tmp_path / method, **{**SETTINGS, "method": method, "epochs": 0, "k": "auto"}).k
+            for method in ("sortal", "gcd")
+        ]
+    assert found[0] == found[1]
+    assert found[0].method == "brent"
 
 
 def test_the_interval_has_what_was_likely_before_a_classifier_was_trained(
@@ -275,8 +319,7 @@ def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
     files = [f"{at}.png" for at in range(len(x))]
     images = image_set(files, pixels=np.zeros((len(x), 8, 8, 3), np.uint8), labels=names)
     job = job_on(images, tmp_path, k="auto")
-    smoothed = smooth(x, 8, torch.device("cpu"))
-    found, alone = (estimated_k(job, x, each, images, CPU) for each in (smoothed, x))
+    found, alone = (estimated_k(job, replace(rows_of(job, x), neighbours=each), images, CPU) for each in (8, 0))
     assert alone.k == 3
     assert found.k == 6
     assert found.interval == alone.interval

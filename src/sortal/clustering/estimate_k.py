@@ -41,7 +41,9 @@ class KEstimate:
     """The estimated k, an interval around it, and all evaluations in order of k."""
 
     k: int
-    interval: tuple[int, int]  # range of the estimates from each restart or fold alone and, if "separation", likely ks
+    interval: tuple[
+        int, int
+    ]  # range of the estimates from each restart or fold alone or, if "separation", of likely ks
     curve: tuple[Evaluation, ...]
     method: str
 
@@ -68,7 +70,7 @@ def estimate_k(
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
     just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
-    left out of its own centre. The interval has all ks within `TOLERANCE` of the best.
+    left out of its own centre. The interval ranges over the ks within `TOLERANCE` of the best.
     "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
     other half times the silhouette of its clusters.
 
@@ -103,14 +105,16 @@ def estimate_k(
         hidden = [_half(c, i, seed) for i in range(n_init)]
     seeds = np.split(np.arange(seed, seed + n_init), len(hidden))
     candidates = n_candidates or 2 + int(log(k_max))
-    total = median if method == "separation" else fmean
-    done = _check_known(known, n_init, processes, total)
+    average = median if method == "separation" else fmean
+    done = _check_known(known, n_init, processes, average)
     folds = [
         _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max)
         for hide, some in zip(hidden, seeds, strict=True)
     ]
     high = min(k_max, *(fold.k_limit for fold in folds))
-    search = _Search(folds, total, done, callback, max_iter, tol, low=min(max(c, k_min), high), high=high)
+    if high < k_min:
+        raise InputError(f"k_min must be at most {high} (the labelled classes and the unlabelled rows), got {k_min}.")
+    search = _Search(folds, average, done, callback, max_iter, tol, low=max(c, k_min), high=high)
     search.brent()
     likely = search.likely() if method == "separation" else None
     best, alone = search.best()
@@ -120,7 +124,7 @@ def estimate_k(
 
 
 def _check_known(
-    known: Iterable[Evaluation], n_init: int, processes: Processes, total: Callable[[Sequence[float]], float]
+    known: Iterable[Evaluation], n_init: int, processes: Processes, average: Callable[[Sequence[float]], float]
 ) -> dict[int, Evaluation]:
     """Return the first process's evaluations by k, with scores recomputed from their parts."""
     found: dict[int, Evaluation] = {}
@@ -129,7 +133,7 @@ def _check_known(
             raise InputError(
                 f"known must come from a call with the same n_init, {n_init}, got {len(at.each)} scores of k = {at.k}."
             )
-        found[at.k] = Evaluation(k=at.k, score=total(at.each), each=tuple(at.each))
+        found[at.k] = Evaluation(k=at.k, score=average(at.each), each=tuple(at.each))
     return found
 
 
@@ -138,7 +142,7 @@ class _Search:
     """Evaluations of ks from `low` to `high`, each tried once, and searches for the best."""
 
     folds: list["_Fold"]
-    total: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
+    average: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
     max_iter: int
@@ -153,7 +157,7 @@ class _Search:
         elif k not in self.tried:
             with full_precision(self.folds[0].points.x.device):
                 each = tuple(score for fold in self.folds for score in fold.scores(k, self.max_iter, self.tol))
-            self.tried[k] = Evaluation(k=k, score=self.total(each), each=each)
+            self.tried[k] = Evaluation(k=k, score=self.average(each), each=each)
             if self.callback is not None:
                 self.callback(self.tried[k])
         return self.tried[k].score

@@ -4,7 +4,8 @@ Images are clustered by features averaged with those of their neighbours (`smoot
 """
 
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -36,32 +37,71 @@ def estimator(recipe: Recipe) -> Method:
     return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
 
-def choose_k(job: Job, x: Features, smoothed: Features, images: ImageSet, runtime: Runtime) -> KChoice:
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features of images as they are, (n, d), and averaged with those of their neighbours when that is needed."""
+
+    x: Features
+    neighbours: int
+    device: torch.device
+
+    @cached_property
+    def smoothed(self) -> Features:
+        return smooth(self.x, self.neighbours, self.device)
+
+    @cached_property
+    def key(self) -> tuple[str, int]:
+        """What both depend on, for the keys of caches: the last digits of averages depend on the machine."""
+        return cache.hashed(self.x), self.neighbours
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """The result of k-means on smoothed features."""
+
+    clusters: NDArray[np.int64]  # (n,)
+    centres: Features  # (k, d)
+    separation: float  # of the unlabelled images; 0 for one cluster
+
+
+def rows_of(job: Job, x: Features) -> Rows:
+    return Rows(x, job.recipe.neighbours, job.device)
+
+
+def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
     """Return the given number of categories, or estimate it."""
     settings = job.settings
     if isinstance(settings.k, str):
-        return estimated_k(job, x, smoothed, images, runtime)
+        return estimated_k(job, rows, images, runtime)
     return KChoice(k=settings.k, estimated=False, known=len(np.unique(images.labels[images.labelled])))
 
 
-def estimated_k(job: Job, x: Features, smoothed: Features, images: ImageSet, runtime: Runtime) -> KChoice:
+def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
     """Estimate the number of categories; every k that is tried is cached at once.
 
-    Of the ks that features (n, d) leave likely, take the one that separates smoothed features best: with less noise,
-    more ks can be told apart. Alone, they would not do, as smoothing draws any few neighbours together, so that
-    hundreds of small clusters may look separate.
+    Among the ks that are likely on features as they are, choose the one that separates smoothed features best: with
+    less noise, more ks can be told apart. Smoothed features alone are not enough, as smoothing draws any few neighbours
+    together, so that hundreds of small clusters may look separate.
     """
-    bounds = bounds_of_k(job.settings, images)
-    found = _estimate(job, x, images, bounds, runtime)
-    k = found.k if smoothed is x else _estimate(job, smoothed, images, found.interval, runtime).k
+    method, bounds = estimator(job.recipe), bounds_of_k(job.settings, images)
+    inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
+    path = job.cache / "k" / f"{cache.key(*inputs)}.json"
+    with suppress(ValueError):
+        return read_record(KChoice, cache.load(path))
+    found = _estimate(job, rows.x, images, bounds, runtime)
+    k = found.k
+    if rows.neighbours and method == "separation":
+        k = _estimate(job, rows.smoothed, images, found.interval, runtime).k
     curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
-    return KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=found.method, curve=curve)
+    choice = KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=method, curve=curve)
+    cache.save(path, asdict(choice))
+    return choice
 
 
 def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
     """Return the smallest and the largest number of categories that may be estimated."""
     known = len(np.unique(images.labels[images.labelled]))
-    return known, min(settings.k_max, known + int(images.unlabelled.sum()))
+    return known, max(min(settings.k_max, known + int(images.unlabelled.sum())), known)
 
 
 def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:
@@ -90,70 +130,71 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
 
 
 def cluster(
-    job: Job, x: Features, smoothed: Features, images: ImageSet, k: int, head: Features | None
+    job: Job, rows: Rows, images: ImageSet, k: int, head: Features | None
 ) -> tuple[NDArray[np.int64], Features]:
     """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
     if head is not None:
-        return _cluster_by_head(x, images, head)
+        return _cluster_by_head(rows.x, images, head)
     semi_supervised = job.recipe.clustering == "semi-supervised"
-    clusters, centres = fit(job, smoothed, images.labels if semi_supervised else None, k)
+    found = fit(job, rows, images.labels if semi_supervised else None, k)
+    clusters, centres = found.clusters, found.centres
     if not semi_supervised:
         order = match_known(clusters, images.labels, k)
         clusters, centres = np.argsort(order)[clusters], centres[order]
-    if smoothed is not x:  # new images are placed by features as they are
-        centres = means_of(x, clusters, k)
+    if rows.neighbours:  # new images are placed by features as they are
+        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, rows.x)[0]
     return clusters, centres
 
 
-def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
-    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
-    return results.add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
-
-
-def fit(job: Job, x: Features, labels: NDArray[np.int64] | None, k: int) -> tuple[NDArray[np.int64], Features]:
-    """Return the clusters (n,) and the centres of k-means."""
+def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
+    """Cluster smoothed features by k-means; labelled images (n,) stay in the clusters of their classes."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
     settings = job.settings
-    inputs = cache.hashed(x, np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
+    inputs = *rows.key, cache.hashed(np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
-        return held["clusters"], held["centres"]
+        return Fit(clusters=held["clusters"], centres=held["centres"], separation=float(held["separation"][0]))
     model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
-    model.fit(x, labels)
+    model.fit(rows.smoothed, labels)
     path.parent.mkdir(parents=True, exist_ok=True)
     centres = np.ascontiguousarray(model.cluster_centers_)
-    write_atomically(path, save({"clusters": model.labels_, "centres": centres}))
-    return model.labels_, centres
+    found = Fit(clusters=model.labels_, centres=centres, separation=_separation(rows, labels, centres))
+    saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
+    write_atomically(path, save(saved))
+    return found
 
 
-def separation_of(x: Features, labels: NDArray[np.int64], centres: Features, device: torch.device) -> float:
-    """Return how well clusters with these centres (k, d) separate the unlabelled of the features (n, d); 0 for one."""
+def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features) -> float:
+    """Return how well clusters with these centres (k, d) separate the unlabelled images."""
     if len(centres) == 1:
         return 0.0
-    rows = torch.from_numpy(x).to(device)
-    points = Points(rows, torch.from_numpy(np.flatnonzero(labels < 0)).to(device))
-    known = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(device)
-    with full_precision(device):
-        relative = torch.from_numpy(centres).to(device) - points.mean.to(rows.dtype)
-        return separation(points, relative, known)
+    x, labelled = torch.from_numpy(rows.smoothed).to(rows.device), torch.zeros(0, device=rows.device)
+    points = Points(x)
+    if labels is not None:
+        points = Points(x, torch.from_numpy(np.flatnonzero(labels < 0)).to(rows.device))
+        labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(rows.device)
+    with full_precision(rows.device):
+        return separation(points, torch.from_numpy(centres).to(rows.device) - points.mean.to(x.dtype), labelled)
 
 
 def repeat(
-    job: Job, x: Features, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
+    job: Job, rows: Rows, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
 ) -> Floats | None:
     """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
-    seed = job.settings.seed
-    labels = np.full(len(x), -1) if job.recipe.clustering == "kmeans" else images.labels
-    path = job.cache / "stability" / f"{cache.key('stability', cache.hashed(x, labels, clusters), k, seed)}.safetensors"
+    seed, labels = job.settings.seed, images.labels
+    if job.recipe.clustering == "kmeans":
+        labels = np.full(len(clusters), -1)
+    key = cache.key("stability", *rows.key, cache.hashed(labels, clusters), k, seed)
+    path = job.cache / "stability" / f"{key}.safetensors"
     with suppress(OSError, SafetensorError, KeyError):
         return load_file(path)["agreement"]
-    found = cluster_again(x, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
+    found = cluster_again(rows.smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
     if found is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, save({"agreement": found}))

@@ -6,7 +6,7 @@ from sortal import config
 from sortal.config import AUTO, BACKBONE, CONVNET, Discovery, Losses, Recipe, Training
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
-ON_CPU = 150  # of Sortal's method without a GPU
+EPOCHS_ON_CPU = 150  # of Sortal's method without a GPU
 FEW = 2000  # images
 SMALLER = "vit_small_patch16_224.dino"
 NEIGHBOURS = 8  # that Sortal's method averages features with
@@ -38,7 +38,7 @@ def _training(settings: Discovery, n_images: int, on_gpu: bool) -> Training:
     if settings.backbone == CONVNET:
         usual = replace(usual, **config.TINY)
     elif settings.method == "sortal":
-        usual = replace(usual, epochs=usual.epochs if on_gpu else ON_CPU)
+        usual = replace(usual, epochs=usual.epochs if on_gpu else EPOCHS_ON_CPU)
     else:
         usual = replace(usual, epochs=EPOCHS if on_gpu and n_images >= FEW else FEWER_EPOCHS)
     return replace(

@@ -118,7 +118,7 @@ def forecast(job: Job) -> DryRun:
     counts = 0  # between rounds of training
     if recipe.learns and isinstance(recipe.losses, Rounds):
         tries = epochs_of_rounds(recipe.losses, training.epochs).tries
-        counts = 1 + tries if tries else 0
+        counts = 1 + (tries if known > 1 else 1) if tries else 0
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         measured = measure(job, backbone, method, known, k, Path(folder))
     found = DryRun(
@@ -218,7 +218,8 @@ def disk(
 ) -> int:
     """Return the peak size of the run's folder, while it holds cached tokens."""
     pixels = round(n * (measured.stored + near_duplicates.LENGTH + INDEX))
-    features = rounds * n * (4 * width + 32) + n * 4 * width  # in the cache with digests, and in the run
+    kept = rounds + (rounds > 1)  # the raw ones, too, where categories are counted between rounds
+    features = kept * n * (4 * width + 32) + n * 4 * width  # in the cache with digests, and in the run
     clusters = 8 * n + 2 * 4 * k * width
     checkpoints = 2 * 2 * trained  # two of them, each with weights and momentum
     page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
@@ -236,7 +237,11 @@ def seconds(
     *,
     counts: int = 0,
 ) -> dict[str, float]:
-    """Return the time of each stage: numbers multiplied by rates; training counts categories between its rounds."""
+    """Return the time of each stage: numbers multiplied by rates.
+
+    Training may count categories between its rounds: each time on new features, with two estimates of k, and with
+    clusters for that k and for another. It then also computes the raw features.
+    """
     steps = training.epochs * max(n // training.batch_size, 1)
     in_trunk = 0 if not has_trunk or not steps else steps * 2 * training.batch_size if views is None else n * views
     points = min(n, projection.POINTS)
@@ -244,9 +249,12 @@ def seconds(
     each = {
         "check": n * rates.check,
         "pixels": n * rates.pixels,
-        "learn": in_trunk * rates.view + steps * rates.step + counts * (features + n * (rates.k + rates.clusters)),
+        "learn": in_trunk * rates.view
+        + steps * rates.step
+        + bool(counts) * features
+        + counts * (features + 2 * n * (rates.k + rates.clusters)),
         "features": features,
-        "k": n * rates.k + features * k_first,  # of the untrained network, where k comes first
+        "k": (2 if counts else 1) * n * rates.k + features * k_first,  # of the untrained network, where k comes first
         "clusters": n * rates.clusters,
         "report": points * log(points + 1) * rates.place,  # most of it is the map
     }

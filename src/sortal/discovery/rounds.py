@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.config import Rounds
-from sortal.discovery.clusters import bounds_of_k, estimated_k, fit, means_of, separation_of, smooth
+from sortal.discovery.clusters import bounds_of_k, estimated_k, fit, rows_of
 from sortal.discovery.job import Job
+from sortal.discovery.results import add_to_means
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
@@ -31,20 +32,20 @@ from sortal.runs.facts import TrainingResult
 from sortal.system.progress import Runtime
 
 LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
-ENOUGH = 40  # epochs of contrastive learning; more draw labelled images away from unlabelled ones
-TRIES, WORTHWHILE = 3, 10  # classifiers at most, and the epochs that each needs at least if there are several
+CONTRAST = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
+TRIES, WORTHWHILE = 3, 10  # classifiers at most, and the epochs that each needs if there are several
 EQUAL = 0.02  # separations that differ by at most this share are taken to be equal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LearningResult:
-    """The outcome of training; all of it is None for a method that trains nothing."""
+    """The outcome of training; empty for a method that trains nothing."""
 
     trained: TrainingResult | None = None
     folders: tuple[Path, ...] = ()  # of its rounds; the backbone is saved in the last
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     summary: str = ""  # of what it counted between its rounds
-    likely: tuple[int, int] | None = None  # ks, by features that were not trained for one of them
+    likely: tuple[int, int] | None = None  # range of k, from features that were not trained for one of them
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,7 +55,7 @@ class Count:
     shares: NDArray[np.float64]  # (k,) estimated numbers of unlabelled images, all positive
     clusters: NDArray[np.int64]  # (n,)
     separation: float  # of the clusters
-    likely: tuple[int, int] | None  # ks; None if k was given
+    likely: tuple[int, int] | None  # range of k; None if k was given
 
     @property
     def k(self) -> int:
@@ -66,10 +67,10 @@ class Attempt:
     """A classifier that was trained for k categories, and what was counted on its features."""
 
     k: int
-    weights: dict[str, Tensor]
+    weights: dict[str, Tensor]  # of the backbone
     head: dict[str, Tensor]
-    x: Features  # (n, d)
     counted: Count
+    centres: Features  # (counted.k, d)
 
 
 def learn(
@@ -88,34 +89,23 @@ def learn(
     epochs = epochs_of_rounds(losses, training.epochs)
     first = Contrastive(backbone, losses.contrast(), seed=training.seed)
     key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
-    rounds = _Rounds(job, losses, backbone, images, store, budget, SharedTokens(job.cache / "learn" / key), runtime)
+    shared = SharedTokens(job.cache / "learn" / key)
     if backbone.has_trunk:
-        rounds.shared.folder.mkdir(parents=True, exist_ok=True)
-    start, x = weights_of(backbone), features(runtime) if losses.restart and epochs.classifiers else None
+        shared.folder.mkdir(parents=True, exist_ok=True)
+    rounds = _Trainings(job, losses, backbone, images, store, features, budget, shared, runtime)
+    pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
     rounds.train(first, epochs.contrast, "Learning by contrast")
     if not epochs.classifiers:
         return rounds.result()
-    learned = features(runtime)
-    counted = count(job, learned, images, runtime)
-    if x is None:
-        start, x = weights_of(backbone), learned
-    attempts: list[Attempt] = []
-    tries = epochs.tries if counted.likely else 1
-    k: int | None = counted.k
-    while k is not None:
-        begun = counted if k == counted.k else count(job, learned, images, runtime, k=k)
-        method = rounds.classifier(begun, start, x)
-        rounds.train(method, epochs.classifiers // tries, f"Learning {k} categories")
-        now = features(runtime)
-        weights, head = weights_of(backbone), copied(method.head.state_dict().items())
-        found = count(job, now, images, runtime)
-        attempts.append(Attempt(k=k, weights=weights, head=head, x=now, counted=found))
-        k = next_k(attempts, losses.ratio, bounds_of_k(job.settings, images)) if len(attempts) < tries else None
+    x = features(runtime)
+    counted = count(job, x, images, runtime)
+    attempts = rounds.attempts(x, counted, epochs, pretrained or (weights_of(backbone), x))
     best = choose(attempts)
-    if epochs.refinement:
-        method = rounds.classifier(best.counted, best.weights, best.x)
+    left = training.epochs - rounds.epochs  # more than planned if fewer classifiers were tried
+    if left:
+        method = rounds.classifier(best.counted, best.weights, best.centres)
         method.head.load_state_dict(best.head)
-        rounds.train(method, epochs.refinement, f"Refining {best.counted.k} categories")
+        rounds.train(method, left, f"Refining {best.counted.k} categories")
     return replace(rounds.result(), summary=_summary(counted, attempts, best), likely=counted.likely)
 
 
@@ -140,10 +130,10 @@ class Epochs:
 
 
 def epochs_of_rounds(losses: Rounds, epochs: int) -> Epochs:
-    """Divide the epochs among the rounds; if they do not suffice for several classifiers, there is one, or none."""
-    first = min(ceil(losses.contrastive * epochs), ENOUGH)
+    """Divide the epochs among the rounds; with too few for several classifiers, train one or none."""
+    first = min(ceil(losses.contrastive * epochs), CONTRAST)
     left = epochs - first
-    classifiers = left - int(losses.refinement * left)
+    classifiers = left - max(int(losses.refinement * left), int(left > 1))
     tries = TRIES if losses.ratio > 1 and classifiers >= TRIES * WORTHWHILE else min(classifiers, 1)
     classifiers -= classifiers % max(tries, 1)
     return Epochs(first, classifiers, left - classifiers, tries)
@@ -161,23 +151,27 @@ def next_k(attempts: list[Attempt], ratio: float, bounds: tuple[int, int]) -> in
 def count(job: Job, x: Features, images: ImageSet, runtime: Runtime, *, k: int | None = None) -> Count:
     """Count the categories, or take k of them, and their unlabelled images on features (n, d).
 
-    A k given by the user counts only where fewer than two classes are known. The sizes of clusters are levelled, as
+    The user's k is taken if fewer than two classes are known, and only then. The sizes of clusters are levelled, as
     small ones are often parts of larger ones, before the labelled images are taken off.
     """
     losses, settings = job.recipe.losses, job.settings
     assert isinstance(losses, Rounds)
     known, labelled = np.unique(images.labels[images.labelled], return_counts=True)
-    smoothed, likely = smooth(x, job.recipe.neighbours, job.device), None
+    rows, likely = rows_of(job, x), None
     if len(known) < 2 and not isinstance(settings.k, str):
         k = settings.k
     elif k is None:
-        estimate = estimated_k(job, x, smoothed, images, runtime)
+        estimate = estimated_k(job, rows, images, runtime)
         k, likely = estimate.k, estimate.interval
-    clusters, centres = fit(job, smoothed, images.labels if len(known) else None, k)
-    sizes = levelled(np.bincount(clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
+    found = fit(job, rows, images.labels if len(known) else None, k)
+    sizes = levelled(np.bincount(found.clusters, minlength=k).astype(np.float64) + 1, losses.shrinkage)
     shares = np.maximum(sizes - np.pad(labelled, (0, k - len(known))), LEAST * sizes)
-    separation = separation_of(smoothed, images.labels, centres, job.device)
-    return Count(shares=shares, clusters=clusters, separation=separation, likely=likely)
+    return Count(shares=shares, clusters=found.clusters, separation=found.separation, likely=likely)
+
+
+def means_of(x: Features, clusters: NDArray[np.int64], k: int) -> Features:
+    """Return the mean (k, d) of the features (n, d) in each cluster (n,); 0 for an empty one."""
+    return add_to_means(np.zeros((k, x.shape[1]), np.float32), np.zeros(k, np.int64), clusters, x)[0]
 
 
 def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
@@ -188,7 +182,7 @@ def levelled(sizes: NDArray[np.float64], strength: float) -> NDArray[np.float64]
 
 
 @dataclass
-class _Rounds:
+class _Trainings:
     """Trainings of one backbone on the same images, whose tokens are computed once."""
 
     job: Job
@@ -196,18 +190,43 @@ class _Rounds:
     backbone: Backbone
     images: ImageSet
     store: PixelStore
+    features: Callable[[Runtime], Features]
     budget: Budget
     shared: SharedTokens
     runtime: Runtime
     done: dict[Path, TrainingResult] = field(default_factory=dict)
 
-    def classifier(self, counted: Count, weights: Mapping[str, Tensor], x: Features) -> Sortal:
-        """Load weights into the backbone, whose features are then x (n, d), and add outputs at the counted clusters."""
+    @property
+    def epochs(self) -> int:
+        return sum(one.epochs for one in self.done.values())
+
+    def attempts(
+        self, x: Features, counted: Count, epochs: Epochs, start: tuple[dict[str, Tensor], Features]
+    ) -> list[Attempt]:
+        """Train classifiers for clusters of features x (n, d), from these weights and the features they give."""
+        weights, features = start
+        attempts: list[Attempt] = []
+        tries = epochs.tries if counted.likely else 1  # a given k is not varied
+        k: int | None = counted.k
+        while k is not None:
+            begun = counted if k == counted.k else count(self.job, x, self.images, self.runtime, k=k)
+            method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
+            self.train(method, epochs.classifiers // tries, f"Learning {k} categories")
+            now = self.features(self.runtime)
+            found = count(self.job, now, self.images, self.runtime)
+            head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
+            attempts.append(Attempt(k=k, weights=weights_of(self.backbone), head=head, counted=found, centres=centres))
+            bounds = bounds_of_k(self.job.settings, self.images)
+            k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < tries else None
+        return attempts
+
+    def classifier(self, counted: Count, weights: Mapping[str, Tensor], centres: Features) -> Sortal:
+        """Load weights into the backbone, and add outputs at these centres (k, d)."""
         for name, value in self.backbone.named_parameters():
             if name in weights:
                 value.data.copy_(weights[name])
         known = np.unique(self.images.labels[self.images.labelled]).tolist()
-        centres, seed = means_of(x, counted.clusters, counted.k), self.job.recipe.training.seed
+        seed = self.job.recipe.training.seed
         return Sortal(self.backbone, known, counted.shares, self.losses, centres=centres, seed=seed)
 
     def train(self, method: Method, epochs: int, what: str) -> None:
@@ -221,11 +240,11 @@ class _Rounds:
         """Drop the tokens and summarise all trainings; the losses are those of the last one."""
         self.shared.close()
         each = tuple(self.done.values())
-        epochs, seconds = sum(one.epochs for one in each), sum(one.seconds for one in each)
+        seconds = sum(one.seconds for one in each)
         trained = replace(
             each[-1],
-            epochs=epochs,
-            selected=epochs - 1,
+            epochs=self.epochs,
+            selected=self.epochs - 1,
             seconds=seconds,
             images_per_second=sum(one.images_per_second * one.seconds for one in each) / max(seconds, 1e-9),
             setbacks=tuple(text for one in each for text in one.setbacks),
@@ -243,9 +262,11 @@ def copied(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
+    if counted.likely is None:
+        return ""
     text = f"Counted {counted.k} categories after contrastive learning"
     if len(attempts) == 1:
         return f"{text}, and {best.counted.k} after training a classifier for them."
     tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
-    refined = f"The one for {best.k} was refined, with {best.counted.k} categories"
-    return f"{text}. Classifiers separated the images by {tried}. {refined}."
+    chosen = f"The one for {best.k} was trained further, with {best.counted.k} categories"
+    return f"{text}. Classifiers separated the images with scores of {tried} categories. {chosen}."

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sortal.config import Discovery, Rounds, Training
 from sortal.discovery import results, rounds
-from sortal.discovery.clusters import choose_k, cluster, repeat, smooth
+from sortal.discovery.clusters import choose_k, cluster, repeat, rows_of
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.discovery.rounds import LearningResult
@@ -109,8 +109,7 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            raw = features(runtime)
-            k = choose_k(job, raw, raw, shown, runtime)
+            k = choose_k(job, rows_of(job, features(runtime)), shown, runtime)
     with stages.stage("learn", "Training") as runtime:
         learned = _learn(job, backbone, to_learn, of_learning, k, features, runtime)
         if learned.trained is not None:
@@ -119,15 +118,15 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             stages.note(learned.summary)
     with stages.stage("features", "Computing features") as runtime:
         x = features(runtime)
-        smoothed = smooth(x, recipe.neighbours, job.device)
+        rows = rows_of(job, x)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, x, smoothed, shown, runtime)
+            k = choose_k(job, rows, shown, runtime)
         if learned.likely and k.interval:  # features trained for one k make others look unlikely
             k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
     with stages.stage("clusters", "Clustering"):
-        of, centres = cluster(job, x, smoothed, shown, k.k, learned.head)
-        agreement = None if learned.head is not None else repeat(job, smoothed, shown, order, of, k.k)
+        of, centres = cluster(job, rows, shown, k.k, learned.head)
+        agreement = None if learned.head is not None else repeat(job, rows, shown, order, of, k.k)
     clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement)
     run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
     return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))

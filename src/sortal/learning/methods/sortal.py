@@ -18,7 +18,7 @@ from sortal.learning.methods.simgcd import SimGcd
 class Sortal(SimGcd):
     """A cosine classifier whose mean prediction over unlabelled views is drawn towards given shares of categories.
 
-    `shares` (k,) are positive; with `centres` (k, d) the categories start there instead of at random.
+    `shares` (k,) are positive. With `centres` (k, d), the categories start there; where a centre is 0, at random.
     """
 
     shares: Tensor
@@ -36,8 +36,11 @@ class Sortal(SimGcd):
         super().__init__(backbone, len(shares), known, (config or Rounds()).distillation(), seed=seed)
         self.register_buffer("shares", torch.from_numpy(shares / shares.sum()).float())
         if centres is not None:
+            directions = nnf.normalize(torch.from_numpy(centres), dim=1)
             with torch.no_grad():
-                self.categories.weight.copy_(nnf.normalize(torch.from_numpy(centres), dim=1))
+                self.categories.weight.copy_(
+                    torch.where(directions.any(1, keepdim=True), directions, self.categories.weight)
+                )
 
     def imbalance(self, probabilities: Tensor, batch: Batch) -> Tensor:
         return divergence(probabilities, batch.labels < 0, self.shares)

@@ -28,7 +28,7 @@ CHARACTER = 0.02  # the width of one, as a share of the axis
 
 @style.style()
 def k_curve(run: Run) -> Figure:
-    """Plot how well the labelled images are clustered against the number of clusters: each restart, and the mean."""
+    """Plot how well the labelled images are clustered against the number of clusters: each restart, and all."""
     k, curve = run.k, sorted(run.k.curve, key=lambda tried: tried.k)
     if not curve:
         raise style.LeftOutError(f"The number of categories was given (k = {k.k:,}), so no others were tried.")
@@ -40,7 +40,7 @@ def k_curve(run: Run) -> Figure:
     x, y = [tried.k for tried in curve for _ in tried.each], [score for tried in curve for score in tried.each]
     axes.scatter(x, y, 9, style.PALE, linewidths=0, zorder=2, label="One restart")
     x, y = [tried.k for tried in curve], [tried.score for tried in curve]
-    axes.plot(x, y, "o-", c=style.ALL, ms=3.5, label="Mean of restarts")
+    axes.plot(x, y, "o-", c=style.ALL, ms=3.5, label=f"{'Median' if k.method == 'separation' else 'Mean'} of restarts")
     axes.axvline(k.k, c=style.OLD, lw=1.4, label=f"Chosen: k = {k.k:,}")
     if run.metrics is not None:
         true = run.metrics.k_true
