@@ -127,6 +127,11 @@ def test_a_recipe_fits_its_method(method: MethodName) -> None:
         else:
             said = f"clustering must be 'head' for {CLASSIFIED} {clustering!r} for {method}."
             refused.append(({"clustering": clustering}, said))
+    if method == "sortal":
+        said = "select must be False for sortal, which keeps the last epoch of each round, got True."
+        refused.append(({"select": True}, said))
+    else:
+        assert replace(recipe, select=True).select
     untrained = replace(recipe.training, epochs=0)
     if classifies:
         said = f"estimate_on must be 'raw' for {method}, which needs k before training, got 'learned'."

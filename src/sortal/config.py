@@ -350,6 +350,10 @@ class Recipe:
             raise InputError(
                 f"estimate_on must be 'raw' for {self.method}, which needs k before training, got {self.estimate_on!r}."
             )
+        if self.select and isinstance(self.losses, Rounds):
+            raise InputError(
+                f"select must be False for {self.method}, which keeps the last epoch of each round, got True."
+            )
         _check_epochs(self.method, self.training.epochs)
 
     @property
