@@ -41,9 +41,7 @@ class KEstimate:
     """The estimated k, an interval around it, and all evaluations in order of k."""
 
     k: int
-    interval: tuple[
-        int, int
-    ]  # range of the estimates from each restart or fold alone or, if "separation", of likely ks
+    interval: tuple[int, int]  # range of the ks that single restarts or folds choose; if "separation", of likely ks
     curve: tuple[Evaluation, ...]
     method: str
 

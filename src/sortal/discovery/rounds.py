@@ -269,4 +269,4 @@ def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
         return f"{text}, and {best.counted.k} after training a classifier for them."
     tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
     chosen = f"The one for {best.k} was trained further, with {best.counted.k} categories"
-    return f"{text}. Classifiers separated the images with scores of {tried} categories. {chosen}."
+    return f"{text}. Separation of the images by classifiers: {tried} categories. {chosen}."
