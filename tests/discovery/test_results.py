@@ -38,6 +38,7 @@ X = np.array([[1, 0], [-1, 0], [0, 1], [0.8, 0.6], [-0.8, 0.6], [-0.8, -0.6]], d
 CENTRES = np.array([[0.9, 0.3], [0, 1], [-0.8, 0]], dtype=np.float32)
 CLUSTERS = np.array([0, 2, 1, 0, 2, 2])
 AGREEMENT = np.array([np.nan, 1, np.nan, 1, 1, 1])
+OVERLAP = np.ones(3)
 HELD = np.array([False, True, False, False, False, False])
 HEAD = np.array([[2, 1, 0], [0, 1, 0.5], [-2, 0, 1.25]], dtype=np.float32)  # scores 2x + y, y + 0.5, 1.25 − 2x
 K = KChoice(k=3, estimated=False, known=2)
@@ -81,7 +82,7 @@ def gathered(
 ) -> Run:
     images = images or some_images()
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
-    clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT)
+    clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP)
     job, contents = a_job(images, **settings), small_store(6, 8).digests
     return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)
 
@@ -123,6 +124,7 @@ def test_confidence_is_calibrated_on_held_out_images_and_repeated_clustering() -
     assert given["held_out"].tolist() == HELD.tolist()
     assert given["truth"].tolist() == [0, 0, 1, 0, 2, 2]
     assert given["agreement"] is AGREEMENT
+    assert given["overlap"] is OVERLAP
 
 
 @pytest.mark.parametrize(("unsure_below", "of_the_fifth"), [(0.0, "new"), (0.9999, "unsure")])

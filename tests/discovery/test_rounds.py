@@ -17,7 +17,7 @@ from runtimes import CPU
 from safetensors.torch import load_file
 
 from sortal.config import Discovery, Rounds
-from sortal.discovery import clusters, defaults, rounds
+from sortal.discovery import clusters, defaults, rounds, stages
 from sortal.discovery.clusters import estimated_k, rows_of, smooth
 from sortal.discovery.job import Job
 from sortal.discovery.rounds import (
@@ -71,7 +71,8 @@ def test_no_epoch_is_lost_between_rounds(epochs: int, contrastive: float, refine
 
 def attempt(k: int, counted: int, separation: float) -> Attempt:
     found = Count(shares=np.ones(counted), clusters=np.zeros(9, np.int64), separation=separation, likely=None)
-    return Attempt(k=k, weights={}, head={}, counted=found, centres=np.zeros((counted, 2), np.float32))
+    none = np.zeros((counted, 2), np.float32)
+    return Attempt(k=k, weights={}, head={}, features=none, counted=found, centres=none)
 
 
 @pytest.mark.parametrize(
@@ -211,13 +212,15 @@ def test_the_best_of_several_classifiers_is_refined(
     restart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each starts from the pretrained weights or, from scratch, from those of contrastive learning."""
-    starts, ends, ks, train = list[float](), list[float](), list[int](), Trainer.train
+    starts, ends, ks, balanced = list[float](), list[float](), list[int](), list[bool]()
+    train, overlapped = Trainer.train, tiny.spy(monkeypatch, stages, "overlaps")
 
     def noted(trainer: Trainer) -> Any:
         def weights() -> float:
             return float(next(trainer.method.backbone.parameters()).detach().double().sum())
 
         starts.append(weights())
+        balanced.append(trainer.config.balanced)
         result = train(trainer)
         ends.append(weights())
         if isinstance(trainer.method, Sortal):
@@ -242,6 +245,11 @@ def test_the_best_of_several_classifiers_is_refined(
     best = attempts.index(choose(attempts))
     assert starts[-1] == ends[1 + best]
     assert ks[-1] == attempts[best].counted.k
+    assert balanced == [True] * len(ks) + [False], "labelled images are favoured until the last round"
+    clustered, others, k = overlapped[0]
+    assert k == run.k.k
+    assert [len(each) for each in others] == [len(clustered)] * (1 + len(attempts))
+    assert run.confidence.exponent is not None
     assert run.k.interval is not None
     assert run.k.interval[0] <= run.k.k <= run.k.interval[1]
     note = next(text for text in run.facts.notes if text.startswith("Counted"))

@@ -55,6 +55,14 @@ def test_too_few_images_cannot_be_clustered_again() -> None:
     assert (everything == 1).all()
 
 
+def test_overlaps_are_those_computed_by_hand() -> None:
+    clusters = np.array([0, 0, 0, 0, 1, 1, 2, 2])
+    halves, merged = np.array([0, 0, 1, 1, 2, 2, 2, 2]), np.array([1, 1, 1, 1, 2, 2, 2, 0])
+    np.testing.assert_allclose(stability.overlaps(clusters, [halves], 4), [2 / 4, 2 / 4, 2 / 4, 0])
+    np.testing.assert_allclose(stability.overlaps(clusters, [merged], 4), [1, 2 / 3, 1 / 2, 0])
+    np.testing.assert_allclose(stability.overlaps(clusters, [halves, merged], 4), [1, 2 / 3, 1 / 2, 0])
+
+
 def calibration_errors(known: float, new: float, seed: int, *, again: bool) -> list[float]:
     """Return the errors over all unlabelled images, and those of 8 known and of 8 new classes of the given spreads.
 

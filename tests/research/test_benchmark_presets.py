@@ -54,7 +54,7 @@ DIGESTS: dict[str, tuple[int, str]] = {
     "uno": (1, "1f06956ec5b4"),
     "gcd": (1, "c959be0c18b3"),
     "simgcd": (1, "f744ea8a4906"),
-    "sortal": (2, "e7856631a0c5"),
+    "sortal": (3, "e7856631a0c5"),
 }
 
 

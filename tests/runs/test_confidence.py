@@ -244,15 +244,39 @@ def test_confidence_is_lower_in_unstable_categories() -> None:
     placed = at([1, 1, 1], [0.9, 0.5, 0.9], [0, 0, 1])
     assert plain(stability=np.array([0.5, 1])).of(placed) == pytest.approx([0.45, 0.25, 0.9])
     assert plain().of(placed) == pytest.approx([0.9, 0.5, 0.9])  # a run without it
+    assert plain(exponent=np.array([2, 1])).of(placed) == pytest.approx([0.81, 0.25, 0.9])
+    certain = at([1, 1], [1, 1], [0, 1])
+    assert plain(exponent=np.array([2, 1])).of(certain) == pytest.approx([0.99**2, 1])
+
+
+@pytest.mark.parametrize("width", [1.0, 0.1])  # of the clusters: probabilities of all sizes, or of 1 throughout
+def test_mean_confidence_is_at_most_the_overlap_with_another_training_run(width: float) -> None:
+    """Labelled images, whose agreement is NaN, do not count, and an empty category has nothing to lower."""
+    row, none, centres = np.repeat([0, 1], 30), np.zeros(60, dtype=bool), np.array([[1], [3], [9]], dtype=np.float32)
+    x = centres[row] + width * np.tile(np.linspace(-1, 1, 30, dtype=np.float32), 2)[:, None]
+    agreement = np.where(np.arange(60) % 3 == 0, np.nan, 0.9)
+    case: dict[str, Any] = {"held_out": none, "truth": row, "unsure_below": 0.5, "agreement": agreement}
+
+    def means(overlap: list[float] | None) -> list[float]:
+        found = calibrate(x, centres, row, **case, overlap=None if overlap is None else np.array(overlap))
+        assert overlap is None or (found.exponent is not None and found.exponent[2] == 1)
+        sure = found.of(place(x, centres, found.temperature, row=row))
+        return [float(sure[(row == j) & np.isfinite(agreement)].mean()) for j in (0, 1)]
+
+    usual = means(None)
+    assert usual[0] > 0.6
+    assert means([0.6, 1, 0]) == pytest.approx([0.6, usual[1]], abs=1e-6)
+    assert means([1, 0.3, 0]) == pytest.approx([usual[0], 0.3], abs=1e-6)
 
 
 unit = st.floats(0, 1)
+powers = st.tuples(st.floats(1, 100), st.floats(1, 100))
 
 
-@given(st.tuples(unit, unit), st.tuples(unit, unit), st.floats(0, 100), st.integers(0, 1))
+@given(st.tuples(unit, unit), st.tuples(unit, unit), powers, st.integers(0, 1))
 def test_confidence_is_a_probability_and_rises_with_that_of_the_category(
-    probability: tuple[float, float], stability: tuple[float, float], distance: float, row: int
+    probability: tuple[float, float], stability: tuple[float, float], power: tuple[float, float], row: int
 ) -> None:
-    placed = at([distance] * 2, sorted(probability), [row] * 2)
-    low, high = plain(stability=np.array(stability)).of(placed)
+    placed = at([3.0] * 2, sorted(probability), [row] * 2)
+    low, high = plain(stability=np.array(stability), exponent=np.array(power)).of(placed)
     assert 0 <= low <= high <= max(probability)

@@ -34,7 +34,7 @@ def a_run(*, head: bool = False, images: int = 72) -> Run:
         assignments=run.assignments,
         categories=run.categories,
         k=run.k,
-        confidence=replace(run.confidence, stability=np.linspace(0.5, 1, 6)),
+        confidence=replace(run.confidence, stability=np.linspace(0.5, 1, 6), exponent=np.linspace(2, 1, 6)),
         features=run.features,
         centres=run.centres,
         head=scores,
@@ -84,7 +84,9 @@ def test_a_merge_weights_centres_and_keeps_the_first_id() -> None:
     np.testing.assert_allclose(merged.confidence.usual, [*run.confidence.usual[:4], usual[4]])
     np.testing.assert_allclose(merged.confidence.deviation, [*run.confidence.deviation[:4], deviation[4]])
     assert merged.confidence.stability is not None
+    assert merged.confidence.exponent is not None
     np.testing.assert_allclose(merged.confidence.stability, [0.5, 0.6, 0.7, 0.8, 1])
+    np.testing.assert_allclose(merged.confidence.exponent, [2, 1.8, 1.6, 1.4, 1])
     assert merged.facts.edits == ("merged 'new 2' into 'new 1'",)
     assert len(run.categories) == 6, "the original run is unchanged"
 

@@ -100,6 +100,7 @@ def a_run(
             usual=np.full(k, 0.1),
             deviation=np.full(k, 2e-9),
             stability=np.full(k, 0.1 + 0.2) if head else None,
+            exponent=np.full(k, 1.1 + 0.2) if head else None,
         ),
         "head": np.random.default_rng(seed).normal(size=(k, 4)).astype(np.float32) if head else None,
         "categories": tuple(
@@ -373,7 +374,7 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     about |= {"format": "sortal run 1", "centre_sizes": [1, 3], "classes": ["one"]}
     (tmp_path / "run.json").write_text(json.dumps(about))
     confidence = json.loads((tmp_path / storage.CONFIDENCE).read_text())
-    del confidence["stability"]
+    del confidence["stability"], confidence["exponent"]
     confidence |= {"strangers": 0.5, "surest": 2.0}
     confidence |= {"calibrated": True, "known": 1, "usual_distance": confidence.pop("usual")}
     (tmp_path / storage.CONFIDENCE).write_text(json.dumps(confidence))

@@ -72,7 +72,9 @@ def _found(found: "Run") -> None:
     counts, k = found.counts(), found.k
     print(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
     new = sum(category.kind == "new" for category in found.categories)
-    how = f"estimated, likely {k.interval[0]} to {k.interval[1]}" if k.interval else "given"
+    how = "estimated" if k.estimated else "given"
+    if k.interval and k.interval[0] < k.interval[1]:
+        how += f", likely {k.interval[0]} to {k.interval[1]}"
     known = plural(len(found.categories) - new, "known category", "known categories")
     print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
     _categories(found.categories)

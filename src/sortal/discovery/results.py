@@ -34,6 +34,7 @@ class Clusters:
     k: KChoice
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     agreement: Floats | None = None  # (n,) with repeated clustering, where it can be repeated
+    overlap: Floats | None = None  # (k,) with clusters of other training runs, where there were any
 
 
 def gather(
@@ -57,6 +58,7 @@ def gather(
         truth=own,
         unsure_below=job.settings.unsure_below,
         agreement=clusters.agreement,
+        overlap=clusters.overlap,
         head=clusters.head,
     )
     assignments = replace(unassigned(images, contents), category=ids_of(categories, own))

@@ -46,6 +46,7 @@ class LearningResult:
     head: Features | None = None  # (k, d + 1), where the method trains a classifier
     summary: str = ""  # of what it counted between its rounds
     likely: tuple[int, int] | None = None  # range of k, from features that were not trained for one of them
+    earlier: tuple[Features, ...] = ()  # (n, d) of rounds before the last, to see which categories they share
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,6 +70,7 @@ class Attempt:
     k: int
     weights: dict[str, Tensor]  # of the backbone
     head: dict[str, Tensor]
+    features: Features  # (n, d)
     counted: Count
     centres: Features  # (counted.k, d)
 
@@ -105,8 +107,14 @@ def learn(
     if left:
         method = rounds.classifier(best.counted, best.weights, best.centres)
         method.head.load_state_dict(best.head)
-        rounds.train(method, left, f"Refining {best.counted.k} categories")
-    return replace(rounds.result(), summary=_summary(counted, attempts, best), likely=counted.likely)
+        # Every image equally often: drawn as often as all others together, labelled ones would move away from them.
+        rounds.train(method, left, f"Refining {best.counted.k} categories", balanced=False)
+    return replace(
+        rounds.result(),
+        summary=_summary(counted, attempts, best),
+        likely=counted.likely,
+        earlier=(x, *(each.features for each in attempts)),
+    )
 
 
 def choose(attempts: list[Attempt]) -> Attempt:
@@ -215,7 +223,11 @@ class _Trainings:
             now = self.features(self.runtime)
             found = count(self.job, now, self.images, self.runtime)
             head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
-            attempts.append(Attempt(k=k, weights=weights_of(self.backbone), head=head, counted=found, centres=centres))
+            attempts.append(
+                Attempt(
+                    k=k, weights=weights_of(self.backbone), head=head, features=now, counted=found, centres=centres
+                )
+            )
             bounds = bounds_of_k(self.job.settings, self.images)
             k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < tries else None
         return attempts
@@ -229,8 +241,9 @@ class _Trainings:
         seed = self.job.recipe.training.seed
         return Sortal(self.backbone, known, counted.shares, self.losses, centres=centres, seed=seed)
 
-    def train(self, method: Method, epochs: int, what: str) -> None:
-        how, at = replace(self.job.recipe.training, epochs=epochs), self.runtime.prefixed(f"{what}: ")
+    def train(self, method: Method, epochs: int, what: str, *, balanced: bool = True) -> None:
+        usual, at = self.job.recipe.training, self.runtime.prefixed(f"{what}: ")
+        how = replace(usual, epochs=epochs, balanced=usual.balanced and balanced)
         folder = self.job.cache / "learn" / cache.key("learn", run_key(method, self.images, self.store, how))
         self.done[folder] = train(
             method, self.images, self.store, how, folder=folder, budget=self.budget, shared=self.shared, runtime=at

@@ -1,6 +1,7 @@
-"""Stability of clusters: which images stay together when half of them are clustered again."""
+"""Stability of clusters: when half of the images are clustered again, or after another training run."""
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,3 +44,17 @@ def cluster_again(
     agreement = np.full(len(x), np.nan)
     agreement[free] = stayed / (2 * SPLITS)
     return agreement
+
+
+def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
+    """Return the largest share (k,) of images that each cluster has in common with one of another clustering.
+
+    All cluster the same images (n,) into k clusters. The share is of the images in either of the two clusters
+    (Jaccard), so half of a cluster, or two that were merged, overlap by half. It is 0 for an empty cluster.
+    """
+    best = np.zeros(k)
+    for other in others:
+        common = np.bincount(clusters * k + other, minlength=k * k).reshape(k, k).astype(np.float64)
+        either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
+        best = np.maximum(best, (common / np.maximum(either, 1)).max(axis=1))
+    return best

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from sortal.config import Discovery, Rounds, Training
 from sortal.discovery import results, rounds
-from sortal.discovery.clusters import choose_k, cluster, repeat, rows_of
+from sortal.discovery.clusters import choose_k, cluster, fit, repeat, rows_of
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.discovery.rounds import LearningResult
+from sortal.discovery.stability import overlaps
 from sortal.errors import SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -127,7 +128,9 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     with stages.stage("clusters", "Clustering"):
         of, centres = cluster(job, rows, shown, k.k, learned.head)
         agreement = None if learned.head is not None else repeat(job, rows, shown, order, of, k.k)
-    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement)
+        others = [fit(job, rows_of(job, each), shown.labels, k.k).clusters for each in learned.earlier]
+    overlap = overlaps(of[shown.unlabelled], [each[shown.unlabelled] for each in others], k.k) if others else None
+    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement, overlap=overlap)
     run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
     return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))
 

@@ -7,8 +7,10 @@ classifier, its scores take the place of −d².
 Held-out images are of known classes and say nothing about new categories, which may be parts of a class or mixtures.
 The images of such a category do not stay together when half of the images are clustered again (Lange, Roth, Braun and
 Buhmann, Neural Computation 2004), so the share that does is a factor of the confidence in every category. Images on a
-border move anyway, which their probability already tells, so it is also their weight in that share. Last, an image
-unlike all others is recognised by its unusual distance from its centre.
+border move anyway, which their probability already tells, so it is also their weight in that share. Nor does a network
+that was trained differently find such a category again, so its overlap with the most similar one there limits the mean
+confidence in a category: the probability is raised to a power, which doubtful images feel more than certain ones. Last,
+an image unlike all others is recognised by its unusual distance from its centre.
 """
 
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the 
 UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went well
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
 PRIOR = 10  # weight, in images, of the usual distance, and of the stability, over all categories
+SURE, STEEPEST = 0.99, 500.0  # probability that is raised to a power, and that power, at most
 CHUNK = 2**24  # numbers in a block of distances
 Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -48,6 +51,7 @@ class Confidence:
     usual: Floats  # (k,) mean distance of the images of a category to its centre
     deviation: Floats  # (k,) its standard deviation
     stability: Floats | None = None  # (k,) share of a category's images that stay together when clustered again
+    exponent: Floats | None = None  # (k,) power of the probability; above 1 where another training run disagrees
 
     @property
     def calibrated(self) -> bool:
@@ -56,8 +60,12 @@ class Confidence:
     def of(self, placement: Placement) -> Floats:
         """Return the confidence (n,): the probability, less in unstable categories and for distant images."""
         beyond = self.beyond(placement.row, placement.distance)
-        stable = 1.0 if self.stability is None else self.stability[placement.row]
-        sure: Floats = placement.probability * stable * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
+        found = placement.probability
+        if self.exponent is not None:
+            found = _lowered(found, self.exponent[placement.row])
+        if self.stability is not None:
+            found = found * self.stability[placement.row]
+        sure: Floats = found * np.exp((FAR**2 - np.maximum(beyond, FAR) ** 2) / 2)
         return sure
 
     def beyond(self, row: Ints, distance: Floats) -> Floats:
@@ -75,12 +83,14 @@ def calibrate(
     truth: Ints,
     unsure_below: float,
     agreement: Floats | None = None,
+    overlap: Floats | None = None,
     head: Matrix | None = None,
 ) -> Confidence:
     """Fit to features (n, d) at rows (n,) of the centres (k, d); `truth` (n,) are the right rows of the `held_out`.
 
-    `agreement` (n,) is how often an image stayed in its category when clustered again; NaN for one that had to. The
-    scores of a `head` (k, d + 1) replace distances; without calibration its probabilities are as they were trained.
+    `agreement` (n,) is how often an image stayed in its category when clustered again; NaN for one that had to.
+    `overlap` (k,) is the share of a category that another training run found again. The scores of a `head` (k, d + 1)
+    replace distances; without calibration its probabilities are as they were trained.
     """
     distance = place(x, centres, 1.0, row=row).distance
     usual, deviation = spread(distance, row, len(centres))
@@ -89,10 +99,14 @@ def calibrate(
         temperature = _most_likely(_costs(x[held_out], centres, head), truth[held_out])
     else:
         temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
-    stability = None
-    if agreement is not None:
+    stability = exponent = None
+    if agreement is not None or overlap is not None:
         probability = place(x, centres, temperature, row=row, head=head).probability
-        stability = _stability(agreement, probability, row, len(centres))
+        free = np.ones(len(x), dtype=bool)
+        if agreement is not None:
+            stability, free = _stability(agreement, probability, row, len(centres)), np.isfinite(agreement)
+        if overlap is not None:
+            exponent = _exponent(probability[free], row[free], overlap / (1.0 if stability is None else stability))
     return Confidence(
         temperature=temperature,
         held_out=int(held_out.sum()) if enough else 0,
@@ -100,6 +114,7 @@ def calibrate(
         usual=usual,
         deviation=deviation,
         stability=stability,
+        exponent=exponent,
     )
 
 
@@ -175,6 +190,31 @@ def _stability(agreement: Floats, weight: Floats, row: Ints, k: int) -> Floats:
     counts, sums = (np.bincount(row, weights, minlength=k) for weights in (weight, kept))
     stable: Floats = (sums + PRIOR * overall) / (counts + PRIOR)
     return stable
+
+
+def _means(values: Floats, row: Ints, k: int) -> Floats:
+    """Return the mean (k,) of the values in each category, 1 without any."""
+    counts, sums = np.bincount(row, minlength=k), np.bincount(row, values, minlength=k)
+    found: Floats = np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
+    return found
+
+
+def _exponent(probability: Floats, row: Ints, limit: Floats) -> Floats:
+    """Return the least power (k,), 1 to STEEPEST, that brings the mean probability in each category to its limit."""
+    k = len(limit)
+    low, high = np.ones(k), np.full(k, STEEPEST)
+    for _ in range(40):  # halvings of the interval
+        middle = (low + high) / 2
+        above = _means(_lowered(probability, middle[row]), row, k) > limit
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    fine = (_means(probability, row, k) <= limit) | (np.bincount(row, minlength=k) == 0)
+    return np.where(fine, 1.0, high)
+
+
+def _lowered(probability: Floats, power: Floats) -> Floats:
+    """Raise probabilities (n,) to their powers (n,); as 1 would always stay 1, none counts as more than SURE."""
+    found: Floats = np.where(power > 1, np.minimum(probability, SURE) ** power, probability)
+    return found
 
 
 def spread(distance: Floats, row: Ints, k: int) -> tuple[Floats, Floats]:

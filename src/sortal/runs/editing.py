@@ -98,11 +98,11 @@ def reorder(run: Run, categories: Sequence[int]) -> Run:
     if sorted(rows) != [*range(len(run.categories))]:
         raise InputError(f"categories must be the ids of all {len(run.categories)} categories, got {list(categories)}.")
     c = run.confidence
-    stability = None if c.stability is None else c.stability[rows]
+    stability, exponent = (None if each is None else each[rows] for each in (c.stability, c.exponent))
     return replace(
         run,
         categories=tuple(run.categories[row] for row in rows),
-        confidence=replace(c, usual=c.usual[rows], deviation=c.deviation[rows], stability=stability),
+        confidence=replace(c, usual=c.usual[rows], deviation=c.deviation[rows], stability=stability, exponent=exponent),
         centres=run.centres[rows],
         head=None if run.head is None else run.head[rows],
     )
@@ -118,23 +118,31 @@ def _edited(run: Run, edit: str, a: Assignments, categories: Sequence[Category],
         by_id = {**dict(zip(run.names, table, strict=True)), **rows}
         return np.array([by_id[each.id] for each in categories], dtype=np.float32)
 
+    def as_stable(values: Floats | None) -> Floats | None:
+        if values is None:
+            return None
+        by_id = {**dict(zip(run.names, values.tolist(), strict=True)), **dict.fromkeys(centres, 1.0)}
+        return np.array([by_id[each.id] for each in categories])
+
     moved, own, c = changed(run.centres, centres), rows_of(categories, a.category), run.confidence
     usual, deviation = spread(place(run.features, moved, 1.0, row=own).distance, own, len(categories))
     for row, each in enumerate(categories):
         if each.id not in centres:
             before = _row(run, each.id)
             usual[row], deviation[row] = c.usual[before], c.deviation[before]
-    stability = c.stability
-    if stability is not None:
-        by_id = {**dict(zip(run.names, stability.tolist(), strict=True)), **dict.fromkeys(centres, 1.0)}
-        stability = np.array([by_id[each.id] for each in categories])
     return build_run(
         folder=run.folder,
         facts=_facts(run, a, edit),
         assignments=a,
         categories=categories,
         k=run.k,
-        confidence=replace(c, usual=usual, deviation=deviation, stability=stability),
+        confidence=replace(
+            c,
+            usual=usual,
+            deviation=deviation,
+            stability=as_stable(c.stability),
+            exponent=as_stable(c.exponent),
+        ),
         features=run.features,
         centres=moved,
         head=None if run.head is None else changed(run.head, head),
