@@ -224,9 +224,7 @@ class _Trainings:
             found = count(self.job, now, self.images, self.runtime)
             head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
             attempts.append(
-                Attempt(
-                    k=k, weights=weights_of(self.backbone), head=head, features=now, counted=found, centres=centres
-                )
+                Attempt(k=k, weights=weights_of(self.backbone), head=head, features=now, counted=found, centres=centres)
             )
             bounds = bounds_of_k(self.job.settings, self.images)
             k = next_k(attempts, self.losses.ratio, bounds) if len(attempts) < tries else None
