@@ -25,7 +25,7 @@ from sample_run import HOSTILE, sample_run
 from test_printing import HEALTHY, RESULT, terminal_settings  # noqa: F401
 
 import sortal
-from sortal.cli import app, benchmark, printing
+from sortal.cli import app, benchmark, decisions, printing, runs
 from sortal.config import Discovery, Overrides, Reading, SettingsGroup
 from sortal.discovery import demo, pipeline, prediction
 from sortal.discovery.demo import DemoResult
@@ -38,13 +38,18 @@ from sortal.images.reading import read_images
 from sortal.research import figures
 from sortal.research.benchmark import presets, records, sweep, tables
 from sortal.research.benchmark.select import choose
-from sortal.runs import export
+from sortal.runs import export, journal
+from sortal.runs.decisions import Action, Move, Rename, Undo
 from sortal.runs.export import ExportResult
 from sortal.runs.export.format import How
+from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(app, name) for name in ("check", "demo", "discover", "export", "figures", "predict", "sample")},
+    "report": runs.report,
+    "decisions": decisions.list_decisions,
+    "decisions merge": decisions.merge,
     "benchmark": benchmark.run_benchmark,
     "benchmark presets": benchmark.list_presets,
     "benchmark table": benchmark.table,
@@ -165,10 +170,11 @@ def test_help_the_readme_and_the_reference_list_every_command() -> None:
     assert done == invoke() == replace(done, code=0, err="")
     assert done.out.startswith("Usage: sortal")
     assert "sortal discover photos  " in done.out.split("Examples:")[1]
-    listed = {"": done.out.split("Commands")[1], "benchmark ": invoke("benchmark", "--help").out.split("Commands")[1]}
+    groups = {"": app.app, "benchmark ": benchmark.benchmark, "decisions ": decisions.decisions}
+    listed = {prefix: invoke(*prefix.split(), "--help").out.split("Commands")[1] for prefix in groups}
     pages = [Path(__file__).parents[2] / name for name in ("README.md", "docs/commands.md")]
     commands = "".join(page.read_text(encoding="utf-8") for page in pages)
-    names = {prefix + name for prefix, each in (("", app.app), ("benchmark ", benchmark.benchmark)) for name in each}
+    names = {prefix + name for prefix, each in groups.items() for name in each}
     assert {name for name in names if "-" not in name} == FUNCTIONS.keys()
     for name in FUNCTIONS:
         above, _, last = name.rpartition(" ")
@@ -789,3 +795,30 @@ def test_a_closed_pipe_ends_quietly_and_a_full_disk_is_reported() -> None:
         with open(place, "w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()) as err:
             assert app.main(["benchmark", "presets", "--json"]) == 1
         assert err.getvalue() == message
+
+
+def test_decisions_are_listed_and_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    every: tuple[tuple[str, list[Action]], ...] = (
+        ("mine", [Rename(category=5, name="=fern"), Move(images=(f"{5:032x}",), category=0), Undo()]),
+        ("theirs", [Rename(category=5, name="moss"), Rename(category=4, name="oak")]),
+    )
+    for name, actions in every:
+        run = replace(sample_run(), folder=tmp_path / name)
+        run.save()
+        journal.append(run.folder / DECISIONS, run.facts, [journal.decide(each, name) for each in actions])
+    mine = str(tmp_path / "mine")
+    assert app.main(["decisions", mine]) == 0
+    out = capsys.readouterr().out
+    assert "Renamed 'new 2' to '=fern'" in out
+    assert "Undid: moved 1 image to 'class 0'" in out
+    assert app.main(["decisions", "merge", mine, str(tmp_path / "theirs" / DECISIONS)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("1 decision added, 1 disputed.")
+    assert "theirs: Disputed: renamed '=fern' to 'moss'. Here it was renamed to '=fern'." in out
+    assert app.main(["decisions", mine, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["do"] for row in rows] == ["rename", "move", "undo", "rename", "rename"]
+    assert rows[3]["disputed"]
+    assert app.main(["decisions", "merge", mine, mine]) == 2
+    assert "must be a file" in capsys.readouterr().err
+    assert app.main(["decisions", str(tmp_path)]) == 2

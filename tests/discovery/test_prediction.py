@@ -25,10 +25,10 @@ from sortal.discovery.prediction import COLUMNS, Prediction, predict
 from sortal.errors import InputError
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
-from sortal.runs import cache
-from sortal.runs.editing import merge, rename, reorder, split
+from sortal.runs import cache, journal
+from sortal.runs.decisions import Merge, Rename, Split
 from sortal.runs.facts import ImageSource
-from sortal.runs.run import INITIAL, LOG, UNSURE, Run
+from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
 from sortal.runs.storage import HEAD, load_run
 from sortal.system.files import lock_folder
 
@@ -402,29 +402,34 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     assert (again.category != distances(before).argmin(axis=1)).any()
 
 
-# Categories edited by hand; test_editing.py checks each edit
+# Reviewed categories; test_decisions.py checks each decision
 
 
 @pytest.mark.parametrize("method", ["kmeans", "rankstats"])
-def test_an_edited_run_predicts_and_is_updated_with_its_own_names_and_ids(
+def test_a_reviewed_run_predicts_and_is_updated_with_the_names_that_people_gave(
     sorted_run: SortedRun, more: Path, tmp_path: Path, method: MethodName
 ) -> None:
-    """By centres and by a head, after merging, renaming, splitting and reordering categories."""
+    """By centres and by a head, after merging, renaming and splitting categories."""
     found = sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)
     first, second, third = (category.id for category in found.categories if category.kind == "new")
     a = found.assignments
     apart = (a.category == 0) & (a.status != "labelled") & (np.arange(N) % 2 == 0)
-    edited = split(rename(merge(found, [second, first]), 1, "birch"), 0, apart, name="rowan")
-    edited = reorder(edited, [6, third, 2, second, 1, 0])
+    images = tuple(a.contents[row] for row in np.flatnonzero(apart).tolist())
+    actions = (
+        Merge(categories=(second, first)),
+        Rename(category=1, name="birch"),
+        Split(images=images, category=6, name="rowan"),
+    )
 
     def heavy() -> list[tuple[int, int]]:
         found = [(tmp_path / "run" / name).stat() for name in ("features.npy", "model.safetensors")]
         return [(each.st_ino, each.st_mtime_ns) for each in found]
 
     before = heavy()
-    edited.save()
-    names = {6: "rowan", third: found.names[third], 2: "cedar", second: found.names[second], 1: "birch", 0: "ash"}
-    assert load_run(tmp_path / "run").names == names
+    journal.append(tmp_path / "run" / DECISIONS, found.facts, [journal.decide(each) for each in actions])
+    edited = load_run(tmp_path / "run")
+    names = {0: "ash", 1: "birch", 2: "cedar", second: found.names[second], third: found.names[third], 6: "rowan"}
+    assert edited.names == names
     seen = predict(tmp_path / "run", more, runtime=CPU).assignments
     added = predict(tmp_path / "run", more, update=True, runtime=CPU)
     after = load_run(tmp_path / "run")
@@ -444,5 +449,5 @@ def test_an_edited_run_predicts_and_is_updated_with_its_own_names_and_ids(
         where.setdefault(file.partition("/")[0], set()).add(names[category])
     assert where["beech"] == {"birch"}
     assert where["ash"] <= {"ash", "rowan"}
-    with pytest.raises(InputError, match="were edited by hand; a new run would drop the edits"):
-        sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)
+    assert not (tmp_path / "run" / DECISIONS).exists(), "the decisions are in the run now"
+    assert (tmp_path / "run" / "decisions-1.jsonl").exists()

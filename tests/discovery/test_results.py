@@ -84,7 +84,7 @@ def gathered(
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
     clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP)
     job, contents = a_job(images, **settings), small_store(6, 8).digests
-    return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)
+    return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)[0]
 
 
 def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> None:
@@ -229,7 +229,7 @@ def test_facts_describe_the_run_and_hashes_ignore_the_order_of_images() -> None:
     assert facts.training is not None
     assert asdict(facts.training) == asdict(trained)
     assert (facts.precision, facts.weights) == ("float32", a_backbone().source)
-    assert (facts.updates, facts.edits, facts.next_id) == ((), (), 3)
+    assert (facts.updates, facts.next_id, found.decisions) == ((), 3, 0)
     assert facts.hashes.model == a_backbone().fingerprint()
     assert gathered().facts.training is None
     order = [5, 3, 1, 0, 2, 4]

@@ -81,14 +81,14 @@ def test_the_number_of_held_out_images_is_limited() -> None:
     names = [f"class {number % 1200}" for number in range(12_000)]
     images = image_set([f"{i}.png" for i in range(12_001)], paths=["x"] * 12_001, labels=[*names, None])
     order = np.arange(len(images))
-    held = held_out(images, order, Discovery(k=1300))
+    held = held_out(images, order, Discovery(k=1300), np.ones(len(images), dtype=bool))
     assert held.sum() == stages.HELD_OUT
     assert images.labelled[held].all()
     assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
-    assert held_out(images, order, Discovery(k=1300, held_out=0.0)).sum() == 0
+    assert held_out(images, order, Discovery(k=1300, held_out=0.0), np.ones(len(images), dtype=bool)).sum() == 0
     # A fifth of nine classes of ten images is 18, fewer than the 20 that calibration needs.
     few = images.select(np.isin(images.labels, images.labels[:9]) | images.unlabelled)
-    assert held_out(few, np.arange(len(few)), Discovery(k=10)).sum() == 0
+    assert held_out(few, np.arange(len(few)), Discovery(k=10), np.ones(len(few), dtype=bool)).sum() == 0
 
 
 def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(

@@ -30,7 +30,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import features
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
-from sortal.learning.features import extract
+from sortal.learning.features import KeptTokens, extract
 from sortal.learning.frozen import FrozenEncoder
 from sortal.system.workers import finish
 
@@ -183,6 +183,30 @@ def test_normalised_rows_have_unit_length(vit: Backbone, monkeypatch: pytest.Mon
 def test_no_images_give_no_rows(tmp_path: Path) -> None:
     for options in ({}, {"folder": tmp_path}, {"normalise": True}):
         assert found(tiny(), store_of([]), **options).shape == (0, 512)
+
+
+@pytest.mark.parametrize("limit", [2**30, 1000])
+def test_the_trunk_computes_tokens_once_for_several_tails(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With too little memory it does so every time; the features are those of the whole network in any case."""
+    vit, store, runs = load_backbone("test_vit", weights="random", image_size=SIZE), small_store(9, 40), list[int]()
+    trunk, kept = type(vit).trunk, KeptTokens(limit)
+
+    def counted(backbone: Backbone, images: Tensor) -> Tensor:
+        runs.append(len(images))
+        return trunk(backbone, images)
+
+    monkeypatch.setattr(type(vit), "trunk", counted)
+    for step in range(3):
+        with torch.no_grad():
+            for weight in vit.parameters():
+                if weight.requires_grad:
+                    weight.add_(0.01 * step)
+        runs.clear()
+        x = found(vit, store, kept=kept, batch_size=4)
+        assert sum(runs) == (9 if step == 0 or limit == 1000 else 0)
+        np.testing.assert_array_equal(x, found(vit, store, batch_size=4))
+    fewer = store.select(np.arange(9) < 5)
+    np.testing.assert_allclose(found(vit, fewer, kept=kept, batch_size=4), x[:5], atol=1e-4)
 
 
 def test_copies_are_computed_once(seen: list[int]) -> None:

@@ -172,7 +172,7 @@ def test_tables_have_one_row_per_image_and_no_formula(
 ) -> None:
     export(hostile, "csv", tmp_path / "t.csv")
     rows = cells(tmp_path / "t.csv")
-    columns = ["file_name", "path", "category", "category_name", "status", "confidence", "label", "truth"]
+    columns = ["file_name", "path", "category", "category_name", "status", "confidence", "reviewed", "label", "truth"]
     assert list(rows[0]) == columns
     assert_rows(rows, hostile)
     assert [row["path"] for row in rows] == hostile.paths()

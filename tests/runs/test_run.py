@@ -26,7 +26,7 @@ from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import image_set
 from sortal.runs import cache, storage, tables
-from sortal.runs.editing import rename
+from sortal.runs.decisions import Rename, apply
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import load_run, peek
@@ -37,6 +37,7 @@ TROUBLE = (
     """=HYPERLINK("x")|-1|\ttab|''=1|a,b;"c"|lone\rreturn|both\r\n| spaces |\x85\x0b\x0c\x1c|\ufeffmark|NA|nan|0012"""
 )
 HOSTILE = (*NAMES, *TROUBLE.split("|"))
+REJECTED = frozenset({("00ff", 1)})
 HALF = tuple(name if row % 2 else None for row, name in enumerate(HOSTILE))
 TABLES = (storage.ASSIGNMENTS, storage.CATEGORIES, storage.QUARANTINE, storage.CANDIDATES)
 FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that start one, for some program
@@ -119,7 +120,7 @@ def assert_same(one: Run, other: Run) -> None:
         else:
             assert again.dtype.kind == column.dtype.kind, name
             np.testing.assert_array_equal(again, column, err_msg=name)
-    for name in ("folder", "facts", "categories", "k", "metrics", "quarantine", "candidates"):
+    for name in ("folder", "facts", "categories", "k", "metrics", "quarantine", "candidates", "rejected"):
         assert getattr(other, name) == getattr(one, name), name
     for name, value in vars(one.confidence).items():
         np.testing.assert_array_equal(getattr(other.confidence, name), value, err_msg=name)
@@ -151,8 +152,9 @@ def hostile_run(folder: Path) -> Run:
             Candidate(id=1, files=HOSTILE, folders=(1,) * len(HOSTILE), nearest=2),
             Candidate(id=2, files=HOSTILE[:1], folders=(2,), nearest=0),
         ),
-        facts={"notes": HOSTILE, "edits": HOSTILE},
+        facts={"notes": HOSTILE},
         head=True,
+        rejected=REJECTED,
     )
 
 
@@ -168,10 +170,11 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
         '"file_name","label","truth","category","category_name","status","confidence","distance",'
-        '"next_category","next_distance","folder","content"'
+        '"next_category","next_distance","reviewed","folder","content"'
     )
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
-        assert [type(cell) for cell in row] == [str, str, str, float, str, str, float, float, float, float, float, str]
+        kinds = [str, str, str, float, str, str, float, float, float, float, str, float, str]
+        assert [type(cell) for cell in row] == kinds
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=8))
@@ -300,7 +303,7 @@ def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_wr
 
 
 def test_a_run_replaces_an_earlier_run_and_its_optional_files(tmp_path: Path) -> None:
-    full = a_run(tmp_path, ["a", "b"], metrics=SCORES, candidates=(CANDIDATE,), head=True)
+    full = a_run(tmp_path, ["a", "b"], metrics=SCORES, candidates=(CANDIDATE,), head=True, rejected=REJECTED)
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
     full.save({LOG: b"{}", INITIAL: b"before", REPORT: b"<p>"})
@@ -334,7 +337,7 @@ def test_only_changed_files_are_written_and_features_are_appended(tmp_path: Path
     before = stamps()
     load_run(tmp_path).save({"model.safetensors": model})
     assert {name for name, stamp in stamps().items() if stamp != before[name]} == {"run.json"}
-    rename(load_run(tmp_path), 1, "fern").save({REPORT: b"<p>"})
+    apply(load_run(tmp_path), [Rename(category=1, name="fern")]).save({REPORT: b"<p>"})
     changed = {name for name, stamp in stamps().items() if stamp != before[name]}
     assert changed <= {"run.json", "assignments.csv", "categories.csv", "metrics.json"}
     assert load_run(tmp_path).names == {0: "one", 1: "fern"}
@@ -370,7 +373,7 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     wrote = a_run(tmp_path, list("abcd"), metrics=SCORES, category=[0, 1, 1, 1])
     wrote.save()
     about = json.loads((tmp_path / "run.json").read_text())
-    del about["next_id"], about["edits"]
+    del about["next_id"]
     about |= {"format": "sortal run 1", "centre_sizes": [1, 3], "classes": ["one"]}
     (tmp_path / "run.json").write_text(json.dumps(about))
     confidence = json.loads((tmp_path / storage.CONFIDENCE).read_text())
@@ -383,7 +386,7 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
         each["from"], each["to"] = each.pop("low"), each.pop("high")
     (tmp_path / storage.METRICS).write_text(json.dumps(metrics))
     table = tables.read(tmp_path / storage.CATEGORIES)
-    del table["centre"], table["centre_images"]
+    del table["centre"], table["centre_images"], table["former"]
     (tmp_path / storage.CATEGORIES).write_bytes(tables.table([*table.items()]))
     assert_same(wrote, load_run(tmp_path))
     load_run(tmp_path).save()
@@ -411,7 +414,7 @@ def test_a_folder_without_a_run_is_refused_and_left_alone(tmp_path: Path) -> Non
 
 
 REQUIRED = (*TABLES[:3], storage.K, storage.CONFIDENCE, storage.FEATURES, storage.CENTRES)
-OPTIONAL = (storage.METRICS, storage.CANDIDATES, storage.HEAD)
+OPTIONAL = (storage.METRICS, storage.CANDIDATES, storage.HEAD, storage.REJECTED)
 
 
 @pytest.fixture
@@ -419,7 +422,7 @@ def sound(tmp_path: Path) -> Path:
     """Save a run with all its files, to be damaged."""
     torn = Quarantined("bad", "truncated", "torn")
     extras: dict[str, Any] = {"metrics": SCORES, "quarantine": (torn,), "candidates": (CANDIDATE,), "head": True}
-    a_run(tmp_path / "run", ["a", "b", "c"], **extras).save()
+    a_run(tmp_path / "run", ["a", "b", "c"], **extras, rejected=REJECTED).save()
     return tmp_path / "run"
 
 
@@ -451,7 +454,7 @@ def test_a_missing_truncated_or_foreign_file_is_damage(sound: Path, name: str) -
         with suppress(InputError):
             found = load_run(sound)
         if found is not None:  # cut after a line, or before a cell that is only informative
-            assert name in (storage.QUARANTINE, storage.CANDIDATES)
+            assert name in (storage.QUARANTINE, storage.CANDIDATES, storage.REJECTED)
             assert [bad.file for bad in found.quarantine] in (["bad"], [])
             assert found.candidates in (wrote.candidates, ())
 

@@ -100,7 +100,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         candidates=1,
     )
     source = ImageSource(folder=HOSTILE[2], images=72, paths={})
-    facts = replace(run.facts, notes=HOSTILE, command=HOSTILE[0], images=(source,), edits=HOSTILE)
+    facts = replace(run.facts, notes=HOSTILE, command=HOSTILE[0], images=(source,))
     html = web.make_report(replace(run, facts=facts), small_store(72, 12))
     page = html.decode("utf-8")
     assert not [markup for markup in ("<script>window", "<img", "<b>bold") if markup in page]

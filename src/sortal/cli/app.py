@@ -13,10 +13,20 @@ from cyclopts import App, CycloptsError
 
 from sortal import __version__
 from sortal.cli.benchmark import benchmark
+from sortal.cli.decisions import decisions
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
 from sortal.cli.options import say, spell, words
-from sortal.cli.runs import EXPORT_EXAMPLES, FIGURES_EXAMPLES, PREDICT_EXAMPLES, export, figures, predict
+from sortal.cli.runs import (
+    EXPORT_EXAMPLES,
+    FIGURES_EXAMPLES,
+    PREDICT_EXAMPLES,
+    REPORT_EXAMPLES,
+    export,
+    figures,
+    predict,
+    report,
+)
 from sortal.errors import InputError, SortalError
 
 EXAMPLES = """\
@@ -24,6 +34,8 @@ Examples:
   sortal discover photos       sort a folder of images, and write a report
   sortal predict RUN new       sort more images with an existing run
   sortal export RUN --format folders --out sorted
+  sortal decisions RUN         what people decided about a run
+  sortal report RUN            draw the report again, with those decisions
   sortal figures RUN           draw figures of a run for print
   sortal benchmark presets     the rows of the paper's tables, one command each
   sortal check photos          count the images in a folder, and find problems
@@ -46,6 +58,8 @@ app.command(discover, help_epilogue=DISCOVER_EXAMPLES)
 app.command(predict, help_epilogue=PREDICT_EXAMPLES)
 app.command(export, help_epilogue=EXPORT_EXAMPLES)
 app.command(figures, help_epilogue=FIGURES_EXAMPLES)
+app.command(decisions)
+app.command(report, help_epilogue=REPORT_EXAMPLES)
 app.command(benchmark)
 app.command(demo, help_epilogue=DEMO_EXAMPLES)
 app.command(check, help_epilogue=CHECK_EXAMPLES)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
     from sortal.runs.export import ExportResult
+    from sortal.runs.journal import Decision
     from sortal.runs.run import Category, Run
 
 CLASSES = 24  # listed at most; of more, the largest and the smallest
@@ -150,6 +151,26 @@ def prediction(found: "Prediction") -> list[str]:
 def exported(written: "ExportResult") -> list[str]:
     lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
     return lines + _first([f"missing, left out: {plain(file)}" for file in written.missing], "more")
+
+
+def decisions(lines: "Sequence[Decision]", told: Sequence[str]) -> None:
+    """Print what was decided, when and by whom."""
+    if not lines:
+        print("Nobody has decided anything about this run yet.")
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for heading in ("", "When", "Who", "What"):
+        table.add_column(heading, overflow="fold", justify="right" if not heading else "left")
+    for number, (line, words) in enumerate(zip(lines, told, strict=True), start=1):
+        table.add_row(str(number), line.at[:16].replace("T", " "), plain(line.by), plain(words))
+    _show(table)
+
+
+def joined(added: "Sequence[Decision]", told: Sequence[str]) -> None:
+    """Print how many decisions were added, and those that are disputed."""
+    rows = [f"{plain(line.by)}: {plain(words)}" for line, words in zip(added, told, strict=True) if line.disputed]
+    print(f"{plural(len(added) - len(rows), 'decision')} added, {len(rows):,} disputed.")
+    _list("Not carried out", rows)
 
 
 def drawn(result: "FiguresResult") -> list[str]:

@@ -1,4 +1,4 @@
-"""The commands that use a run: predict, export and figures."""
+"""The commands that use a run: predict, export, report and figures."""
 
 import json as jsonlib
 import sys
@@ -27,6 +27,10 @@ EXPORT_EXAMPLES = """\
 Examples:
   sortal export photos-run --format folders --out sorted
   sortal export photos-run --format coco --out photos.json
+"""
+REPORT_EXAMPLES = """\
+Examples:
+  sortal report photos-run
 """
 FIGURES_EXAMPLES = """\
 Examples:
@@ -116,6 +120,18 @@ def export(
         written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
     print(*printing.exported(written), sep="\n")
     return 3 if written.missing else 0
+
+
+def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) -> None:
+    """Draw the report of a run again, with what people have decided since.
+
+    Pixels and the map come from the run's cache as far as they are there.
+    """
+    with printing.runtime("Reading the run", device, workers) as runtime:
+        from sortal.discovery.prediction import redraw
+
+        path = redraw(run, runtime=runtime)
+    print(f"Report: {plain(str(path))}")
 
 
 def figures(

@@ -126,7 +126,7 @@ def forecast(job: Job) -> DryRun:
         labelled=int(job.images.labelled.sum()),
         unlabelled=unlabelled,
         classes=known,
-        held_out=int(stages.held_out(job.images, np.arange(n), settings).sum()),
+        held_out=int(stages.held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
         k=settings.k,
         method=settings.method,
         backbone=backbone.spec.name,

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from sortal.config import AUTO, CONVNET, Discovery, Reading, Recipe
+from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
-from sortal.runs.run import CACHE
+from sortal.runs.run import CACHE, Run
 from sortal.runs.storage import peek
 from sortal.system.device import choose_device
 from sortal.system.files import LOCK, NEXT
@@ -38,6 +39,7 @@ class Job:
     runtime: Runtime
     command: str  # repeats the job
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
+    before: Run | None = None  # the run in `place`, if people have reviewed it
 
     @property
     def cache(self) -> Path:
@@ -99,6 +101,7 @@ def prepare(
         place=place,
         runtime=runtime,
         command=_command(images, labels, place, settings, reading),
+        before=reviewed_run(place),
     )
 
 
@@ -164,7 +167,6 @@ def check_output_folder(place: Path, folder: str | None, is_folder: bool, force:
     run, before, added = repr(str(place)), facts.images[0].folder, sum(update.images for update in facts.updates)
     for lost, problem in (
         (before != folder, f"{run} holds a run of other images, {before!r}."),
-        (facts.edits, f"Categories of the run in {run} were edited by hand; a new run would drop the edits."),
         (facts.updates, f"{added:,} images were added to the run in {run}; a new run would drop them."),
     ):
         if lost:

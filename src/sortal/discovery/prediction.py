@@ -4,6 +4,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from sortal import web
 from sortal.discovery import results
+from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -24,7 +26,7 @@ from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import load_run
 from sortal.runs.tables import Column
-from sortal.system.files import lock_folder
+from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime
 
 COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
@@ -131,9 +133,23 @@ def add_images(
         centres=centres,
         head=found.head,
         quarantine=(*found.quarantine, *(each for each in bad if each not in found.quarantine)),
+        rejected=found.rejected,
     )
+    updated = replace(updated, decisions=found.decisions)
     updated.save({REPORT: draw_report(updated, runtime=runtime)})
     return updated
+
+
+def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
+    """Draw the report of a run again, as people have reviewed it, and return its path."""
+    with lock_folder(folder):
+        found = load_run(folder)
+        page = draw_report(found, runtime=runtime)
+        try:
+            write_atomically(found.report, page)
+        except OSError as error:
+            raise InputError(f"The report {str(found.report)!r} cannot be written: {error.strerror}.") from error
+    return found.report
 
 
 def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:

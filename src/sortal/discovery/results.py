@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 import sortal
+from sortal.discovery.carrying import Review
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
 from sortal.runs import cache
-from sortal.runs.building import build_run, hash_images, unassigned
+from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
@@ -47,9 +48,15 @@ def gather(
     x: Features,
     clusters: Clusters,
     quarantine: tuple[Quarantined, ...],
-) -> Run:
-    """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster."""
+) -> tuple[Run, list[str]]:
+    """Build the run: a labelled image is in its class, also one that was `held` out (n,); any other in its cluster.
+
+    What people decided about the run before is carried over; also return names of categories that got lost.
+    """
     categories, own = _categories(images, clusters)
+    review = Review(job.before, contents_of(contents))
+    categories, lost = review.named(categories, own)
+    own = review.kept_away(own, categories, x, clusters.centres)
     confidence = calibrate(
         x,
         clusters.centres,
@@ -61,7 +68,8 @@ def gather(
         overlap=clusters.overlap,
         head=clusters.head,
     )
-    assignments = replace(unassigned(images, contents), category=ids_of(categories, own))
+    blank = unassigned(images, contents)
+    assignments = replace(blank, category=ids_of(categories, own), reviewed=review.states)
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
@@ -79,10 +87,10 @@ def gather(
         versions=versions | {name: version(name) for name in PACKAGES},
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),
-        next_id=len(categories),
+        next_id=max(0 if job.before is None else job.before.facts.next_id, *(each.id + 1 for each in categories)),
         timings={},  # the stages record theirs, and their notes
     )
-    return build_run(
+    run = build_run(
         folder=job.place,
         facts=facts,
         assignments=assignments,
@@ -93,7 +101,9 @@ def gather(
         centres=clusters.centres,
         head=clusters.head,
         quarantine=quarantine,
+        rejected=frozenset() if job.before is None else job.before.rejected,
     )
+    return replace(run, decisions=0 if job.before is None else job.before.decisions), lost
 
 
 def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:

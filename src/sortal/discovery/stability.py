@@ -52,9 +52,14 @@ def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
     All cluster the same images (n,) into k clusters. The share is of the images in either of the two clusters
     (Jaccard), so half of a cluster, or two that were merged, overlap by half. It is 0 for an empty cluster.
     """
-    best = np.zeros(k)
-    for other in others:
-        common = np.bincount(clusters * k + other, minlength=k * k).reshape(k, k).astype(np.float64)
-        either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
-        best = np.maximum(best, (common / np.maximum(either, 1)).max(axis=1))
+    each = [jaccard(clusters, other, (k, k)).max(axis=1) for other in others]
+    best: Floats = np.max(each, axis=0)
     return best
+
+
+def jaccard(one: Ints, other: Ints, shape: tuple[int, int]) -> Floats:
+    """Return the images in both of two clusters, as a share of those in either, for all pairs of two clusterings."""
+    common = np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
+    either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
+    shares: Floats = common / np.maximum(either, 1)
+    return shares

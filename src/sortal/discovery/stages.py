@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sortal.config import Discovery, Rounds, Training
 from sortal.discovery import results, rounds
+from sortal.discovery.carrying import Review
 from sortal.discovery.clusters import choose_k, cluster, fit, repeat, rows_of
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
@@ -26,12 +27,13 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
-from sortal.learning.features import extract
+from sortal.learning.features import KeptTokens, extract
 from sortal.learning.methods import make
-from sortal.learning.token_cache import Budget
+from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
 from sortal.learning.training_inputs import VIEWS
 from sortal.runs import cache
+from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
 from sortal.runs.run import INITIAL, LOG, MODEL, Run
@@ -41,6 +43,7 @@ from sortal.system.text import plural
 
 HELD_OUT = 1000  # labelled images at most to calibrate on
 DISK = 0.5  # share of the free disk space that tokens may take
+KEPT = 0.1  # share of the free memory of the device that tokens of centre crops may take between rounds
 
 
 @dataclass(eq=False)
@@ -89,10 +92,11 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     """Sort every image into a category, with a confidence."""
     recipe, quarantine = job.recipe, pixels.quarantine
     everything, pixels = _readable(job, pixels, stages)
+    everything, reviewed = _with_decisions(job, everything, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
     order = content_order(images, store)
-    held = held_out(images, order, job.settings)
+    held = held_out(images, order, job.settings, ~reviewed[to_sort])
     shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
     to_learn, of_learning = shown, store
     if recipe.select:
@@ -100,9 +104,13 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         labels[to_sort] = shown.labels
         to_learn, of_learning = replace(everything, labels=labels), pixels
 
+    kept = None  # Sortal's own method computes features after each round, with the same trunk
+    if isinstance(recipe.losses, Rounds) and backbone.has_trunk:
+        kept = KeptTokens(int(KEPT * free_bytes(job.device)))
+
     def features(runtime: Runtime) -> Features:
-        precision = recipe.training.precision
-        x = extract(backbone, store, normalise=True, folder=job.cache, precision=precision, runtime=runtime)
+        how = recipe.training.precision
+        x = extract(backbone, store, normalise=True, folder=job.cache, precision=how, kept=kept, runtime=runtime)
         if not np.isfinite(x).all():  # training measures only some of them
             raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x
@@ -131,7 +139,9 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         others = [fit(job, rows_of(job, each), shown.labels, k.k).clusters for each in learned.earlier]
     overlap = overlaps(of[shown.unlabelled], [each[shown.unlabelled] for each in others], k.k) if others else None
     clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement, overlap=overlap)
-    run = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
+    run, lost = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
+    if lost:
+        stages.note(f"No category resembles those that were named {listing(lost)}, none of whose images was confirmed.")
     return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))
 
 
@@ -152,15 +162,29 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
     return images, store
 
 
-def held_out(images: ImageSet, order: NDArray[np.int64], settings: Discovery) -> NDArray[np.bool_]:
+def _with_decisions(
+    job: Job, images: ImageSet, store: PixelStore, stages: Stages
+) -> tuple[ImageSet, NDArray[np.bool_]]:
+    """Return the images with the labels that people gave while they reviewed an earlier run, and their mask (n,)."""
+    found, given = Review(job.before, contents_of(store.digests)).labelled(images)
+    if given.any():
+        stages.note(f"{plural(int(given.sum()), 'image')} count as labelled, as someone decided on their category.")
+        check_sortable(found.select(~found.validation), job.settings)
+    return found, given
+
+
+def held_out(
+    images: ImageSet, order: NDArray[np.int64], settings: Discovery, among: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
     """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class, rounded down.
 
-    They are drawn from the rows in this order (n,), which must not depend on file names.
+    They are drawn from the rows in this order (n,), which must not depend on file names, as far as they are in the mask
+    `among` (n,): labels that people gave to what a run showed them are not a fair sample of a class.
     """
     generator = np.random.default_rng(settings.seed)
     drawn = [np.zeros(0, dtype=np.int64)]
     for label in np.unique(images.labels[images.labelled]):
-        rows = order[images.labels[order] == label]
+        rows = order[(images.labels[order] == label) & among[order]]
         drawn.append(generator.choice(rows, size=int(settings.held_out * len(rows)), replace=False))
     held = np.zeros(len(images), dtype=bool)
     rows = generator.permutation(np.concatenate(drawn))[:HELD_OUT]

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -31,6 +32,27 @@ from sortal.system.signals import defer_signals
 logger = logging.getLogger(__name__)
 
 COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
+
+
+@dataclass(eq=False)
+class KeptTokens:
+    """The frozen trunk's tokens of centre crops, for features of several tails; none if they exceed `limit` bytes."""
+
+    limit: int
+    rows: NDArray[np.int64] | None = None  # of the store, once there are tokens of all of them
+    batches: list[Tensor] = field(default_factory=list)
+
+    def of(self, rows: NDArray[np.int64], compute: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
+        """Yield the tokens of these rows of a store in batches, and keep those that `compute` gives."""
+        if self.rows is not None and np.array_equal(self.rows, rows):
+            yield from self.batches
+            return
+        self.rows, self.batches, left = None, [], self.limit
+        for tokens in compute():
+            left -= tokens.nbytes
+            self.batches = [*self.batches, tokens] if left >= 0 else []
+            yield tokens
+        self.rows = rows if left >= 0 else None
 
 
 class _Cache:
@@ -80,13 +102,15 @@ def extract(
     precision: Precision = AUTO,
     compile: bool | Auto = AUTO,
     processes: Processes | None = None,
+    kept: KeptTokens | None = None,
     runtime: Runtime = Runtime(),
 ) -> NDArray[np.float32]:
     """Compute the features of images, (n, d) float32: row i is image i; with `normalise`, rows have unit length.
 
     `folder` caches features by image content, weights and settings, so that an interrupted call resumes (after Ctrl-C
     without loss). An `ImageSet` is packed there too, or into a temporary folder. Processes that torchrun started share
-    the work, and each returns all rows.
+    the work, and each returns all rows. With `kept`, the trunk computes its tokens only once for several calls with the
+    same trunk and images.
     """
     if batch_size < 1:
         raise InputError(f"batch_size must be a whole number of at least 1, got {batch_size!r}.")
@@ -100,9 +124,9 @@ def extract(
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
         many = len(store) >= MIN_VIEWS_TO_COMPILE
         chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
-        encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=True)
+        encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
         cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
-        x = _compute(encoder, store, cache, batch_size, processes, runtime)
+        x = _compute(encoder, store, cache, batch_size, processes, kept, runtime)
     if normalise:
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return x
@@ -124,6 +148,7 @@ def _compute(
     cache: _Cache | None,
     batch_size: int,
     processes: Processes,
+    kept: KeptTokens | None,
     runtime: Runtime,
 ) -> NDArray[np.float32]:
     """Compute the features of all rows of a store, each content once, unless the cache has it."""
@@ -139,9 +164,14 @@ def _compute(
     size = encoder.backbone.spec.image_size
     if encoder.backbone.device.type == "cpu":
         batch_size = min(batch_size, ON_CPU)
-    crops = views.centre_crop_batches(store, first[missing[start:end]], size=size, batch_size=batch_size)
+    wanted = first[missing[start:end]]
+
+    def encoded() -> Iterator[Tensor]:
+        return encoder.stream(store, views.centre_crop_batches(store, wanted, size=size, batch_size=batch_size))
+
+    batches = encoded() if kept is None else encoder.finished(kept.of(wanted, encoded))
     with defer_signals(cache is not None) as stopped:
-        for rows in _one_behind(encoder.stream(store, crops), stopped):
+        for rows in _one_behind(batches, stopped):
             computed[done : done + len(rows)] = rows
             done += len(rows)
             if cache is not None and (monotonic() - committed > COMMIT or done == end or stopped()):

@@ -71,6 +71,14 @@ class FrozenEncoder:
             more = usual - n if self.compute.compiled else 0
             yield self(_padded(pixels, more), _padded(flipped, more))[:n]
 
+    @torch.no_grad()
+    def finished(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Compute features of the trunk's tokens."""
+        for tokens in batches:
+            with self.compute.autocast():
+                features = self.backbone.tail(tokens)
+            yield features
+
 
 class CentreCrops:
     """The trunk's tokens of centre crops of some rows, in batches; `keep` caches them."""

@@ -87,6 +87,11 @@ def available_bytes(budget: Budget, device: torch.device) -> int:
     return int(share * free) if limit is None else min(limit, free)
 
 
+def free_bytes(device: torch.device) -> int:
+    """Return the bytes of memory that are available on a device."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_memory()
+
+
 def free_memory() -> int:
     """Return the bytes of memory that are available on this machine and in its container."""
     return min(_free_in_machine(), _free_in_container())

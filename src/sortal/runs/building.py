@@ -15,7 +15,7 @@ from sortal.runs.categories import describe, find_candidates, ids_of, known_mask
 from sortal.runs.confidence import Confidence, Features, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSURE, Assignments, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, UNSEEN, UNSURE, Assignments, Category, Run
 
 
 def build_run(
@@ -30,6 +30,7 @@ def build_run(
     centres: Features,
     head: Features | None,
     quarantine: tuple[Quarantined, ...],
+    rejected: frozenset[tuple[str, int]] = frozenset(),
 ) -> Run:
     """Build a run of images whose categories are decided; row j of `centres` and `head` belongs to `categories[j]`."""
     a = assess(assignments, features, categories, centres, confidence, head)
@@ -47,7 +48,13 @@ def build_run(
         quarantine=quarantine,
         candidates=find_candidates(a, described, features, centres, confidence),
         head=head,
+        rejected=rejected,
     )
+
+
+def contents_of(digests: NDArray[np.bytes_]) -> tuple[str, ...]:
+    """Return digests (n,) of images as text."""
+    return tuple(each.decode() for each in digests.tolist())
 
 
 def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 0) -> Assignments:
@@ -56,7 +63,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
     return Assignments(
         files=images.files,
         folders=np.full(n, folder),
-        contents=tuple(content.decode() for content in contents.tolist()),
+        contents=contents_of(contents),
         labels=tuple(names[i] for i in images.labels.tolist()),
         truth=tuple(names[i] for i in images.truth.tolist()),
         category=np.full(n, -1),
@@ -65,6 +72,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         distance=np.zeros(n),
         next_category=np.full(n, -1),
         next_distance=np.zeros(n),
+        reviewed=np.full(n, UNSEEN),
     )
 
 
@@ -78,11 +86,14 @@ def assess(
     *,
     reassign: bool = False,
 ) -> Assignments:
-    """Compute status, confidence and distances of images; `reassign` them first by the head, else to the nearest."""
+    """Compute status, confidence and distances of images; `reassign` them first by the head, else to the nearest.
+
+    Where a person has decided on the category, confidence is 1.
+    """
     own = None if reassign else rows_of(categories, assignments.category)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
-    sure = np.where(labelled, 1.0, confidence.of(placement))
+    sure = np.where(labelled | assignments.settled, 1.0, confidence.of(placement))
     kind = np.where(known[placement.row], KNOWN, NEW)
     return replace(
         assignments,

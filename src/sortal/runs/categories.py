@@ -32,6 +32,12 @@ def free_names(taken: Sequence[str], count: int) -> list[str]:
     return list(itertools.islice((name for name in names if name not in taken), count))
 
 
+def is_generated(name: str) -> bool:
+    """Tell whether a name is one of "new 1", "new 2", …, which nobody gave."""
+    start, _, number = name.partition(" ")
+    return start == NEW and number.isascii() and number.isdigit() and not number.startswith("0")
+
+
 def describe(categories: Sequence[Category], a: Assignments, x: Features, centres: Features) -> tuple[Category, ...]:
     """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
     own, k = rows_of(categories, a.category), len(centres)

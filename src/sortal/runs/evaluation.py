@@ -16,9 +16,12 @@ POINTS, BINS = 200, 10  # of a curve, and of confidence
 
 
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
-    """Score the unlabelled images of known truth, by one assignment of categories to classes; None without any."""
+    """Score the unlabelled images of known truth, by one assignment of categories to classes; None without any.
+
+    Images whose category a person has decided are left out, as labelled ones are.
+    """
     is_known = np.array([truth is not None for truth in assignments.truth], dtype=bool)
-    a = assignments.select(is_known & (assignments.status != LABELLED))
+    a = assignments.select(is_known & (assignments.status != LABELLED) & ~assignments.settled)
     if not len(a):
         return None
     old, category = known_names(categories), a.category.tolist()

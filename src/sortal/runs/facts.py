@@ -85,7 +85,6 @@ class RunFacts:
     finished: str  # ISO 8601
     next_id: int  # of the next category: an id is never used twice
     updates: tuple[Update, ...] = ()
-    edits: tuple[str, ...] = ()  # categories that were renamed, merged or split by hand
     notes: tuple[str, ...] = ()
     timings: dict[str, float]  # seconds of each stage
 

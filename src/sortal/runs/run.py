@@ -21,9 +21,12 @@ from sortal.runs.tables import Column
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 INITIAL = "initial.safetensors"  # the trained part of the backbone as it was before training
 CACHE = "cache"  # results of stages
+DECISIONS = "decisions.jsonl"  # of people who reviewed the run
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
+# What a person has said of an image: nothing; that its category is right; which one is right; that it was wrong.
+UNSEEN, CONFIRMED, MOVED, REJECTED = REVIEWED = ("no", "confirmed", "moved", "rejected")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,6 +44,12 @@ class Assignments:
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
     next_category: NDArray[np.int64]  # (n,) ids: the most likely of the others; −1 without another category
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN without another category
+    reviewed: NDArray[np.str_]  # (n,) one of REVIEWED
+
+    @property
+    def settled(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images whose category a person has decided."""
+        return np.isin(self.reviewed, (CONFIRMED, MOVED))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -69,6 +78,7 @@ class Category:
     id: int
     name: str
     kind: Kind
+    former: tuple[str, ...] = ()  # other names of its class, in labels that were given before it was renamed or merged
     weight: int = 0  # images that its centre is the mean of
     size: int = 0  # images, labelled and unsure ones included
     labelled: int = 0
@@ -112,6 +122,8 @@ class Run:
     quarantine: tuple[Quarantined, ...]  # images that could not be read; they are in no other table
     candidates: tuple[Candidate, ...] = ()
     head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
+    rejected: frozenset[tuple[str, int]] = frozenset()  # contents, and ids of categories they do not belong into
+    decisions: int = 0  # lines of the journal that this state takes into account
 
     def __post_init__(self) -> None:
         (k, d), a, c = self.centres.shape, self.assignments, self.confidence
@@ -224,6 +236,7 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("distance", a.distance),
         ("next_category", a.next_category),
         ("next_distance", a.next_distance),
+        ("reviewed", a.reviewed.tolist()),
         ("folder", a.folders),
         ("content", a.contents),
     ]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count, takewhile
 from pathlib import Path
 from time import monotonic, sleep
@@ -17,32 +17,42 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, Remedy
 from sortal.images.decoding import Quarantined
-from sortal.runs import cache, tables
+from sortal.runs import cache, journal, tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.run import Assignments, Candidate, Category, Run, columns_of
+from sortal.runs.run import DECISIONS, UNSEEN, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
 from sortal.system.json_records import read_record
+from sortal.system.text import plural
 
 FORMAT, FORMAT_1 = "sortal run 2", "sortal run 1"
 RUN, K, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
 ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
-QUARANTINE, CANDIDATES = "quarantine.csv", "candidates.csv"
+QUARANTINE, CANDIDATES, REJECTED = "quarantine.csv", "candidates.csv", "rejected.csv"
 FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
-OPTIONAL = {METRICS, CANDIDATES, HEAD}  # removed where a run has none
+OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED}  # removed where a run has none
 FORMER = ("strangers", "surest")  # keys of CONFIDENCE that are no longer used
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
-TEXTS, NUMBERS = ("name", "kind"), ("size", "labelled", "unsure", "cohesion", "nearest_known")
+LISTS, TEXTS, NUMBERS = (
+    ("typical", "former"),
+    ("name", "kind"),
+    ("size", "labelled", "unsure", "cohesion", "nearest_known"),
+)
 WEIGHT, CENTRE = "centre_images", "centre"
+CATEGORY = "category"
 CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_name")  # columns of CANDIDATES, a row per file
 
 
 def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
-    """Write a run and further files into its folder, as one change; files that stay the same are left alone."""
+    """Write a run and further files into its folder, as one change; files that stay the same are left alone.
+
+    Decisions that the state takes into account are in it from now on, so their journal is put aside under another name.
+    """
     place = run.folder
     disk.finish(place)  # so that a change that a kill broke off does not undo what is compared now
     wanted: dict[str, bytes | Path | None] = {**dict.fromkeys(OPTIONAL), **_contents(run), **files}
+    wanted |= _put_aside(run)
     gone = [name for name, content in wanted.items() if content is None]
     changed = {
         name: content
@@ -53,6 +63,18 @@ def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
     # Readers tell one state of a run from the next by RUN, so it is always replaced.
     facts = _json({"format": FORMAT, **asdict(run.facts)})
     disk.replace_all(place, {**changed, **segments, RUN: facts}, [*gone, *stale])
+
+
+def _put_aside(run: Run) -> dict[str, bytes | Path | None]:
+    """Return the changes that end the journal; refuse to lose decisions that the state does not know of."""
+    path, saved = run.folder / DECISIONS, peek(run.folder)
+    lines = journal.read(path, saved) if saved is not None else ()
+    if len(lines) != run.decisions:
+        raise InputError(
+            f"The run in {str(run.folder)!r} has {plural(len(lines), 'decision')}, of which this state takes "
+            f"{run.decisions:,} into account. Load it again before you save it."
+        )
+    return {DECISIONS: None, journal.archive_name(run.folder): path} if lines else {}
 
 
 def _changed_features(run: Run) -> tuple[dict[str, bytes], list[str]]:
@@ -83,7 +105,7 @@ def _contents(run: Run) -> dict[str, bytes]:
     names, bad, records = run.names, run.quarantine, tables.record_columns
     categories: list[tuple[str, tables.Column]] = [
         *records(run.categories, ("id", *TEXTS, *NUMBERS)),
-        ("typical", [json.dumps(each.typical) for each in run.categories]),
+        *((name, [json.dumps(getattr(each, name)) for each in run.categories]) for name in LISTS),
         (CENTRE, range(len(run.categories))),
         (WEIGHT, [each.weight for each in run.categories]),
     ]
@@ -99,6 +121,10 @@ def _contents(run: Run) -> dict[str, bytes]:
         contents[METRICS] = _json(asdict(run.metrics))
     if run.head is not None:
         contents[HEAD] = _npy(run.head)
+    if run.rejected:
+        pairs = sorted(run.rejected)
+        columns: list[tuple[str, tables.Column]] = [("content", [content for content, _ in pairs])]
+        contents[REJECTED] = tables.table([*columns, (CATEGORY, [category for _, category in pairs])])
     if run.candidates:
         rows = [
             (each.id, file, folder, each.nearest, names[each.nearest])
@@ -125,8 +151,10 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, default=np.ndarray.tolist) + "\n").encode()
 
 
-def load_run(folder: str | os.PathLike[str]) -> Run:
+def load_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Run:
     """Load the run that `discover` saved in a folder, waiting for a process that is just writing it.
+
+    Decisions of people who reviewed it are taken into account; `raw` loads it as it was saved.
 
     >>> run = sortal.load_run("photos-run")  # doctest: +SKIP
     >>> run.metrics.accuracy.new  # doctest: +SKIP
@@ -137,6 +165,8 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
         before = _stamp(place)
         try:
             found = _load(place)
+            if not raw:
+                found = _reviewed(found)
         except InputError:
             if before == _stamp(place) is not None or monotonic() > patience:
                 raise
@@ -148,6 +178,11 @@ def load_run(folder: str | os.PathLike[str]) -> Run:
                     f"The run in {str(place)!r} has been written to by another process for {WAIT:.0f} s. Try again."
                 )
         sleep(0.01)
+
+
+def _reviewed(run: Run) -> Run:
+    lines = journal.read(run.folder / DECISIONS, run.facts)
+    return replace(journal.reviewed(run, lines).run(), decisions=len(lines)) if lines else run
 
 
 def _stamp(place: Path) -> tuple[int, int] | None:
@@ -213,6 +248,7 @@ def _load(place: Path) -> Run:
             quarantine=tuple(map(Quarantined, bad["file_name"], bad["reason"], bad["detail"])),
             candidates=_read_candidates(place / CANDIDATES),
             head=np.load(place / HEAD, allow_pickle=False) if has_head else None,
+            rejected=_read_rejected(place / REJECTED),
         )
     except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, csv.Error) as error:
         raise InputError(
@@ -222,7 +258,7 @@ def _load(place: Path) -> Run:
 
 
 def _read_facts(about: Mapping[str, Any]) -> RunFacts:
-    facts = {key: value for key, value in about.items() if key != "format"}
+    facts = {key: value for key, value in about.items() if key not in ("format", "edits")}
     if about["format"] == FORMAT_1:
         facts["next_id"] = len(facts.pop("centre_sizes"))
         del facts["classes"]
@@ -255,6 +291,7 @@ def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
         labels=tuple(name or None for name in table["label"]),
         truth=tuple(name or None for name in table.get("truth", [""] * len(table["file_name"]))),
         status=np.array(table["status"], dtype=np.str_),
+        reviewed=np.array(table.get("reviewed", [UNSEEN] * len(table["file_name"])), dtype=np.str_),
         **numbers,
     )
 
@@ -267,7 +304,8 @@ def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]
         raise ValueError(f"the column {CENTRE} of {CATEGORIES} must number the centres")
     categories = []
     for row in rows:
-        values = {name: json.loads(row[name] or "null") for name in ("id", *NUMBERS, "typical")}
+        values = {name: json.loads(row[name] or "null") for name in ("id", *NUMBERS)}
+        values |= {name: json.loads(row[name]) for name in LISTS if name in row}
         values |= {name: row[name] for name in TEXTS} | {"weight": int(row[WEIGHT])}
         categories.append(read_record(Category, values, CATEGORIES))
     return tuple(categories)
@@ -284,6 +322,11 @@ def _read_candidates(path: Path) -> tuple[Candidate, ...]:
         Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest=nearest)
         for (number, nearest), rows in found.items()
     )
+
+
+def _read_rejected(path: Path) -> frozenset[tuple[str, int]]:
+    table = tables.read(path) if path.exists() else {"content": [], CATEGORY: []}
+    return frozenset(zip(table["content"], map(int, table[CATEGORY]), strict=True))
 
 
 def _read_json(path: Path) -> Any:

@@ -30,6 +30,7 @@ def write(request: Request) -> Sequence[str]:
                 "iscrowd": 0,
                 "score": row.confidence,
                 "status": row.status,
+                "reviewed": row.reviewed,
             }
         )
     kinds = [{"id": each.id, "name": utf8(each.name), "supercategory": each.kind} for each in request.run.categories]

@@ -42,7 +42,7 @@ def by_category(request: Request) -> Sequence[str]:
         return f"{folder}/{files.setdefault(folder, Names()).file(row.file_name)}"
 
     placed, missing = _place(request, path)
-    fields = ("file_name", "category", "category_name", "status", "confidence")
+    fields = ("file_name", "category", "category_name", "status", "confidence", "reviewed")
     columns = record_columns([row for row, _ in placed], fields)
     write_atomically(request.out / INDEX, table([("exported", [path for _, path in placed]), *columns]))
     return missing
@@ -61,6 +61,7 @@ def imagefolder(request: Request) -> Sequence[str]:
             "category_name": utf8(row.category_name),
             "status": row.status,
             "confidence": row.confidence,
+            "reviewed": row.reviewed,
         }
         for row, path in placed
     ]
@@ -76,7 +77,12 @@ def fiftyone(request: Request) -> Sequence[str]:
         os.path.splitext(path)[0]: {
             "label": utf8(row.category_name),
             "confidence": row.confidence,
-            "attributes": {"status": row.status, "category": row.category, "source": utf8(row.file_name)},
+            "attributes": {
+                "status": row.status,
+                "reviewed": row.reviewed,
+                "category": row.category,
+                "source": utf8(row.file_name),
+            },
         }
         for row, path in placed
     }

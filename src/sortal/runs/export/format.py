@@ -26,6 +26,7 @@ class Row(NamedTuple):
     category_name: str
     status: str
     confidence: float | None
+    reviewed: str
     label: str | None
     truth: str | None
 
@@ -57,7 +58,7 @@ def rows_of(run: Run) -> tuple[Row, ...]:
     category = a.category.tolist()
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     columns = a.files, paths_of(run), category, [names[each] for each in category], a.status.tolist(), confidence
-    return tuple(Row(*row) for row in zip(*columns, a.labels, a.truth, strict=True))
+    return tuple(Row(*row) for row in zip(*columns, a.reviewed.tolist(), a.labels, a.truth, strict=True))
 
 
 def paths_of(run: Run) -> list[str]:

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.runs.export.format import Request, Row, has_content, utf8, visit, write_json
-from sortal.runs.run import LABELLED
+from sortal.runs.run import CONFIRMED, LABELLED, MOVED
 from sortal.system.files import write_atomically
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
@@ -59,10 +59,12 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
             "file_name": utf8(row.file_name),
             "status": row.status,
             "confidence": row.confidence,
+            "reviewed": row.reviewed,
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
-    return {**task, "annotations": [{"result": result}]} if row.status == LABELLED else task
+    decided = row.status == LABELLED or row.reviewed in (CONFIRMED, MOVED)
+    return {**task, "annotations": [{"result": result}]} if decided else task
 
 
 def _choices(names: Mapping[int, str]) -> dict[int, str]:
