@@ -156,6 +156,17 @@ def test_merged_classes_stay_merged_and_everything_decided_leaves_nothing_to_sor
     assert (load_run(found.folder).assignments.reviewed == "confirmed").all()
 
 
+def test_decisions_about_a_damaged_run_are_kept_unless_forced(copied: Run, tmp_path: Path) -> None:
+    note(copied, Rename(category=4, name="willow"))
+    (copied.folder / "confidence.json").unlink()
+    with pytest.raises(InputError, match="is damaged"):
+        sort(tmp_path / "images", tmp_path / "run", method="kmeans")
+    assert (copied.folder / DECISIONS).exists()
+    again = sort(tmp_path / "images", tmp_path / "run", method="kmeans", force=True)
+    assert "willow" not in again.names.values()
+    assert (copied.folder / "decisions-1.jsonl").exists()
+
+
 def test_a_run_that_nobody_reviewed_starts_anew(copied: Run, tmp_path: Path) -> None:
     after = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=7)
     assert sorted(after.names) == [*range(7)]

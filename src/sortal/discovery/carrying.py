@@ -13,20 +13,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.discovery.stability import jaccard
+from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.categories import free_names, is_generated
 from sortal.runs.confidence import Features
-from sortal.runs.run import KNOWN, NEW, UNSEEN, Category, Kind, Run
+from sortal.runs.journal import archive_name
+from sortal.runs.run import DECISIONS, KNOWN, NEW, UNSEEN, Category, Kind, Run
 from sortal.runs.storage import load_run, peek
 
 SAME = 0.5  # overlap (Jaccard) above which a new category is one of the earlier run
 
 
-def reviewed_run(place: Path) -> Run | None:
-    """Return the run in a folder if people have reviewed it."""
+def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
+    """Return the run in a folder if people have reviewed it; a damaged one that has no journal counts as none.
+
+    With `force`, the journal of a damaged run is put aside.
+    """
     if peek(place) is None:
         return None
-    run = load_run(place)
+    try:
+        run = load_run(place)
+    except InputError:
+        if (place / DECISIONS).exists():
+            if not force:
+                raise
+            (place / DECISIONS).rename(place / archive_name(place))
+        return None
     named = any(not each.labelled and not is_generated(each.name) for each in run.categories)
     return run if run.decisions or named or (run.assignments.reviewed != UNSEEN).any() or run.rejected else None
 

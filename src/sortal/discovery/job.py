@@ -101,7 +101,7 @@ def prepare(
         place=place,
         runtime=runtime,
         command=_command(images, labels, place, settings, reading),
-        before=reviewed_run(place),
+        before=reviewed_run(place, force=force),
     )
 
 
