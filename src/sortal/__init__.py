@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sortal.runs.run import Run
     from sortal.runs.storage import load_run
     from sortal.system.progress import Runtime
+    from sortal.web.review import review
 
 __version__ = "0.1.0"
 
@@ -36,6 +37,7 @@ __all__ = [
     "metrics",
     "predict",
     "read_images",
+    "review",
 ]
 
 _MODULES = {"datasets": "sortal.images.datasets", "metrics": "sortal.metrics"}
@@ -52,6 +54,7 @@ _HOME = {
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
+    "review": "sortal.web.review",
 }
 
 

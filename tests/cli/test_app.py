@@ -48,6 +48,7 @@ from sortal.runs.storage import load_run
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(app, name) for name in ("check", "demo", "discover", "export", "figures", "predict", "sample")},
     "report": runs.report,
+    "review": runs.review,
     "decisions": decisions.list_decisions,
     "decisions merge": decisions.merge,
     "benchmark": benchmark.run_benchmark,

@@ -356,7 +356,7 @@ RESULT = DemoResult(run=replace(sample_run(), metrics=None), **ACCURACY, k_true=
 def test_the_demo_is_printed_like_discover_with_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
     printing.demo(RESULT)
     lines = lines_of(capsys)
-    assert lines[-11:] == [
+    assert lines[-12:] == [
         "",
         "There are 10 true classes. On the unlabelled images, with k = 6:",
         "",
@@ -367,9 +367,10 @@ def test_the_demo_is_printed_like_discover_with_a_comparison(capsys: pytest.Capt
         "sortal discover                     95.0   90.0    97.5",
         "",
         f"62 s. Report: {RESULT.run.report}",
+        "To name the new classes and correct the result: sortal review 'a run'",
         "",
     ]
-    assert lines[:-11] == shown(RESULT.run, capsys)[:-3], "the output of sortal discover comes first"
+    assert lines[:-12] == shown(RESULT.run, capsys)[:-3], "the output of sortal discover comes first"
 
 
 COUNTS = {"images": 12_345, "labelled": 1_200, "unlabelled": 11_145, "classes": 7, "held_out": 240}

@@ -22,10 +22,12 @@ from sortal.cli.runs import (
     FIGURES_EXAMPLES,
     PREDICT_EXAMPLES,
     REPORT_EXAMPLES,
+    REVIEW_EXAMPLES,
     export,
     figures,
     predict,
     report,
+    review,
 )
 from sortal.errors import InputError, SortalError
 
@@ -34,6 +36,7 @@ Examples:
   sortal discover photos       sort a folder of images, and write a report
   sortal predict RUN new       sort more images with an existing run
   sortal export RUN --format folders --out sorted
+  sortal review RUN            name, merge, split and confirm, in the browser
   sortal decisions RUN         what people decided about a run
   sortal report RUN            draw the report again, with those decisions
   sortal figures RUN           draw figures of a run for print
@@ -58,6 +61,7 @@ app.command(discover, help_epilogue=DISCOVER_EXAMPLES)
 app.command(predict, help_epilogue=PREDICT_EXAMPLES)
 app.command(export, help_epilogue=EXPORT_EXAMPLES)
 app.command(figures, help_epilogue=FIGURES_EXAMPLES)
+app.command(review, help_epilogue=REVIEW_EXAMPLES)
 app.command(decisions)
 app.command(report, help_epilogue=REPORT_EXAMPLES)
 app.command(benchmark)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -225,6 +226,7 @@ def demo(result: "DemoResult") -> None:
     print(f"\nThere are {result.k_true} true classes. On the unlabelled images, with k = {result.run.k.k}:\n")
     _show(table)
     print(f"\n{duration(result.seconds)}. Report: {plain(str(result.run.report))}")
+    print(f"To name the new classes and correct the result: sortal review {shlex.quote(plain(str(result.run.folder)))}")
 
 
 def health(found: "Health", tiny: int) -> None:

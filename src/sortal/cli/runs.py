@@ -1,4 +1,4 @@
-"""The commands that use a run: predict, export, report and figures."""
+"""The commands that use a run: predict, export, review, report and figures."""
 
 import json as jsonlib
 import sys
@@ -27,6 +27,11 @@ EXPORT_EXAMPLES = """\
 Examples:
   sortal export photos-run --format folders --out sorted
   sortal export photos-run --format coco --out photos.json
+"""
+REVIEW_EXAMPLES = """\
+Examples:
+  sortal review photos-run
+  sortal review photos-run --no-browser --port 8000
 """
 REPORT_EXAMPLES = """\
 Examples:
@@ -120,6 +125,30 @@ def export(
         written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
     print(*printing.exported(written), sep="\n")
     return 3 if written.missing else 0
+
+
+def review(
+    run: RunFolder,
+    *,
+    port: Annotated[int, Parameter(help="Port to listen on; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str, Parameter(help="Address to listen on; by default only this computer can connect.")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, Parameter(help="Open the page in the browser.")] = True,
+    workers: Workers = None,
+) -> None:
+    """Review a run in the browser: name, merge, split, move, confirm.
+
+    Every decision is on disk before the page shows it, and can be undone.
+    Ctrl-C ends the review; nothing is lost. The link is for one use, by you.
+    """
+    with printing.runtime("Reading the run", workers=workers) as runtime:
+        from sortal.web.review import open_review
+
+        server = open_review(run, host=host, port=port, runtime=runtime)
+    with server:
+        print(f"Review: {server.url}\nCtrl-C ends it.", flush=True)
+        server.run(browser=browser)
 
 
 def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) -> None:

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sortal.errors import InputError
-from sortal.runs.building import build_run, hash_images
+from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, rows_of
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
-from sortal.runs.run import CONFIRMED, KNOWN, MOVED, REJECTED, REVIEWED, Assignments, Category, Kind, Run
+from sortal.runs.run import CONFIRMED, KNOWN, MOVED, REJECTED, REVIEWED, UNSEEN, Assignments, Category, Kind, Run
 from sortal.system.json_records import read_record
 from sortal.system.text import plural
 
@@ -356,16 +356,39 @@ class Review:
 
     def run(self) -> Run:
         """Return the reviewed run; categories that decisions have not changed are as they were sorted."""
-        base = self.base
         if not self.done:
-            return base
-        start = {each.id: row for row, each in enumerate(base.categories)}
-        ids = [*self.categories]
+            return self.base
+        base, parts = self.base, self._parts()
+        a = _relabelled(
+            parts["assignments"], {name: each.name for each in self.categories.values() for name in each.former}
+        )
+        hashes = replace(base.facts.hashes, images=hash_images(a))
+        next_id = max(base.facts.next_id, *(each + 1 for each in self.categories))
+        return build_run(
+            **{**parts, "assignments": a},
+            folder=base.folder,
+            facts=replace(base.facts, hashes=hashes, next_id=next_id),
+            k=base.k,
+            quarantine=base.quarantine,
+            rejected=self.rejected,
+        )
+
+    def confidence(self) -> Floats:
+        """Return the confidence (n,) that the reviewed run would have if nobody had settled any image."""
+        if not self.done:
+            return self.base.assignments.confidence
+        parts = self._parts()
+        a, x = parts.pop("assignments"), parts.pop("features")
+        return assess(replace(a, reviewed=np.full(len(a), UNSEEN)), x, **parts).confidence
+
+    def _parts(self) -> dict[str, Any]:
+        """Return what confidence depends on: images, categories, centres and parameters."""
+        base = self.base
+        start, ids = {each.id: row for row, each in enumerate(base.categories)}, [*self.categories]
         centres, sizes = self.centres(ids), np.bincount(self.category, minlength=max(ids) + 1)
         touched = {*self.category[self._differ].tolist(), *base.assignments.category[self._differ].tolist()}
         states = np.array(REVIEWED)[self.reviewed]
         a = replace(base.assignments, category=self.category.copy(), reviewed=states)
-        a = _relabelled(a, {name: each.name for each in self.categories.values() for name in each.former})
         categories = tuple(
             replace(base.categories[start[each.id]], name=each.name, former=each.former)
             if each.id in start and each.id not in touched
@@ -373,21 +396,14 @@ class Review:
             for each in self.categories.values()
         )
         moved = centres.astype(np.float32)
-        hashes = replace(base.facts.hashes, images=hash_images(a))
-        facts = replace(base.facts, hashes=hashes, next_id=max(base.facts.next_id, *(each + 1 for each in ids)))
-        return build_run(
-            folder=base.folder,
-            facts=facts,
-            assignments=a,
-            categories=categories,
-            k=base.k,
-            confidence=self._confidence(ids, moved, touched),
-            features=base.features,
-            centres=moved,
-            head=self._head(ids, centres),
-            quarantine=base.quarantine,
-            rejected=self.rejected,
-        )
+        return {
+            "assignments": a,
+            "categories": categories,
+            "confidence": self._confidence(ids, moved, touched),
+            "features": base.features,
+            "centres": moved,
+            "head": self._head(ids, centres),
+        }
 
     def _confidence(self, ids: Sequence[int], centres: Features, touched: set[int]) -> Confidence:
         """Return the parameters of confidence; what was made by hand does not depend on clustering, so it is stable."""

@@ -212,6 +212,12 @@ class Run:
         html = f"<p><i>{escape(repr(self)[1:-1])}</i></p><table>{rows}</table>"
         return html.encode("utf-8", "backslashreplace").decode("utf-8")
 
+    def review(self, **options: Any) -> None:
+        """Review the run in the browser until Ctrl-C; `options` are those of `sortal.review`. Then load it again."""
+        import sortal
+
+        sortal.review(self.folder, **options)
+
     def save(self, files: Mapping[str, bytes | Path | None] | None = None) -> None:
         """Write the run into its folder, with further files by name; None removes a file.
 

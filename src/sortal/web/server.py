@@ -1,0 +1,321 @@
+"""The web server of a review: who may ask, what they may ask, and how it starts and ends."""
+
+import asyncio
+import io
+import json
+import os
+import secrets
+import socket
+import threading
+import webbrowser
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import ExitStack, suppress
+from importlib.resources import files
+from typing import Any, Self
+
+import numpy as np
+import uvicorn
+from PIL import Image
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sortal.errors import InputError
+from sortal.images.store.pixel_store import PixelStore
+from sortal.web.session import Session, StaleError
+from sortal.web.thumbnails import fit
+
+LARGEST = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
+THUMB, LARGE = 176, 1024  # pixels of the longer side
+ROOM = 2**28  # bytes of pictures that are kept
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Guard:
+    """Lets only the person in who started the review: by a one-time link, then by a cookie.
+
+    A page elsewhere can make a browser ask for anything here, but it knows neither link nor cookie, its requests say
+    that they come from another site, and names that lead here but are not ours are refused (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], cookie: str) -> None:
+        self.app, self.hosts, self.cookie = app, hosts, cookie
+        self.token: str | None = secrets.token_urlsafe(24)
+        self.secret = secrets.token_urlsafe(24)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        request = Request(scope)
+        answer = self._refusal(request)
+        await (answer or self.app)(scope, receive, with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to whoever may not ask, or to the first visit; None lets the request pass."""
+        if request.headers.get("host", "") not in self.hosts:
+            return _no("This address does not belong to the review.")
+        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            return _no("Another site must not ask for this.")
+        given = request.query_params.get("token")
+        if given is not None and request.url.path == "/" and request.method == "GET":
+            if self.token is None or not secrets.compare_digest(given.encode(), self.token.encode()):
+                return _no("This link has been used. Start sortal review again for another.")
+            self.token = None
+            answer = RedirectResponse("/", status_code=303)
+            answer.set_cookie(self.cookie, self.secret, httponly=True, samesite="strict", path="/")
+            return answer
+        if not secrets.compare_digest(request.cookies.get(self.cookie, "").encode(), self.secret.encode()):
+            return _no("Open the link that sortal review has printed.")
+        if request.method not in ("GET", "HEAD"):
+            origin = request.headers.get("origin")
+            if origin is None or origin.partition("://")[2] not in self.hosts:
+                return _no("Another site must not change anything.")
+        return None
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII, whose escapes preserve even names that are not UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _no(text: str) -> Response:
+    return PlainTextResponse(text, status_code=403)
+
+
+class Pictures:
+    """Pictures of images as WebP, of which the first ones that were asked for are kept, up to ROOM bytes."""
+
+    def __init__(self, store: PixelStore) -> None:
+        self.store, self.room = store, ROOM
+        self.kept: dict[tuple[int, int], bytes] = {}
+
+    def draw(self, row: int, side: int) -> bytes:
+        buffer = io.BytesIO()
+        Image.fromarray(fit(self.store.image(row), side)).save(buffer, "WEBP", quality=80, method=2)
+        content = buffer.getvalue()
+        self.room -= len(content)
+        if self.room >= 0:
+            self.kept[row, side] = content
+        return content
+
+
+def application(session: Session) -> Starlette:
+    """Return the application without its guard."""
+
+    def page(request: Request) -> Response:
+        return _static("review.html")
+
+    def static(request: Request) -> Response:
+        return _static(request.path_params["name"])
+
+    def overview(request: Request) -> Response:
+        return Answer(session.overview())
+
+    def version(request: Request) -> Response:
+        return Answer({"version": session.version})
+
+    def category(request: Request) -> Response:
+        order = request.query_params.get("order", "doubt")
+        if order not in ("doubt", "typical"):
+            return _bad("order must be doubt or typical.")
+        found = session.category(request.path_params["number"], order)
+        return _missing() if found is None else Answer(found)
+
+    def images(request: Request) -> Response:
+        try:
+            rows = np.array([int(each) for each in request.query_params.get("rows", "").split(",")], dtype=np.int64)
+        except (ValueError, OverflowError):
+            return _bad("rows must be numbers, separated by commas.")
+        if len(rows) > 1000 or not ((rows >= 0) & (rows < len(session.run.assignments))).all():
+            return _bad(f"rows must be at most 1,000 numbers below {len(session.run.assignments)}.")
+        return Answer(session.images(rows))
+
+    def near(request: Request) -> Response:
+        row = request.path_params["row"]
+        return Answer(session.near(row)) if row < len(session.run.assignments) else _missing()
+
+    def points(request: Request) -> Response:
+        return Answer(session.map())
+
+    pictures = Pictures(session.store)
+
+    def picture(side: int) -> Callable[[Request], Awaitable[Response]]:
+        async def draw(request: Request) -> Response:
+            row = request.path_params["row"]
+            if row >= len(session.store) or not session.store.heights[row]:
+                return _missing()
+            etag = f'"{session.run.assignments.contents[row]}-{side}"'
+            headers = {"ETag": etag, "Cache-Control": "private, max-age=86400"}
+            if request.headers.get("if-none-match") == etag:
+                return Response(status_code=304, headers=headers)
+            content = pictures.kept.get((row, side)) or await run_in_threadpool(pictures.draw, row, side)
+            return Response(content, media_type="image/webp", headers=headers)
+
+        return draw
+
+    async def decide(request: Request) -> Response:
+        body = await _body(request)
+        if isinstance(body, Response):
+            return body
+        try:
+            seen, action = body["seen"], body["action"]
+            if type(seen) is not int or not isinstance(action, dict):
+                raise ValueError("seen must be a number and action an object")
+            return Answer(await run_in_threadpool(session.decide, seen, action))
+        except StaleError as error:
+            return Answer({"message": str(error), "missed": error.missed, "version": session.version}, 409)
+        except InputError as error:
+            return _bad(str(error))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return _bad(f"This is not a decision: {error}.")
+
+    routes = [
+        Route("/", page),
+        Route("/favicon.ico", lambda request: Response(status_code=204)),
+        Route("/static/{name}", static),
+        Route("/api/overview", overview),
+        Route("/api/version", version),
+        Route("/api/category/{number:int}", category),
+        Route("/api/images", images),
+        Route("/api/near/{row:int}", near),
+        Route("/api/map", points),
+        Route("/api/decide", decide, methods=["POST"]),
+        Route("/thumb/{row:int}", picture(THUMB)),
+        Route("/image/{row:int}", picture(LARGE)),
+    ]
+    return Starlette(routes=routes)
+
+
+async def _body(request: Request) -> Any:
+    """Read a JSON object, or return the answer that refuses it."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        return _bad("A decision must be JSON.", 415)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > LARGEST:
+            return _bad("The decision is too large.", 413)
+        parts.append(part)
+    try:
+        found = json.loads(b"".join(parts))
+    except (ValueError, RecursionError):
+        return _bad("A decision must be JSON.")
+    return found if isinstance(found, dict) else _bad("A decision must be a JSON object.")
+
+
+def _static(name: str) -> Response:
+    stem, dot, suffix = name.rpartition(".")
+    place = files("sortal.web").joinpath("static", name)
+    if not stem.isidentifier() or f"{dot}{suffix}" not in KINDS or not place.is_file():
+        return _missing()
+    return Response(place.read_bytes(), media_type=KINDS[f"{dot}{suffix}"])
+
+
+def _bad(text: str, code: int = 400) -> Response:
+    return Answer({"message": text}, status_code=code)
+
+
+def _missing() -> Response:
+    return Answer({"message": "There is no such thing."}, status_code=404)
+
+
+class Server:
+    """A review that is served on a port until it is stopped; as a context, it gives back what is `held` at the end."""
+
+    def __init__(
+        self, session: Session, *, host: str = "127.0.0.1", port: int = 0, held: ExitStack | None = None
+    ) -> None:
+        self._held = held or ExitStack()
+        self._socket = _listening(host, port)
+        self.port = self._socket.getsockname()[1]
+        named = f"[{host}]" if ":" in host else host
+        own = {*LOOPBACK, named} if host in ("127.0.0.1", "localhost", "::1") else {named}
+        if host in ("0.0.0.0", "::"):
+            own |= {*LOOPBACK, socket.gethostname()}
+        guard = Guard(application(session), frozenset(f"{each}:{self.port}" for each in own), f"sortal-{self.port}")
+        self.url = f"http://{named}:{self.port}/?token={guard.token}"
+        settings: Mapping[str, Any] = {
+            "log_level": "error",
+            "access_log": False,
+            "lifespan": "off",
+            "server_header": False,
+        }
+        self._server = uvicorn.Server(uvicorn.Config(guard, **settings, timeout_graceful_shutdown=2))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop()
+        self._socket.close()
+        self._held.close()
+
+    def run(self, *, browser: bool = False) -> None:
+        """Serve until Ctrl-C or `stop`."""
+        if browser:
+            threading.Timer(0.3, webbrowser.open, (self.url,)).start()
+        with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
+            if _in_event_loop():  # of a notebook, which has the main thread
+                thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+                thread.start()
+                thread.join()
+            else:
+                self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    @property
+    def started(self) -> bool:
+        """Whether pages are answered by now."""
+        return self._server.started
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens. Only one that says TCP gets answers out at once, not after 40 ms (Nagle)."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":  # elsewhere it would let another process take the port
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)
+    except (OSError, OverflowError) as error:
+        found.close()
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"Port {port} of {host!r} cannot be used: {why}. Choose another port.") from error
+    return found
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

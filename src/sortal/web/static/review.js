@@ -1,0 +1,347 @@
+// The review app: pages, keys, and what is chosen.
+
+import { ask, chooseName, help, typing } from "/static/review_dialogs.js";
+import { Grid } from "/static/review_grid.js";
+import { PointMap } from "/static/review_map.js";
+import { byId, categoryOf, counted, decide, get, isolated, make, onChange, percent, refresh, REVIEWED, state, thousands, toast, watch } from "/static/review_state.js";
+
+const view = byId("view");
+let page = { keys: [], update: async () => {}, close: () => {} };
+let order = "doubt";
+let trail = []; // rows of the last grid, for next and previous
+
+const ALWAYS = [
+  ["?", "this list", () => help([...page.keys, ...ALWAYS].filter(([key]) => key))],
+  ["Ctrl-Z", "undo", () => decide({ do: "undo" })],
+  ["Ctrl-Shift-Z", "redo", () => decide({ do: "redo" })],
+  ["h", "overview", () => { location.hash = "#/"; }],
+  ["v", "map", () => { location.hash = "#/map"; }],
+];
+
+// Pages
+
+function overview() {
+  const queue = make("ol", { className: "queue" });
+  const cards = make("div", { className: "tiles-of" });
+  const intro = make("p", { className: "intro" });
+  view.replaceChildren(
+    make("section", {}, make("h2", { textContent: "Next" }), intro, queue),
+    make("section", {}, make("h2", { textContent: "Categories" }), cards),
+  );
+  const update = async () => {
+    const left = nextSteps();
+    intro.textContent = left.length ? "What settles most images comes first." : "Every image is settled. Sort again, export, or look at any category.";
+    queue.replaceChildren(...left.slice(0, 8).map(({ category, what, why }) => make("li", {}, make("a", { href: `#/category/${category.id}` }, make("span", {}, `${what} `, isolated(category.name)), make("span", { className: "why", textContent: why })))));
+    cards.replaceChildren(...[...state.categories].sort((a, b) => b.size - a.size || a.id - b.id).map(card));
+  };
+  const walk = (step) => {
+    const links = [...view.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement);
+    links[Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
+  };
+  return { title: "Overview", update, close() {}, keys: [["j", "next line", () => walk(1)], ["k", "previous line", () => walk(-1)], ["Enter", "open it"]] };
+}
+
+/** What to do, what settles most images first; sure categories before doubtful ones. */
+function nextSteps() {
+  return state.categories
+    .filter((each) => each.settled < each.size)
+    .map((category) => {
+      const open = category.size - category.settled;
+      const sure = category.confidence ?? 0;
+      const named = category.kind === "known" || !/^new \d+$/.test(category.name);
+      const what = sure >= 0.75 ? (named ? "Confirm" : "Name and confirm") : "Look through";
+      return { category, what, why: `${counted(open, "image")} open, ${percent(category.confidence)} sure`, worth: open * sure };
+    })
+    .sort((a, b) => b.worth - a.worth);
+}
+
+function card(category) {
+  const kind = category.kind;
+  const done = category.size ? category.settled / category.size : 1;
+  const bar = make("i");
+  bar.style.width = `${100 * done}%`;
+  const facts = [counted(category.size, "image"), `${percent(done)} settled`, ...(category.unsure ? [`${thousands(category.unsure)} unsure`] : []), ...(category.confidence === null ? [] : [`${percent(category.confidence)} sure`])];
+  return make(
+    "a",
+    { className: "panel", href: `#/category/${category.id}` },
+    make("div", { className: "top" }, make("h3", {}, isolated(category.name)), make("span", { className: `badge ${kind}`, textContent: kind })),
+    make("p", { className: "small", textContent: facts.join(" · ") }),
+    make("div", { className: "strip" }, ...category.typical.slice(0, 8).map((row) => make("img", { src: `/thumb/${row}`, alt: "", loading: "lazy" }))),
+    make("div", { className: "meter" }, bar),
+  );
+}
+
+/** The grid of one category with its heading and its tools. */
+async function pane(id, { other = null } = {}) {
+  const title = make("h1");
+  const facts = make("span", { className: "soft" });
+  const count = make("span", { className: "chosen", role: "status" });
+  const select = make("select", { ariaLabel: "Order" }, make("option", { value: "doubt", textContent: "Least sure first" }), make("option", { value: "typical", textContent: "Most typical first" }));
+  select.value = order;
+  const load = () => get(`/api/category/${id}?order=${select.value}`);
+  const grid = new Grid(await load(), { changed: () => tell(), open: (row) => { if (row !== undefined) { trail = grid.data.rows; location.hash = `#/image/${row}`; } } });
+  const chosen = () => [...grid.chosen];
+  const need = () => { if (!grid.chosen.size) toast("Choose images first: click, drag, or the arrow keys and space."); return grid.chosen.size > 0; };
+  const tell = () => { count.textContent = grid.chosen.size ? `${thousands(grid.chosen.size)} of ${thousands(grid.data.rows.length)} chosen` : `${counted(grid.data.rows.length, "image")}`; };
+  const actions = {
+    confirm: async () => need() && decide({ do: "accept", rows: chosen() }),
+    confirmPage: async () => {
+      const [first, last] = grid.visible();
+      const rows = grid.data.rows.slice(first, last + 1).filter((row, at) => !grid.chosen.has(row) && !grid.data.labelled[first + at]);
+      if (rows.length) await decide({ do: "accept", rows });
+    },
+    confirmAll: async () => {
+      if (await ask(`Confirm all ${counted(grid.data.rows.length, "image")} of ${categoryOf(id).name}?`, "Confirm", "Cancel")) await decide({ do: "accept category", category: id });
+    },
+    move: async () => {
+      if (!need()) return;
+      const to = other ?? (await chooseName(`Move ${counted(grid.chosen.size, "image")} to`, { without: [id] }));
+      if (!to) return;
+      const rows = chosen();
+      await decide(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
+    },
+    reject: async () => need() && decide({ do: "reject", rows: chosen(), category: id }),
+    split: async () => {
+      if (!need()) return;
+      const to = await chooseName(`Split ${counted(grid.chosen.size, "image")} off as`, { existing: false });
+      if (to) await decide({ do: "split", rows: chosen(), name: to.name });
+    },
+    rename: async () => {
+      const to = await chooseName(`Rename ${categoryOf(id).name}`, { without: [id], create: "Rename to", value: categoryOf(id).name });
+      if (!to) return;
+      if (to.id !== undefined) await mergeInto(id, to.id);
+      else if (to.name && to.name !== categoryOf(id).name) await decide({ do: "rename", category: id, name: to.name });
+    },
+    merge: async () => {
+      const to = await chooseName(`Merge ${categoryOf(id).name} into`, { without: [id], create: "" });
+      if (to) await mergeInto(id, to.id);
+    },
+  };
+  const button = (text, key, what, primary = false) => {
+    const made = make("button", { type: "button", className: primary ? "primary" : "" }, text, make("kbd", { textContent: key, ariaHidden: "true" }));
+    made.addEventListener("click", async () => { await actions[what](); grid.element.focus({ preventScroll: true }); });
+    return made;
+  };
+  select.addEventListener("change", async () => { order = select.value; grid.show(await load()); });
+  const element = make(
+    "section",
+    {},
+    make("div", { className: "head" }, title, facts),
+    make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, count, select, button("Confirm page", "a", "confirmPage", true), button("Confirm", "c", "confirm"), button("Move", "m", "move"), button("Not this", "x", "reject"), button("Split off", "s", "split"), button("Rename", "r", "rename"), button("Merge", "g", "merge"), button("Confirm all", "Shift-A", "confirmAll")),
+    grid.element,
+  );
+  tell();
+  const update = async () => {
+    const own = categoryOf(id);
+    if (!own) return false;
+    title.replaceChildren(isolated(own.name));
+    facts.textContent = `${own.kind} · ${percent(own.size ? own.settled / own.size : 1)} settled`;
+    const data = await load();
+    grid.show(data);
+    return true;
+  };
+  return { element, grid, actions, update, close: () => grid.close() };
+}
+
+/** Merge a category into another, after asking; a known one keeps its name. */
+async function mergeInto(from, to) {
+  const [first, second] = categoryOf(to).kind !== "known" && categoryOf(from).kind === "known" ? [from, to] : [to, from];
+  const sure = await ask(`Merge ${categoryOf(second).name} (${counted(categoryOf(second).size, "image")}) into ${categoryOf(first).name} (${thousands(categoryOf(first).size)})?`, "Merge", "Cancel");
+  if (sure && (await decide({ do: "merge", categories: [first, second] }))) location.hash = `#/category/${first}`;
+}
+
+async function category(id) {
+  if (!categoryOf(id)) return missing();
+  const one = await pane(id);
+  view.replaceChildren(one.element);
+  one.grid.element.focus({ preventScroll: true });
+  const step = (by) => {
+    const ids = nextSteps().map((each) => each.category.id);
+    const all = ids.length ? ids : state.categories.map((each) => each.id);
+    const at = all.indexOf(id);
+    location.hash = `#/category/${all[(at + by + all.length) % all.length] ?? all[0]}`;
+  };
+  const keys = [
+    ["a", "confirm all in view but the chosen", one.actions.confirmPage],
+    ["c", "confirm the chosen", one.actions.confirm],
+    ["m", "move the chosen", one.actions.move],
+    ["x", "not this: out of the category", one.actions.reject],
+    ["s", "split the chosen off", one.actions.split],
+    ["r", "rename", one.actions.rename],
+    ["g", "merge into another", one.actions.merge],
+    ["A", "confirm the whole category", one.actions.confirmAll],
+    ["]", "next category to settle", () => step(1)],
+    ["[", "previous one", () => step(-1)],
+    ["p", "beside another category", async () => { const to = await chooseName("Show beside", { without: [id], create: "" }); if (to) location.hash = `#/pair/${id}/${to.id}`; }],
+    ["arrows, space", "walk and choose"],
+    ["Shift-arrows, Shift-click", "choose a range"],
+    ["e", "choose all in view", () => { const [first, last] = one.grid.visible(); one.grid.choose(one.grid.data.rows.slice(first, last + 1)); }],
+    ["Ctrl-A, Escape", "choose all, none"],
+    ["Enter, double click", "look at an image"],
+  ];
+  const update = async () => { if (!(await one.update())) { toast("This category is gone: it was merged."); location.hash = "#/"; } };
+  return { title: categoryOf(id).name, keys, update, close: one.close };
+}
+
+async function pair(left, right) {
+  if (!categoryOf(left) || !categoryOf(right) || left === right) return missing();
+  const panes = [await pane(left, { other: { id: right } }), await pane(right, { other: { id: left } })];
+  view.replaceChildren(make("div", { className: "two" }, ...panes.map((each) => each.element)));
+  const active = () => panes[panes[1].element.contains(document.activeElement) || (!panes[0].grid.chosen.size && panes[1].grid.chosen.size) ? 1 : 0];
+  panes[0].grid.element.focus({ preventScroll: true });
+  const keys = [
+    ["m", "move the chosen to the other side", () => active().actions.move()],
+    ["c", "confirm the chosen", () => active().actions.confirm()],
+    ["x", "not this", () => active().actions.reject()],
+    ["g", "merge the two", () => mergeInto(right, left)],
+  ];
+  const update = async () => { for (const each of panes) if (!(await each.update())) { location.hash = "#/"; return; } };
+  return { title: "Two categories", keys, update, close: () => panes.forEach((each) => each.close()) };
+}
+
+/** The map, and beside it the images inside the lasso. */
+async function map() {
+  const count = make("span", { className: "chosen", role: "status" });
+  const grid = new Grid({ rows: [], confidence: [], reviewed: [], labelled: [] }, { open: (row) => { if (row !== undefined) { trail = grid.data.rows; location.hash = `#/image/${row}`; } } });
+  const points = new PointMap({ chosen: (rows) => list(rows), open: (row) => { trail = points.data.rows; location.hash = `#/image/${row}`; } });
+  const list = (rows) => {
+    const at = new Map(points.data.rows.map((row, index) => [row, index]));
+    const column = (name) => rows.map((row) => points.data[name][at.get(row)]);
+    grid.show({ rows, confidence: column("confidence"), reviewed: column("reviewed"), labelled: column("labelled") });
+    points.light(rows);
+    count.textContent = rows.length ? `${counted(rows.length, "image")} in the lasso` : "Draw around images to choose them.";
+  };
+  const wanted = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows);
+  const some = () => { if (!wanted().length) toast("Draw around images first."); return wanted().length > 0; };
+  const actions = {
+    confirm: async () => some() && decide({ do: "accept", rows: wanted() }),
+    move: async () => {
+      if (!some()) return;
+      const rows = wanted();
+      const to = await chooseName(`Move ${counted(rows.length, "image")} to`);
+      if (to) await decide(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
+    },
+  };
+  const select = make("select", { ariaLabel: "Colour by" }, ...["category", "status", "confidence", "reviewed"].map((value) => make("option", { value, textContent: `By ${value}` })));
+  select.addEventListener("change", () => points.colourBy(select.value));
+  const button = (text, key, what) => {
+    const made = make("button", { type: "button" }, text, make("kbd", { textContent: key, ariaHidden: "true" }));
+    made.addEventListener("click", () => actions[what]());
+    return made;
+  };
+  view.replaceChildren(make("div", { className: "with-map" }, points.element, make("section", {}, make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, select, button("Confirm", "c", "confirm"), button("Move", "m", "move"), count), grid.element)));
+  list([]);
+  const update = async () => {
+    points.show(await get("/api/map"));
+    const there = new Set(points.data.rows);
+    list(grid.data.rows.filter((row) => there.has(row)));
+  };
+  const keys = [
+    ["c", "confirm those in the lasso, or the chosen of them", actions.confirm],
+    ["m", "move them", actions.move],
+    ["drag", "draw a lasso"],
+    ["Alt-drag, arrows", "pan"],
+    ["wheel, + −", "zoom"],
+  ];
+  return { title: "Map", keys, update, close() { points.close(); grid.close(); } };
+}
+
+async function image(row) {
+  const data = await get(`/api/images?rows=${row}`).catch(() => null);
+  if (!data) return missing();
+  const [facts, similar, beside] = [make("dl"), make("div"), make("div", { className: "strip" })];
+  view.replaceChildren(
+    make(
+      "div",
+      { className: "large" },
+      make("img", { className: "main", src: `/image/${row}`, alt: data.file[0] }),
+      make("div", {}, make("h2", {}, isolated(data.file[0])), facts, make("h3", { textContent: "Move it to a similar category" }), similar, make("h3", { textContent: "Most similar images" }), beside),
+    ),
+  );
+  const update = async () => {
+    const now = await get(`/api/images?rows=${row}`);
+    const own = categoryOf(now.category[0]);
+    const rows = [["Category", own?.name ?? ""], ["Confidence", percent(now.confidence[0])], ["Reviewed", now.labelled[0] ? "labelled" : REVIEWED[now.reviewed[0]]]];
+    facts.replaceChildren(...rows.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))));
+    here = now;
+    const near = await get(`/api/near/${row}`);
+    similar.replaceChildren(...[...near.known, ...near.new].filter((id) => id !== now.category[0]).map((id) => {
+      const button = make("button", { type: "button" }, isolated(categoryOf(id)?.name ?? ""), make("span", { className: `badge ${categoryOf(id)?.kind}`, textContent: categoryOf(id)?.kind ?? "" }));
+      button.addEventListener("click", () => decide({ do: "move", rows: [row], category: id }));
+      return button;
+    }));
+    beside.replaceChildren(...near.rows.map((each, at) => make("a", { href: `#/image/${each}`, title: categoryOf(near.category[at])?.name ?? "" }, make("img", { src: `/thumb/${each}`, alt: categoryOf(near.category[at])?.name ?? "" }))));
+  };
+  let here = data;
+  const step = (by) => {
+    const at = trail.indexOf(row);
+    if (at >= 0 && trail[at + by] !== undefined) location.hash = `#/image/${trail[at + by]}`;
+  };
+  const keys = [
+    ["→", "next image", () => step(1)],
+    ["←", "previous image", () => step(-1)],
+    ["c", "confirm", () => decide({ do: "accept", rows: [row] })],
+    ["m", "move", async () => { const to = await chooseName("Move to", { without: here.category }); if (to) await decide(to.id === undefined ? { do: "create", rows: [row], name: to.name } : { do: "move", rows: [row], category: to.id }); }],
+    ["x", "not this", () => decide({ do: "reject", rows: [row], category: here.category[0] })],
+    ["Escape", "back to its category", () => { location.hash = `#/category/${here.category[0]}`; }],
+  ];
+  return { title: data.file[0], keys, update, close() {} };
+}
+
+function missing() {
+  view.replaceChildren(make("p", { className: "state" }, "There is no such page. ", make("a", { href: "#/", textContent: "Back to the overview" })));
+  return { title: "Missing", keys: [], update: async () => {}, close() {} };
+}
+
+// Frame
+
+async function route() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  const numbers = rest.map(Number);
+  page.close();
+  page = { keys: [], update: async () => {}, close() {} };
+  scrollTo(0, 0);
+  try {
+    const made = name === "" ? overview() : name === "category" ? await category(numbers[0]) : name === "pair" ? await pair(...numbers) : name === "image" ? await image(numbers[0]) : name === "map" ? await map() : missing();
+    page = made;
+    await page.update();
+    document.title = `${made.title} · Sortal`;
+  } catch (error) {
+    view.replaceChildren(make("p", { className: "state", textContent: error.message }));
+  }
+}
+
+function frame() {
+  const share = state.images ? state.settled / state.images : 1;
+  const settled = state.categories.filter((each) => each.settled === each.size).length;
+  const bar = document.querySelector(".progress");
+  bar.querySelector("i").style.width = `${100 * share}%`;
+  bar.querySelector("span").textContent = `${thousands(state.settled)} of ${counted(state.images, "image")} settled, ${settled} of ${state.categories.length} categories`;
+  bar.ariaValueMax = String(state.images);
+  bar.ariaValueNow = String(state.settled);
+  byId("run").textContent = state.run;
+  for (const what of ["undo", "redo"]) {
+    const button = byId(what);
+    button.disabled = state[what] === null;
+    button.title = state[what] === null ? `Nothing to ${what}` : `${what === "undo" ? "Undo" : "Redo"}: ${state[what]}`;
+  }
+}
+
+const ARROWS = { ArrowRight: "→", ArrowLeft: "←" };
+addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || typing()) return;
+  const command = event.ctrlKey || event.metaKey;
+  const key = command ? (event.key.toLowerCase() === "z" ? (event.shiftKey ? "Ctrl-Shift-Z" : "Ctrl-Z") : null) : ARROWS[event.key] ?? event.key;
+  const found = [...page.keys, ...ALWAYS].find(([name, , action]) => name === key && action);
+  if (!found || event.altKey) return;
+  event.preventDefault();
+  found[2]();
+});
+byId("undo").addEventListener("click", () => decide({ do: "undo" }));
+byId("redo").addEventListener("click", () => decide({ do: "redo" }));
+byId("help-button").addEventListener("click", () => ALWAYS[0][2]());
+addEventListener("hashchange", route);
+onChange(async () => { frame(); await page.update(); });
+
+refresh().then(route).then(watch).catch((error) => view.replaceChildren(make("p", { className: "state", textContent: error.message })));

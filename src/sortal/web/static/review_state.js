@@ -1,0 +1,87 @@
+// What the server knows, decisions sent to it, and small helpers. Names become text, never markup.
+
+export const REVIEWED = ["no", "confirmed", "moved", "rejected"];
+export const byId = (id) => document.getElementById(id);
+export const thousands = (value) => value.toLocaleString("en-US");
+export const counted = (value, one, many = `${one}s`) => `${thousands(value)} ${value === 1 ? one : many}`;
+export const percent = (value) => (value === null ? "n/a" : `${Math.round(100 * value)}%`);
+
+/** Create an element with properties and children. */
+export function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+/** Isolate text, so that a right-to-left name does not reorder its neighbours. */
+export const isolated = (text, className = "") => make("bdi", { textContent: text, className });
+
+export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "" };
+export const categoryOf = (id) => state.categories.find((each) => each.id === id);
+const listeners = new Set();
+/** Call a function whenever the state has changed. */
+export const onChange = (listener) => listeners.add(listener);
+
+export async function get(path) {
+  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
+  return body;
+}
+
+export async function refresh() {
+  Object.assign(state, await get("/api/overview"));
+  for (const listener of listeners) await listener();
+}
+
+let hiding = 0;
+export function toast(text, bad = false) {
+  const box = byId("toast");
+  box.textContent = text;
+  box.classList.toggle("bad", bad);
+  box.hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => { box.hidden = true; }, bad ? 8000 : 4000);
+}
+
+let busy = Promise.resolve();
+
+/** Send a decision; true if it was carried out. Decisions are sent one after the other. */
+export function decide(action) {
+  const sent = busy.then(() => send(action));
+  busy = sent.catch(() => false);
+  return sent;
+}
+
+async function send(action) {
+  let answer;
+  try {
+    answer = await fetch("/api/decide", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ seen: state.version, action }),
+    });
+  } catch {
+    toast("The server does not answer. Is sortal review still running?", true);
+    return false;
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (answer.ok || answer.status === 409) await refresh();
+  if (answer.ok) toast(`${body.words}.`);
+  else if (answer.status === 409) toast(`Not done, as someone else decided first: ${body.missed.slice(-3).join("; ")}. Look again, and repeat it.`, true);
+  else toast(body.message ?? `The server answered ${answer.status}.`, true);
+  return answer.ok;
+}
+
+/** Notice what other pages decide. */
+export function watch() {
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const { version } = await get("/api/version");
+      if (version !== state.version) await refresh();
+    } catch {
+      toast("The server does not answer. Is sortal review still running?", true);
+    }
+  }, 1500);
+}

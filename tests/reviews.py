@@ -1,0 +1,115 @@
+"""A run under review, served to tests; and a client that says exactly what it is told to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import sleep
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from sample_run import sample_run
+from stores import small_store
+
+from sortal.runs import journal
+from sortal.runs.run import DECISIONS, Run
+from sortal.runs.storage import load_run
+from sortal.web.server import Server
+from sortal.web.session import Session
+
+
+def saved_run(folder: Path, *, images: int = 72, **options: Any) -> Run:
+    run = replace(sample_run(images=images, **options), folder=folder)
+    run.save()
+    return load_run(folder, raw=True)
+
+
+def session_of(run: Run) -> Session:
+    """Open the review of a saved run, with pixels of noise."""
+    n = len(run.assignments)
+    store = small_store(min(n, 72), 16)
+    if n > len(store):  # the same pictures again and again
+        rows = np.arange(n) % len(store)
+        columns = {name: getattr(store, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
+        store = replace(store, **columns)
+    return Session(run=run, store=store, lines=list(journal.read(run.folder / DECISIONS, run.facts)))
+
+
+@dataclass
+class Answer:
+    code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Client:
+    """Asks a server; `cookie` is None before the link was followed."""
+
+    server: Server
+    session: Session
+    cookie: str | None = None
+
+    @property
+    def origin(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}"
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str | None) -> Answer:
+        usual = {"Host": f"127.0.0.1:{self.server.port}", "Cookie": self.cookie, "Origin": self.origin}
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {name: value for name, value in {**usual, **given}.items() if value is not None}
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in sent.items():
+                connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            answer = connection.getresponse()
+            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def enter(self) -> Client:
+        """Follow the link, and keep the cookie."""
+        parts = urlsplit(self.server.url)
+        answer = self.ask("GET", f"/?{parts.query}")
+        assert (answer.code, answer.headers["location"]) == (303, "/")
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        return self
+
+    def get(self, path: str) -> Any:
+        answer = self.ask("GET", path)
+        assert answer.code == 200, answer.body
+        return answer.json()
+
+    def decide(self, seen: int, **action: Any) -> Answer:
+        body = json.dumps({"seen": seen, "action": action}).encode()
+        return self.ask("POST", "/api/decide", body, Content_Type="application/json")
+
+
+@contextmanager
+def serving(session: Session, *, port: int = 0) -> Iterator[Client]:
+    """Serve a review in a thread of this process."""
+    with Server(session, port=port) as server:
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            sleep(0.01)
+        try:
+            yield Client(server, session)
+        finally:
+            server.stop()
+            thread.join(timeout=60)
+        assert not thread.is_alive()

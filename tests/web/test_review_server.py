@@ -1,0 +1,370 @@
+"""The server of a review: who is let in, what is answered, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import SortedRun
+from fork_server import ForkServer, say
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reviews import Client, saved_run, serving, session_of
+from sample_run import HOSTILE
+
+import sortal
+from sortal.errors import InputError
+from sortal.runs import journal
+from sortal.runs.decisions import Rename
+from sortal.runs.run import DECISIONS, Run
+from sortal.runs.storage import load_run
+from sortal.web.review import open_review
+from sortal.web.server import Server
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return saved_run(tmp_path / "a run")
+
+
+@pytest.fixture
+def client(run: Run) -> Iterator[Client]:
+    with serving(session_of(run)) as client:
+        yield client.enter()
+
+
+# Who is let in
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Cookie": None},
+        {"Cookie": "sortal-1=wrong"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1:1"},
+        {"Host": ""},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+    ids=str,
+)
+def test_strangers_are_refused_whatever_they_ask(run: Run, client: Client, changes: dict[str, str | None]) -> None:
+    body = json.dumps({"seen": 0, "action": {"do": "rename", "category": 4, "name": "mine"}}).encode()
+    for method, path in (("GET", "/"), ("GET", "/api/overview"), ("GET", "/thumb/0"), ("GET", "/static/review.js")):
+        assert client.ask(method, path, None, **changes).code == 403
+    assert client.ask("POST", "/api/decide", body, Content_Type="application/json", **changes).code == 403
+    assert not (run.folder / DECISIONS).exists()
+
+
+@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"])
+def test_other_sites_change_nothing(run: Run, client: Client, origin: str | None) -> None:
+    body = json.dumps({"seen": 0, "action": {"do": "rename", "category": 4, "name": "mine"}}).encode()
+    answer = client.ask("POST", "/api/decide", body, Content_Type="application/json", Origin=origin)
+    assert answer.code == 403
+    assert not (run.folder / DECISIONS).exists()
+    assert client.ask("GET", "/api/overview", Origin=None).code == 200
+
+
+def test_the_link_works_once_and_the_cookie_is_out_of_reach_of_scripts(run: Run) -> None:
+    with serving(session_of(run)) as client:
+        assert client.ask("GET", "/?token=guess").code == 403
+        link = client.server.url.partition(str(client.server.port))[2]
+        answer = client.ask("GET", link)
+        assert (answer.code, answer.headers["location"]) == (303, "/")
+        attributes = answer.headers["set-cookie"].lower()
+        assert "httponly" in attributes
+        assert "samesite=strict" in attributes
+        again = client.ask("GET", link)
+        assert (again.code, b"has been used" in again.body) == (403, True)
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(client: Client) -> None:
+    for path in ("/", "/api/overview", "/thumb/0", "/nothing"):
+        headers = client.ask("GET", path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert not any(name.startswith("access-control") for name in headers)
+    assert client.ask("OPTIONS", "/api/decide").code in (403, 405)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../session.py",
+        "/static/..%2fsession.py",
+        "/static/%2e%2e%2f%2e%2e%2f__init__.py",
+        "/static/page.html.bak",
+        "/static/.css",
+        "/static/",
+        "/thumb/-1",
+        "/thumb/72",
+        "/thumb/99999999999999999999999",
+        "/thumb/1/../../x",
+        "/image/%00",
+        "/image/etc%2fpasswd",
+        "/api/category/77",
+        "/api/near/72",
+        "//etc/passwd",
+    ],
+)
+def test_paths_that_lead_nowhere_are_not_found(client: Client, path: str) -> None:
+    assert client.ask("GET", path).code == 404
+
+
+# What is answered
+
+
+def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Client) -> None:
+    overview = client.get("/api/overview")
+    assert (overview["version"], overview["images"], overview["undo"]) == (0, 72, None)
+    assert [each["name"] for each in overview["categories"]] == [*run.names.values()]
+    a = run.assignments
+    assert overview["settled"] == (a.status == "labelled").sum()
+    for order in ("doubt", "typical"):
+        found = client.get(f"/api/category/4?order={order}")
+        assert sorted(found["rows"]) == np.flatnonzero(a.category == 4).tolist()
+    assert found["rows"] == sorted(found["rows"], key=lambda row: a.distance[row])
+    rows = client.get("/api/category/4?order=doubt")["rows"]
+    sure = [a.confidence[row] for row in rows if a.status[row] != "labelled"]
+    assert sure == sorted(sure)
+
+    answer = client.decide(0, do="create", rows=rows[:3], name="fern")
+    assert (answer.code, answer.json()["words"]) == (200, "Put 3 images into the new category 'fern'")
+    assert client.decide(1, do="accept", rows=rows[3:5]).code == 200
+    overview = client.get("/api/overview")
+    assert overview["categories"][-1]["name"] == "fern"
+    assert overview["categories"][-1]["settled"] == 3
+    assert overview["states"] == {"no": 67, "confirmed": 2, "moved": 3, "rejected": 0}
+    assert overview["undo"] == "confirmed 2 images"
+    assert client.decide(2, do="undo").json()["words"] == "Undid: confirmed 2 images"
+    assert client.get("/api/overview")["redo"] == "confirmed 2 images"
+    assert client.decide(3, do="redo").json()["words"] == "Redid: confirmed 2 images"
+    found = client.get(f"/api/images?rows={rows[0]},{rows[3]}")
+    assert (found["reviewed"], found["category"]) == ([2, 1], [6, 4])
+    assert found["file"] == [a.files[rows[0]], a.files[rows[3]]]
+    near = client.get(f"/api/near/{rows[0]}")
+    assert near["new"][0] == 6
+    assert rows[0] not in near["rows"]
+    reviewed = load_run(run.folder)
+    assert reviewed.decisions == 4
+    assert reviewed.assignments.category[rows[:3]].tolist() == [6, 6, 6]
+
+
+def test_pictures_are_kept_by_the_browser(client: Client) -> None:
+    first = client.ask("GET", "/thumb/3")
+    assert (first.code, first.headers["content-type"], first.body[:4]) == (200, "image/webp", b"RIFF")
+    again = client.ask("GET", "/thumb/3", If_None_Match=first.headers["etag"])
+    assert (again.code, again.body) == (304, b"")
+    assert client.ask("GET", "/image/3").code == 200
+
+
+def test_whoever_has_not_seen_the_last_decision_decides_nothing(run: Run, client: Client) -> None:
+    assert client.decide(0, do="rename", category=4, name="fern").code == 200
+    for seen in (0, 2, -1):
+        answer = client.decide(seen, do="rename", category=5, name="moss")
+        assert answer.code == 409
+        assert answer.json()["version"] == 1
+    assert client.decide(0, do="undo").json()["missed"] == ["Renamed 'new 1' to 'fern'"]
+    assert load_run(run.folder).names == {**run.names, 4: "fern"}
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ({"do": "rename", "category": 99, "name": "x"}, "no category with the id 99"),
+        ({"do": "rename", "category": 4, "name": "new 2"}, "Merge them instead"),
+        ({"do": "move", "rows": [72], "category": 1}, "rows must be numbers from 0 to 71"),
+        ({"do": "move", "rows": ["1"], "category": 1}, "rows must be numbers"),
+        ({"do": "move", "rows": [True], "category": 1}, "rows must be numbers"),
+        ({"do": "move", "rows": [], "category": 1}, "one or more"),
+        ({"do": "dance"}, "do must be one of"),
+        ({"do": "undo"}, "nothing to undo"),
+        ({}, "do must be one of"),
+    ],
+)
+def test_impossible_decisions_are_explained(run: Run, client: Client, action: dict[str, Any], message: str) -> None:
+    answer = client.decide(0, **action)
+    assert answer.code == 400
+    assert message in answer.json()["message"]
+    assert client.get("/api/version") == {"version": 0}
+    assert not (run.folder / DECISIONS).exists()
+
+
+def test_bodies_that_are_no_decisions_are_refused(client: Client) -> None:
+    kind = {"Content_Type": "application/json"}
+    for body, headers, code in (
+        (b"{}", {"Content_Type": "text/plain"}, 415),
+        (b"{", kind, 400),
+        (b"[]", kind, 400),
+        (b"[" * 100_000, kind, 400),
+        (b'{"seen": "0", "action": {}}', kind, 400),
+        (b'{"seen": 0}', kind, 400),
+        (b"\xff\xfe", kind, 400),
+        (b'"' + b"x" * (17 * 2**20) + b'"', kind, 413),
+    ):
+        assert client.ask("POST", "/api/decide", body, **headers).code == code
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+VERBS = ("rename", "merge", "split", "create", "move", "accept", "accept category", "reject", "undo", "redo")
+FIELDS = {
+    "do": st.sampled_from(VERBS) | JSON,
+    "rows": st.lists(st.integers(-2, 80), max_size=5) | JSON,
+    "images": st.lists(st.text(max_size=34), max_size=3) | JSON,
+    "category": st.integers(-2, 12) | JSON,
+    "categories": st.lists(st.integers(-2, 12), max_size=4) | JSON,
+    "name": st.sampled_from(["fern", "", "x" * 300, *HOSTILE]) | JSON,
+}
+ACTIONS = st.fixed_dictionaries({}, optional=FIELDS)
+
+
+def test_nothing_makes_the_server_fail(tmp_path: Path) -> None:
+    """Any request gets an answer below 500, and the state stays one that can be loaded."""
+    run = saved_run(tmp_path / "run")
+    with serving(session_of(run)) as client:
+        client.enter()
+
+        @settings(max_examples=250, suppress_health_check=list(HealthCheck))
+        @given(ACTIONS | JSON, st.just("now") | JSON)
+        def attempt(action: Any, seen: Any) -> None:
+            now = client.get("/api/version")["version"]
+            body = json.dumps({"seen": now if seen == "now" else seen, "action": action}).encode()
+            assert client.ask("POST", "/api/decide", body, Content_Type="application/json").code < 500
+
+        attempt()
+        paths = ("/api/category/", "/api/images?rows=", "/api/near/", "/thumb/", "/image/", "/static/", "/api/")
+
+        @settings(max_examples=150, suppress_health_check=list(HealthCheck))
+        @given(st.sampled_from(paths), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=24))
+        def visit(path: str, rest: str) -> None:
+            assert client.ask("GET", path + rest.replace("\\", "")).code < 500
+
+        visit()
+        assert client.get("/api/overview")["images"] == 72
+        assert client.get("/api/map")["rows"]
+    load_run(run.folder)
+
+
+# Nothing is lost
+
+
+def test_a_full_disk_is_explained_and_changes_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client.decide(0, do="rename", category=4, name="fern").code == 200
+    before = client.get("/api/overview")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", full)
+        answer = client.decide(1, do="rename", category=5, name="moss")
+    assert answer.code == 400
+    assert "No space left on device. Nothing has changed" in answer.json()["message"]
+    assert client.get("/api/overview") == before
+    assert client.decide(1, do="rename", category=5, name="moss").code == 200
+
+
+def test_many_pages_decide_at_once_and_nothing_is_lost(run: Run, client: Client) -> None:
+    done: list[str] = []
+
+    def work(number: int) -> None:
+        for step in range(8):
+            name = f"{number}-{step}"
+            while True:
+                seen = client.get("/api/version")["version"]
+                answer = client.decide(seen, do="rename", category=number % 6, name=name)
+                if answer.code == 200:
+                    done.append(name)
+                    break
+                assert answer.code == 409
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    lines = journal.read(run.folder / DECISIONS, run.facts)
+    names = [each.action.name for each in lines if isinstance(each.action, Rename)]
+    assert sorted(names) == sorted(done)
+    assert len(names) == 48
+
+
+def decide_until_killed(folder: str, seed: int) -> None:
+    """In a child: serve a review, decide again and again, and say which decisions were acknowledged."""
+    session = session_of(load_run(folder, raw=True))
+    draw = random.Random(seed)
+    with serving(session) as client:
+        client.enter()
+        say("serving")
+        while True:
+            rows = draw.sample(range(72), 5)
+            key = session.version
+            answer = client.decide(key, do="move", rows=rows, category=draw.randrange(4))
+            assert answer.code == 200
+            say("acknowledged", answer.json()["version"])
+
+
+def test_a_hundred_kills_lose_no_acknowledged_decision(fork_server: ForkServer, tmp_path: Path) -> None:
+    run, draw = saved_run(tmp_path / "run"), random.Random(0)
+    known = 0
+    for seed in range(100):
+        left = draw.randrange(1, 6)  # decisions until the kill
+
+        def enough(words: list[Any], left: int = left, before: int = known) -> bool:
+            return bool(words[0] == "acknowledged" and words[1] >= before + left)
+
+        ended = fork_server.run(decide_until_killed, str(run.folder), seed, kill=enough)
+        last = max(ended.each("acknowledged"), default=known)
+        lines = journal.read(run.folder / DECISIONS, run.facts)
+        assert len(lines) >= last, "an acknowledged decision is on disk"
+        known = len(lines)
+    assert load_run(run.folder).decisions == known >= 100
+
+
+# Start and end
+
+
+def test_only_one_review_of_a_run_at_a_time_and_only_of_a_run(tmp_path: Path, run: Run) -> None:
+    with pytest.raises(InputError, match="A run must be a folder"):
+        open_review(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    with serving(session_of(run)) as client, pytest.raises(InputError, match=r"cannot be used: .* Choose another port"):
+        Server(session_of(run), port=client.server.port)
+
+
+def test_the_command_serves_until_ctrl_c(sorted_run: SortedRun, tmp_path: Path) -> None:
+    folder = sorted_run.copy(tmp_path / "run").out
+    words = [sys.executable, "-m", "sortal", "review", str(folder), "--no-browser"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        link = process.stdout.readline()
+        assert link.startswith("Review: http://127.0.0.1:")
+        port = int(link.rpartition(":")[2].partition("/")[0])
+        with pytest.raises(InputError, match="Another process is using"):
+            sortal.review(folder, browser=False)
+        for _ in range(600):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
