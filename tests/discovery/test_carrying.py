@@ -96,7 +96,7 @@ def test_decisions_hold_in_another_run(copied: Run, changes: dict[str, Any], tmp
         else:
             assert each.id >= before.facts.next_id, "and an id is never reused"
     assert after.facts.next_id > max(each.id for each in after.categories)
-    assert any("11 images count as labelled" in text for text in after.facts.notes)
+    assert any("Labelled by a review: 11 images" in text for text in after.facts.notes)
     again = sort(tmp_path / "images", tmp_path / "run", **{"method": "kmeans", "k": 8, **changes})
     assert_kept(again, decided, rejected)
 
@@ -150,10 +150,32 @@ def test_merged_classes_stay_merged_and_everything_decided_leaves_nothing_to_sor
     assert [each.name for each in after.categories if each.kind == "known"] == ["ash", "cedar"]
     assert after.assignments.labels.count("ash") == 2 * tiny.LABELLED
     note(after, *(AcceptCategory(category=each.id) for each in after.categories))
-    with pytest.raises(InputError, match="Some images must be unlabelled"):
+    with pytest.raises(InputError, match="nothing left to sort"):
         sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=5)
     assert load_run(found.folder).decisions == 5, "nothing is lost"
     assert (load_run(found.folder).assignments.reviewed == "confirmed").all()
+
+
+def test_a_renamed_class_stays_renamed_however_often_it_is_sorted(copied: Run, tmp_path: Path) -> None:
+    note(copied, Rename(category=1, name="copper beech"))
+    for k in (6, 7, 6):
+        again = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=k)
+        assert again.names[1] == "copper beech"
+        assert "beech" not in again.names.values()
+
+
+def test_a_settled_image_stays_although_it_was_once_rejected_there(copied: Run, tmp_path: Path) -> None:
+    third = copied.categories[-1].id
+    (image,) = contents(copied, copied.assignments.category == third)[:1]
+    note(
+        copied,
+        Rename(category=third, name="yew"),
+        Reject(images=(image,), category=third),
+        Move(images=(image,), category=0),
+        Merge(categories=(0, third)),
+    )
+    again = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=6)
+    assert again.names[int(again.assignments.category[again.assignments.contents.index(image)])] == "ash"
 
 
 def test_decisions_about_a_damaged_run_are_kept_unless_forced(copied: Run, tmp_path: Path) -> None:

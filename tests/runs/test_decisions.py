@@ -203,6 +203,18 @@ def test_rejected_images_go_to_the_nearest_category_they_were_not_rejected_from(
     assert all(category != 5 for _, category in review.rejected) or seen[1] == 5
 
 
+def test_merging_with_the_category_an_image_was_rejected_from_settles_that() -> None:
+    (content,) = some(RUN, 4, 1)
+    review = Review(RUN)
+    review.take(Reject(images=(content,), category=4))
+    now = int(review.category[mask(RUN, (content,))][0])
+    other = next(each for each in range(4) if each != now)
+    review.take(Merge(categories=(other, 5) if now != 5 else (other, 3)))
+    assert (content, 4) in review.rejected
+    review.take(Merge(categories=(now, 4)))
+    assert not review.rejected
+
+
 @pytest.mark.parametrize(
     ("action", "message"),
     [
@@ -220,7 +232,7 @@ def test_rejected_images_go_to_the_nearest_category_they_were_not_rejected_from(
         (Move(images=("nothing",), category=1), "the content 'nothing' is not"),
         (Accept(images=("nothing",)), "the content 'nothing' is not"),
         (Reject(images=some(RUN, 4, 1), category=5), "1 image to reject is not in 'new 2'"),
-        (Create(images=some(RUN, 4, 1), category=5, name="fern"), "an id that was never used, got 5"),
+        (Create(images=some(RUN, 4, 1), category=5, name="fern"), "must have the next id, 6, got 5"),
         (Create(images=some(RUN, 4, 1), category=6, name="class 0"), "Merge them instead"),
         (Split(images=(*some(RUN, 4, 1), *some(RUN, 5, 1)), category=6, name="fern"), "the images are in several"),
         (Undo(), "nothing to undo"),
@@ -253,7 +265,7 @@ def test_ids_of_undone_categories_are_not_used_again() -> None:
     review.take(Create(images=images, category=6, name="fern"))
     review.take(Undo())
     assert review.next_id == 7
-    with pytest.raises(InputError, match="never used"):
+    with pytest.raises(InputError, match="the next id, 7"):
         review.take(Create(images=images, category=6, name="moss"))
     review.take(Redo())
     assert review.categories[6].name == "fern"
@@ -443,6 +455,23 @@ def test_saving_a_reviewed_run_puts_its_journal_aside(saved: Run) -> None:
     assert load_run(saved.folder).names[5] == "moss"
 
 
+def test_an_emptied_category_is_gone_and_its_id_is_not_used_again(saved: Run) -> None:
+    everything = contents(saved, np.flatnonzero(saved.assignments.category == 5))
+    note(saved, Create(images=everything[:2], category=6, name="fern"), Merge(categories=(4, 6)))
+    note(saved, Move(images=everything, category=1))
+    found = load_run(saved.folder)
+    assert 5 not in found.names
+    assert_consistent(found)
+    found.save()
+    assert load_run(saved.folder).facts.next_id == 7
+
+
+def test_anybody_may_decide(saved: Run) -> None:
+    note(saved, Rename(category=5, name="fern"), by="\udcff ada\n")
+    (line,) = journal.read(saved.folder / DECISIONS, saved.facts)
+    assert line.by == "\udcff ada\n"
+
+
 def test_a_torn_last_line_is_dropped_and_then_replaced(saved: Run) -> None:
     note(saved, Rename(category=5, name="fern"), Rename(category=4, name="moss"))
     path = saved.folder / DECISIONS
@@ -548,6 +577,39 @@ def test_contradictions_are_disputed_and_none_is_lost() -> None:
     ]
     moved = [each.action for each in lines if isinstance(each.action, Move)]
     assert sorted(content for each in moved for content in each.images) == sorted(a)
+
+
+def test_new_categories_of_two_people_are_kept_apart_also_when_they_are_joined_twice() -> None:
+    a, b, c = some(RUN, 4, 2), some(RUN, 5, 2), some(RUN, 0, 2)
+    mine = [journal.decide(Create(images=a, category=6, name="fern"), "ada")]
+    theirs = [
+        journal.decide(Create(images=b[:1], category=6, name="moss"), "bob"),
+        journal.decide(Create(images=b[1:], category=7, name="fern"), "bob"),
+    ]
+    mine += journal.join(RUN, mine, theirs)
+    theirs.append(journal.decide(Move(images=c, category=6), "bob"))
+    mine += journal.join(RUN, mine, theirs)
+    found = journal.reviewed(RUN, mine)
+    names = [found.categories[int(each)].name for each in found.category[[*map(index_of, (*a, *b, *c))]]]
+    assert names == ["fern", "fern", "moss", "fern", "moss", "moss"]
+
+
+def index_of(content: str) -> int:
+    return RUN.assignments.contents.index(content)
+
+
+def test_a_disputed_category_does_not_exist_here() -> None:
+    a, b = some(RUN, 4, 2), some(RUN, 5, 2)
+    found, lines = two(
+        [Move(images=a, category=1)],
+        [
+            Create(images=a, category=6, name="moss"),
+            Create(images=b[:1], category=7, name="fern"),
+            Move(images=b[1:], category=6),
+        ],
+    )
+    assert [bool(each.disputed) for each in lines] == [True, False, True]
+    assert set(found.category[mask(RUN, b[1:])]) == {5}
 
 
 def test_they_may_change_their_mind() -> None:

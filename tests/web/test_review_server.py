@@ -203,6 +203,14 @@ def test_impossible_decisions_are_explained(run: Run, client: Client, action: di
     assert not (run.folder / DECISIONS).exists()
 
 
+def test_ids_of_new_categories_are_the_servers(run: Run, client: Client) -> None:
+    for seen, category in enumerate((10**12, 2**70, 0, -1)):
+        assert client.decide(seen, do="create", rows=[seen], category=category, name=f"new {seen + 10}").code == 200
+    assert sorted(load_run(run.folder).names)[-4:] == [6, 7, 8, 9]
+    for path in (f"/static/{'x' * 300}.js", f"/thumb/{'9' * 5000}"):
+        assert client.ask("GET", path).code == 404
+
+
 def test_bodies_that_are_no_decisions_are_refused(client: Client) -> None:
     kind = {"Content_Type": "application/json"}
     for body, headers, code in (

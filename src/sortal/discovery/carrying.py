@@ -1,8 +1,8 @@
 """What people decided about an earlier run in the same folder, carried over to a new one.
 
 Images whose category a person has decided count as labelled, by their content. Categories keep their ids: a class by
-its name, a new one if more than half of its images are together again; one that has a name of its own is known from now
-on. An image never returns to a category that it was rejected from.
+its name, a new one if it shares more than half of its images with one that was there, or a fifth if that has been
+named; one with a name of its own is known from now on. An image never returns to a category that it was rejected from.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.categories import free_names, is_generated
 from sortal.runs.confidence import Features
 from sortal.runs.journal import archive_name
-from sortal.runs.run import DECISIONS, KNOWN, NEW, UNSEEN, Category, Kind, Run
+from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, MOVED, NEW, UNSEEN, Category, Kind, Run
 from sortal.runs.storage import load_run, peek
 
-SAME = 0.5  # overlap (Jaccard) above which a new category is one of the earlier run
+SAME, NAMED = 0.5, 0.2  # overlap (Jaccard) above which a new category is one of the earlier run, or one with a name
 
 
 def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
@@ -39,7 +39,7 @@ def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
                 raise
             (place / DECISIONS).rename(place / archive_name(place))
         return None
-    named = any(not each.labelled and not is_generated(each.name) for each in run.categories)
+    named = any(each.former or (not each.labelled and not is_generated(each.name)) for each in run.categories)
     return run if run.decisions or named or (run.assignments.reviewed != UNSEEN).any() or run.rejected else None
 
 
@@ -56,7 +56,9 @@ class Review:
         if self.before is None:
             return np.full(len(self.contents), UNSEEN)
         a = self.before.assignments
-        known = dict(zip(a.contents, a.reviewed.tolist(), strict=True))
+        # Of copies, one that was settled counts.
+        order = np.argsort(a.settled, kind="stable").tolist()
+        known = {a.contents[row]: str(a.reviewed[row]) for row in order}
         return np.array([known.get(each, UNSEEN) for each in self.contents], dtype=np.str_)
 
     def labelled(self, images: ImageSet) -> tuple[ImageSet, NDArray[np.bool_]]:
@@ -102,6 +104,7 @@ class Review:
             found[row] = replace(outlined[row], id=earlier.id, name=earlier.name, kind=kind)
         fresh = self.before.facts.next_id
         used = {*earlier_of, *(each.name for each in outlined if each.kind == KNOWN)}  # a name means one category
+        used |= {former for each in self.before.categories for former in each.former}
         names = iter(free_names([*used], len(outlined)))
         for row, each in enumerate(outlined):
             if row not in found:
@@ -126,11 +129,12 @@ class Review:
         rows = [row for row, content in enumerate(self.contents) if content in where]
         others = np.array([number.get(where[self.contents[row]], len(free)) for row in rows], dtype=np.int64)
         shared = jaccard(own[rows], others, (len(outlined), len(free) + 1))[:, :-1]
-        return {
-            row: free[int(shared[row].argmax())]
-            for row, each in enumerate(outlined)
-            if each.kind == NEW and len(free) and shared[row].max() > SAME
-        }
+        found: dict[int, Category] = {}
+        for row, at in zip(*np.unravel_index(np.argsort(-shared, axis=None), shared.shape), strict=True):
+            least = SAME if is_generated(free[at].name) else NAMED
+            if outlined[row].kind == NEW and shared[row, at] > least and free[at] not in found.values():
+                found.setdefault(int(row), free[at])
+        return found
 
     def kept_away(
         self, own: NDArray[np.int64], categories: tuple[Category, ...], x: Features, centres: Features
@@ -142,8 +146,9 @@ class Review:
         for content, category in self.before.rejected:
             barred.setdefault(content, set()).add(category)
         moved, ids = own.copy(), np.array([each.id for each in categories])
+        settled = np.isin(self.states, (CONFIRMED, MOVED))
         for row, content in enumerate(self.contents):
-            if ids[own[row]] in barred.get(content, ()):
+            if not settled[row] and ids[own[row]] in barred.get(content, ()):
                 distance = np.linalg.norm(centres - x[row], axis=1)
                 distance[np.isin(ids, [*barred[content]])] = np.inf
                 if np.isfinite(distance).any():

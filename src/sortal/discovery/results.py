@@ -56,7 +56,7 @@ def gather(
     categories, own = _categories(images, clusters)
     review = Review(job.before, contents_of(contents))
     categories, lost = review.named(categories, own)
-    own = review.kept_away(own, categories, x, clusters.centres)
+    placed = review.kept_away(own, categories, x, clusters.centres)
     confidence = calibrate(
         x,
         clusters.centres,
@@ -69,7 +69,7 @@ def gather(
         head=clusters.head,
     )
     blank = unassigned(images, contents)
-    assignments = replace(blank, category=ids_of(categories, own), reviewed=review.states)
+    assignments = replace(blank, category=ids_of(categories, placed), reviewed=review.states)
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(

@@ -20,7 +20,7 @@ from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.discovery.rounds import LearningResult
 from sortal.discovery.stability import overlaps
-from sortal.errors import SortalError, listing
+from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
@@ -36,7 +36,7 @@ from sortal.runs import cache
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
-from sortal.runs.run import INITIAL, LOG, MODEL, Run
+from sortal.runs.run import INITIAL, LOG, MODEL, UNSEEN, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
@@ -165,12 +165,15 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
 def _with_decisions(
     job: Job, images: ImageSet, store: PixelStore, stages: Stages
 ) -> tuple[ImageSet, NDArray[np.bool_]]:
-    """Return the images with the labels that people gave while they reviewed an earlier run, and their mask (n,)."""
-    found, given = Review(job.before, contents_of(store.digests)).labelled(images)
+    """Return the images with labels from the review of an earlier run, and which of them (n,) people talked about."""
+    review = Review(job.before, contents_of(store.digests))
+    found, given = review.labelled(images)
     if given.any():
-        stages.note(f"{plural(int(given.sum()), 'image')} count as labelled, as someone decided on their category.")
+        stages.note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
+        if not found.unlabelled.any():
+            raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
         check_sortable(found.select(~found.validation), job.settings)
-    return found, given
+    return found, review.states != UNSEEN
 
 
 def held_out(

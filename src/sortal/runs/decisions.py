@@ -79,7 +79,7 @@ class AcceptCategory:
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """Say that images do not belong into their category; they go to the most similar of the others."""
+    """Say that images do not belong to their category; they go to the most similar of the others."""
 
     images: Contents
     category: int
@@ -145,7 +145,7 @@ class ReviewedCategory:
     origin: int | None = None  # id of the category it was split off; None for one of the run
 
 
-Rejections: TypeAlias = frozenset[tuple[str, int]]  # contents, and categories they do not belong into
+Rejections: TypeAlias = frozenset[tuple[str, int]]  # contents, and categories they do not belong to
 _Outcome: TypeAlias = tuple[Ints, Ints, Ints, Mapping[int, ReviewedCategory], Rejections]
 
 
@@ -203,8 +203,8 @@ class Review:
             self._change(self.undone[-1])
             self.undone.pop()
         else:
-            if isinstance(action, Split | Create) and action.category < self.next_id:
-                raise InputError(f"A new category must have an id that was never used, got {action.category}.")
+            if isinstance(action, Split | Create) and action.category != self.next_id:
+                raise InputError(f"A new category must have the next id, {self.next_id}, got {action.category}.")
             self._change(action)
             self.undone.clear()
 
@@ -242,7 +242,8 @@ class Review:
             return self._merged(change)
         if isinstance(change, AcceptCategory):
             rows = self.members(self._category(change.category).id)
-            return rows, self.category[rows], self._confirmed(rows), categories, rejected
+            back = {(self.base.assignments.contents[row], change.category) for row in rows.tolist()}
+            return rows, self.category[rows], self._confirmed(rows), categories, rejected - back
         rows = self.rows_of(change.images)
         if isinstance(change, Accept):
             back = {(content, self.category[self._rows[content][0]]) for content in change.images}
@@ -280,7 +281,13 @@ class Review:
         categories = {each.id: each for each in self.categories.values() if each.id not in gone}
         joined = [name for each in others if each.kind == KNOWN for name in (*each.former, each.name)]
         categories[first.id] = replace(first, by_hand=True, former=(*first.former, *joined))
-        rejected = frozenset((content, first.id if own in gone else own) for content, own in self.rejected)
+        # Whoever merges the category of an image with one that it was rejected from means that it belongs there.
+        into = {first.id, *gone}
+        rejected = frozenset(
+            (content, first.id if own in gone else own)
+            for content, own in self.rejected
+            if own not in into or not into & {*self.category[self._rows.get(content, [])].tolist()}
+        )
         return rows, np.full(len(rows), first.id), self.reviewed[rows], categories, rejected
 
     def _rejected(self, change: Reject, rows: Ints) -> _Outcome:
@@ -289,7 +296,7 @@ class Review:
             count = int((self.category[rows] != own.id).sum())
             raise InputError(f"{plural(count, 'image')} to reject {'is' if count == 1 else 'are'} not in {own.name!r}.")
         rejected = self.rejected | {(content, own.id) for content in change.images}
-        ids = [*self.categories]
+        ids = [each for each in self.categories if len(self.members(each))]  # nothing is like an empty one
         centres = self.centres(ids)
         x = np.asarray(self.base.features[rows], dtype=np.float64)
         squared = (centres**2).sum(axis=1) - 2 * x @ centres.T
@@ -333,7 +340,7 @@ class Review:
 
     def free_name(self) -> str:
         """Return a name for another new category."""
-        return free_names([each.name for each in self.categories.values()], 1)[0]
+        return free_names([name for each in self.categories.values() for name in (each.name, *each.former)], 1)[0]
 
     def centres(self, ids: Sequence[int]) -> Floats:
         """Return the centres (k, d) of categories: as sorted, or means of their images where these have changed."""
@@ -359,15 +366,19 @@ class Review:
         if not self.done:
             return self.base
         base, parts = self.base, self._parts()
-        a = _relabelled(
-            parts["assignments"], {name: each.name for each in self.categories.values() for name in each.former}
-        )
+        known = {each.id: each.former for each in base.categories}
+        renamed = {
+            name: each.name
+            for each in self.categories.values()
+            for name in each.former
+            if name not in known.get(each.id, ())  # those are in the labels already
+        }
+        a = _relabelled(parts["assignments"], renamed)
         hashes = replace(base.facts.hashes, images=hash_images(a))
-        next_id = max(base.facts.next_id, *(each + 1 for each in self.categories))
         return build_run(
             **{**parts, "assignments": a},
             folder=base.folder,
-            facts=replace(base.facts, hashes=hashes, next_id=next_id),
+            facts=replace(base.facts, hashes=hashes, next_id=self.next_id),
             k=base.k,
             quarantine=base.quarantine,
             rejected=self.rejected,
@@ -384,16 +395,20 @@ class Review:
     def _parts(self) -> dict[str, Any]:
         """Return what confidence depends on: images, categories, centres and parameters."""
         base = self.base
-        start, ids = {each.id: row for row, each in enumerate(base.categories)}, [*self.categories]
-        centres, sizes = self.centres(ids), np.bincount(self.category, minlength=max(ids) + 1)
+        start = {each.id: row for row, each in enumerate(base.categories)}
         touched = {*self.category[self._differ].tolist(), *base.assignments.category[self._differ].tolist()}
+        found, counts = np.unique(self.category, return_counts=True)
+        sizes = dict(zip(found.tolist(), counts.tolist(), strict=True))
+        # One that decisions have emptied is gone: nothing shall be predicted to be in it.
+        ids = [each for each in self.categories if each in sizes or (each in start and each not in touched)]
+        centres = self.centres(ids)
         states = np.array(REVIEWED)[self.reviewed]
         a = replace(base.assignments, category=self.category.copy(), reviewed=states)
         categories = tuple(
             replace(base.categories[start[each.id]], name=each.name, former=each.former)
             if each.id in start and each.id not in touched
-            else Category(id=each.id, name=each.name, kind=each.kind, former=each.former, weight=int(sizes[each.id]))
-            for each in self.categories.values()
+            else Category(id=each.id, name=each.name, kind=each.kind, former=each.former, weight=sizes[each.id])
+            for each in map(self.categories.__getitem__, ids)
         )
         moved = centres.astype(np.float32)
         return {

@@ -33,7 +33,7 @@ from sortal.runs.decisions import (
 )
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
-from sortal.system.files import lock_folder
+from sortal.system.files import lock_folder, sync_folder
 
 FORMAT = "sortal decisions 1"
 
@@ -121,20 +121,24 @@ def _damaged(path: Path, number: int, error: ValueError) -> InputError:
 
 def append(path: Path, facts: RunFacts, more: Iterable[Decision]) -> None:
     """Append decisions, which are on disk when this returns; if they cannot be written, the file stays as it was."""
-    text = "".join(f"{json.dumps(each.to_json(), ensure_ascii=False)}\n" for each in more)
+    text = "".join(f"{json.dumps(each.to_json())}\n" for each in more)
     try:
-        with path.open("ab+") as file:
+        new = not path.exists()
+        with path.open("ab+", buffering=0) as file:
             end = _whole_lines(file)
             if not end:
                 text = f"{json.dumps({'format': FORMAT, 'run': run_key(facts)})}\n{text}"
             try:
                 file.truncate(end)
-                file.write(text.encode("utf-8", "surrogateescape"))
-                file.flush()
+                content = memoryview(text.encode("ascii"))
+                while content:
+                    content = content[file.write(content) :]
                 os.fsync(file.fileno())
             except OSError:
                 file.truncate(end)
                 raise
+        if new:
+            sync_folder(path.parent)
     except OSError as error:
         raise InputError(
             f"The decision cannot be saved in {str(path)!r}: {error.strerror or error}. Nothing has changed; free some "
@@ -202,7 +206,7 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
         run = load_run(folder, raw=True)
         mine, theirs = read(folder / DECISIONS, run.facts), read(other, run.facts)
         if not theirs:
-            raise InputError(f"The other decisions must be some, got {str(other)!r}, which holds none.")
+            raise InputError(f"There are no decisions in {str(other)!r}.")
         lines = join(run, mine, theirs)
         if lines:
             append(folder / DECISIONS, run.facts, lines)
@@ -216,14 +220,22 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
     settle. Their new categories get ids of their own, and one with the name of one of mine is the same category.
     """
     ours, context = reviewed(run, mine), Review(run)
-    decided = ours.reviewed != context.reviewed  # by my decisions
+    decided = np.zeros(len(ours.reviewed), dtype=bool)  # of which I have said something
+    for before in ours.done:
+        if not isinstance(before.change, Merge | Split):
+            decided[before.rows] = True
     have = {each.key.partition(".")[0] for each in mine}
     taken, taken_back = _surviving(theirs)
     ids: dict[int, int] = {}
     lines: list[Decision] = []
     for each in taken:
         assert not isinstance(each.action, Undo | Redo)
-        if each.key in have:
+        key = each.key.partition(".")[0]
+        if key in have:
+            if isinstance(each.action, Split | Create):  # the id that it got here
+                for line in mine:
+                    if line.key == key and isinstance(line.action, Split | Create | Move):
+                        ids[each.action.category] = line.action.category
             context.take(each.action)
             continue
         made = _rebased(each.action, context, ours, decided, ids)
@@ -233,9 +245,13 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
             if not reason:
                 try:
                     ours.take(change)
+                    if isinstance(each.action, Split | Create) and isinstance(change, Split | Create | Move):
+                        ids[each.action.category] = change.category
                 except InputError as error:
                     reason = str(error)
             lines.append(replace(line, disputed=reason))
+        if isinstance(each.action, Split | Create):
+            ids.setdefault(each.action.category, -1)  # it does not exist here
     for each in _surviving(mine)[0]:
         if (undo := taken_back.get(each.key)) and undo.key not in have:
             lines.append(replace(undo, disputed="They undid a decision that still stands here."))
@@ -305,10 +321,9 @@ def _rebased(
     if isinstance(change, Split | Create):
         same = [each.id for each in ours.categories.values() if each.name == change.name]
         if same:
-            ids[change.category] = same[0]
-            return _images(Move(images=change.images, category=same[0]), theirs, ours, decided, here)
-        ids[change.category] = ours.next_id
-        return _images(replace(change, category=ours.next_id), theirs, ours, decided, here)
+            return _images(Move(images=change.images, category=same[0]), theirs, ours, decided, lambda own: same[0])
+        following = ours.next_id
+        return _images(replace(change, category=following), theirs, ours, decided, lambda own: following)
     return _images(change, theirs, ours, decided, here)
 
 
@@ -323,7 +338,7 @@ def _images(
         is_here = int(ours.category[row]) == target
         against = bool(decided[row]) and (is_here if isinstance(change, Reject) else not is_here)
         if isinstance(change, Reject) and not is_here and not against:
-            continue  # it has left that category anyway
+            continue  # it has left that category
         moves = isinstance(change, Accept) and not is_here
         where.setdefault((against, moves, target), []).append(content)
     found: list[tuple[Change, str]] = []

@@ -122,7 +122,7 @@ class Run:
     quarantine: tuple[Quarantined, ...]  # images that could not be read; they are in no other table
     candidates: tuple[Candidate, ...] = ()
     head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
-    rejected: frozenset[tuple[str, int]] = frozenset()  # contents, and ids of categories they do not belong into
+    rejected: frozenset[tuple[str, int]] = frozenset()  # contents, and ids of categories they do not belong to
     decisions: int = 0  # lines of the journal that this state takes into account
 
     def __post_init__(self) -> None:

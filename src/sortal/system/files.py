@@ -26,12 +26,17 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names of new files in a folder are on disk."""
     with suppress(OSError):  # some file systems, and Windows, cannot open folders
-        folder = os.open(path.parent, os.O_RDONLY)
+        opened = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(opened)
         finally:
-            os.close(folder)
+            os.close(opened)
 
 
 def replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collection[str]) -> None:

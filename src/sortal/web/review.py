@@ -35,7 +35,9 @@ def open_review(
     with ExitStack() as held:
         load_run(place, raw=True)  # refuses what is not a run before a lock is put there
         held.enter_context(lock_folder(place))
-        return Server(open_session(place, runtime=runtime), host=host, port=port, held=held.pop_all())
+        server = Server(open_session(place, runtime=runtime), host=host, port=port)
+        server.hold(held.pop_all())
+        return server
 
 
 def open_session(folder: Path, *, runtime: Runtime = Runtime()) -> Session:

@@ -29,6 +29,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.web.session import Session, StaleError
 from sortal.web.thumbnails import fit
 
+LONGEST = 200  # characters of a path
 LARGEST = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 THUMB, LARGE = 176, 1024  # pixels of the longer side
 ROOM = 2**28  # bytes of pictures that are kept
@@ -48,7 +49,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Guard:
-    """Lets only the person in who started the review: by a one-time link, then by a cookie.
+    """Admits only the person who started the review: by a one-time link, then by a cookie.
 
     A page elsewhere can make a browser ask for anything here, but it knows neither link nor cookie, its requests say
     that they come from another site, and names that lead here but are not ours are refused (DNS rebinding).
@@ -77,8 +78,10 @@ class Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to whoever may not ask, or to the first visit; None lets the request pass."""
-        if request.headers.get("host", "") not in self.hosts:
+        if request.headers.get("host", "").lower() not in self.hosts:
             return _no("This address does not belong to the review.")
+        if len(request.url.path) > LONGEST:
+            return _missing()
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return _no("Another site must not ask for this.")
         given = request.query_params.get("token")
@@ -172,7 +175,7 @@ def application(session: Session) -> Starlette:
             if row >= len(session.store) or not session.store.heights[row]:
                 return _missing()
             etag = f'"{session.run.assignments.contents[row]}-{side}"'
-            headers = {"ETag": etag, "Cache-Control": "private, max-age=86400"}
+            headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
             if request.headers.get("if-none-match") == etag:
                 return Response(status_code=304, headers=headers)
             content = pictures.kept.get((row, side)) or await run_in_threadpool(pictures.draw, row, side)
@@ -243,23 +246,25 @@ def _bad(text: str, code: int = 400) -> Response:
 
 
 def _missing() -> Response:
-    return Answer({"message": "There is no such thing."}, status_code=404)
+    return Answer({"message": "Not found."}, status_code=404)
 
 
 class Server:
-    """A review that is served on a port until it is stopped; as a context, it gives back what is `held` at the end."""
+    """A review that is served on a port until it is stopped; as a context, it gives back what it holds at the end."""
 
-    def __init__(
-        self, session: Session, *, host: str = "127.0.0.1", port: int = 0, held: ExitStack | None = None
-    ) -> None:
-        self._held = held or ExitStack()
+    def __init__(self, session: Session, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._held = ExitStack()
+        self._thread: threading.Thread | None = None
         self._socket = _listening(host, port)
         self.port = self._socket.getsockname()[1]
         named = f"[{host}]" if ":" in host else host
         own = {*LOOPBACK, named} if host in ("127.0.0.1", "localhost", "::1") else {named}
         if host in ("0.0.0.0", "::"):
             own |= {*LOOPBACK, socket.gethostname()}
-        guard = Guard(application(session), frozenset(f"{each}:{self.port}" for each in own), f"sortal-{self.port}")
+        hosts = {f"{each.lower()}:{self.port}" for each in own}
+        if self.port == 80:  # which browsers leave out
+            hosts |= {each.lower() for each in own}
+        guard = Guard(application(session), frozenset(hosts), f"sortal-{self.port}")
         self.url = f"http://{named}:{self.port}/?token={guard.token}"
         settings: Mapping[str, Any] = {
             "log_level": "error",
@@ -269,11 +274,17 @@ class Server:
         }
         self._server = uvicorn.Server(uvicorn.Config(guard, **settings, timeout_graceful_shutdown=2))
 
+    def hold(self, held: ExitStack) -> None:
+        """Keep what is held until the end."""
+        self._held.push(held)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *problem: object) -> None:
         self.stop()
+        if self._thread is not None:
+            self._thread.join()
         self._socket.close()
         self._held.close()
 
@@ -283,9 +294,10 @@ class Server:
             threading.Timer(0.3, webbrowser.open, (self.url,)).start()
         with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
             if _in_event_loop():  # of a notebook, which has the main thread
-                thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
-                thread.start()
-                thread.join()
+                run, options = self._server.run, {"sockets": [self._socket]}
+                self._thread = threading.Thread(target=run, kwargs=options, daemon=True)
+                self._thread.start()
+                self._thread.join()
             else:
                 self._server.run(sockets=[self._socket])
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import journal, projection
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.decisions import Redo, Undo, describe, from_json
+from sortal.runs.decisions import Action, Redo, Undo, describe, from_json
 from sortal.runs.journal import Decision
 from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, NEW, REVIEWED, Run
 from sortal.system.text import readable
@@ -43,6 +42,11 @@ class Session:
         self._overview: dict[str, Any] = {}
         self._review = journal.reviewed(self.run, self.lines)
         self._told = journal.in_words(self.run, self.lines)
+        self._done: list[str] = []  # words of what can be undone, the last first to go
+        self._undone: list[str] = []
+        for line, words in zip(self.lines, self._told, strict=True):
+            if not line.disputed:
+                self._remember(line.action, words)
         self._confidence: tuple[list[tuple[int, bool]], Ints, Floats] = ([], np.zeros(0, np.int64), np.zeros(0))
 
     @property
@@ -56,22 +60,30 @@ class Session:
             if seen != self.version:
                 raise StaleError(self._told[max(0, seen) :])
             action = from_json(self._with_contents(request))
-            names = {each.id: each.name for each in self._review.categories.values()}
-            words = describe(action, names)
-            if isinstance(action, Undo) and self._review.done:
-                words = f"{words}: {_lower(describe(self._review.done[-1].change, names))}"
-            if isinstance(action, Redo) and self._review.undone:
-                words = f"{words}: {_lower(describe(self._review.undone[-1], names))}"
-            line = journal.decide(action)
-            self._review.take(action)
+            words = describe(action, {each.id: each.name for each in self._review.categories.values()})
+            line, before = journal.decide(action), (list(self._done), list(self._undone))
             try:
+                self._review.take(action)
+                words = self._remember(action, words)
                 journal.append(self.run.folder / DECISIONS, self.run.facts, [line])
-            except InputError:
-                self._review = journal.reviewed(self.run, self.lines)
+            except BaseException:
+                self._review, (self._done, self._undone) = journal.reviewed(self.run, self.lines), before
                 raise
             self.lines.append(line)
             self._told.append(words)
-            return {"version": self.version, "words": words, "next": self._review.next_id}
+            return {"version": self.version, "words": words}
+
+    def _remember(self, action: Action, words: str) -> str:
+        """Keep the words of what can be undone and redone, and return those of this action."""
+        if isinstance(action, Undo):
+            self._undone.append(self._done.pop())
+            return f"{words}: {_lower(self._undone[-1])}"
+        if isinstance(action, Redo):
+            self._done.append(self._undone.pop())
+            return f"{words}: {_lower(self._done[-1])}"
+        self._done.append(words)
+        self._undone.clear()
+        return words
 
     def _with_contents(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Replace rows by contents, and fill in what the server knows: ids and names of new categories."""
@@ -84,7 +96,7 @@ class Session:
             contents = self.run.assignments.contents
             found["images"] = list(dict.fromkeys(contents[row] for row in rows))
         if found.get("do") in ("split", "create"):
-            found.setdefault("category", self._review.next_id)
+            found["category"] = self._review.next_id
             found["name"] = found.get("name") or self._review.free_name()
         return found
 
@@ -112,8 +124,8 @@ class Session:
                 "settled": int(settled.sum()),
                 "categories": categories,
                 "states": {state: states.get(state, 0) for state in REVIEWED},
-                "undo": _lower(self._words_of(review.done[-1].change)) if review.done else None,
-                "redo": _lower(self._words_of(review.undone[-1])) if review.undone else None,
+                "undo": _lower(self._done[-1]) if self._done else None,
+                "redo": _lower(self._undone[-1]) if self._undone else None,
                 "free_name": review.free_name(),
             }
             return self._overview
@@ -206,9 +218,6 @@ class Session:
     def _distance(self, centre: Floats, rows: Ints) -> Floats:
         found: Floats = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)
         return found
-
-    def _words_of(self, change: Any) -> str:
-        return describe(change, {each.id: each.name for each in self._review.categories.values()})
 
 
 def _lower(text: str) -> str:

@@ -82,30 +82,32 @@ async function pane(id, { other = null } = {}) {
   const load = () => get(`/api/category/${id}?order=${select.value}`);
   const grid = new Grid(await load(), { changed: () => tell(), open: (row) => { if (row !== undefined) { trail = grid.data.rows; location.hash = `#/image/${row}`; } } });
   const chosen = () => [...grid.chosen];
+  // About what this grid shows; afterwards nothing is chosen, so that the next decision is not about the same images.
+  const act = async (action) => { if (await decide(action, grid.data.version)) grid.choose([]); };
   const need = () => { if (!grid.chosen.size) toast("Choose images first: click, drag, or the arrow keys and space."); return grid.chosen.size > 0; };
   const tell = () => { count.textContent = grid.chosen.size ? `${thousands(grid.chosen.size)} of ${thousands(grid.data.rows.length)} chosen` : `${counted(grid.data.rows.length, "image")}`; };
   const actions = {
-    confirm: async () => need() && decide({ do: "accept", rows: chosen() }),
+    confirm: async () => need() && act({ do: "accept", rows: chosen() }),
     confirmPage: async () => {
-      const [first, last] = grid.visible();
+      const [first, last] = grid.seen();
       const rows = grid.data.rows.slice(first, last + 1).filter((row, at) => !grid.chosen.has(row) && !grid.data.labelled[first + at]);
-      if (rows.length) await decide({ do: "accept", rows });
+      if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
     },
     confirmAll: async () => {
-      if (await ask(`Confirm all ${counted(grid.data.rows.length, "image")} of ${categoryOf(id).name}?`, "Confirm", "Cancel")) await decide({ do: "accept category", category: id });
+      if (await ask(`Confirm all ${counted(grid.data.rows.length, "image")} of ${categoryOf(id).name}?`, "Confirm", "Cancel")) await act({ do: "accept category", category: id });
     },
     move: async () => {
       if (!need()) return;
       const to = other ?? (await chooseName(`Move ${counted(grid.chosen.size, "image")} to`, { without: [id] }));
       if (!to) return;
       const rows = chosen();
-      await decide(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
+      await act(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
     },
-    reject: async () => need() && decide({ do: "reject", rows: chosen(), category: id }),
+    reject: async () => need() && act({ do: "reject", rows: chosen(), category: id }),
     split: async () => {
       if (!need()) return;
       const to = await chooseName(`Split ${counted(grid.chosen.size, "image")} off as`, { existing: false });
-      if (to) await decide({ do: "split", rows: chosen(), name: to.name });
+      if (to) await act({ do: "split", rows: chosen(), name: to.name });
     },
     rename: async () => {
       const to = await chooseName(`Rename ${categoryOf(id).name}`, { without: [id], create: "Rename to", value: categoryOf(id).name });
@@ -138,7 +140,7 @@ async function pane(id, { other = null } = {}) {
     title.replaceChildren(isolated(own.name));
     facts.textContent = `${own.kind} · ${percent(own.size ? own.settled / own.size : 1)} settled`;
     const data = await load();
-    grid.show(data);
+    if (data.version >= grid.data.version) grid.show(data); // not an older answer that came late
     return true;
   };
   return { element, grid, actions, update, close: () => grid.close() };
@@ -176,11 +178,11 @@ async function category(id) {
     ["p", "beside another category", async () => { const to = await chooseName("Show beside", { without: [id], create: "" }); if (to) location.hash = `#/pair/${id}/${to.id}`; }],
     ["arrows, space", "walk and choose"],
     ["Shift-arrows, Shift-click", "choose a range"],
-    ["e", "choose all in view", () => { const [first, last] = one.grid.visible(); one.grid.choose(one.grid.data.rows.slice(first, last + 1)); }],
+    ["e", "choose all in view", () => { const [first, last] = one.grid.seen(); one.grid.choose(one.grid.data.rows.slice(first, last + 1)); }],
     ["Ctrl-A, Escape", "choose all, none"],
     ["Enter, double click", "look at an image"],
   ];
-  const update = async () => { if (!(await one.update())) { toast("This category is gone: it was merged."); location.hash = "#/"; } };
+  const update = async () => { if (!(await one.update())) { toast("This category is gone."); location.hash = "#/"; } };
   return { title: categoryOf(id).name, keys, update, close: one.close };
 }
 
@@ -212,15 +214,16 @@ async function map() {
     points.light(rows);
     count.textContent = rows.length ? `${counted(rows.length, "image")} in the lasso` : "Draw around images to choose them.";
   };
+  const act = (action) => decide(action, points.data.version);
   const wanted = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows);
   const some = () => { if (!wanted().length) toast("Draw around images first."); return wanted().length > 0; };
   const actions = {
-    confirm: async () => some() && decide({ do: "accept", rows: wanted() }),
+    confirm: async () => some() && act({ do: "accept", rows: wanted() }),
     move: async () => {
       if (!some()) return;
       const rows = wanted();
       const to = await chooseName(`Move ${counted(rows.length, "image")} to`);
-      if (to) await decide(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
+      if (to) await act(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
     },
   };
   const select = make("select", { ariaLabel: "Colour by" }, ...["category", "status", "confidence", "reviewed"].map((value) => make("option", { value, textContent: `By ${value}` })));
@@ -296,7 +299,11 @@ function missing() {
 
 // Frame
 
+let routes = 0;
+
 async function route() {
+  if (location.hash === "#view") return view.focus(); // the link that skips the bar
+  const own = ++routes;
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const numbers = rest.map(Number);
   page.close();
@@ -304,6 +311,7 @@ async function route() {
   scrollTo(0, 0);
   try {
     const made = name === "" ? overview() : name === "category" ? await category(numbers[0]) : name === "pair" ? await pair(...numbers) : name === "image" ? await image(numbers[0]) : name === "map" ? await map() : missing();
+    if (own !== routes) return made.close(); // another page was asked for meanwhile
     page = made;
     await page.update();
     document.title = `${made.title} · Sortal`;
@@ -330,7 +338,7 @@ function frame() {
 
 const ARROWS = { ArrowRight: "→", ArrowLeft: "←" };
 addEventListener("keydown", (event) => {
-  if (event.defaultPrevented || typing()) return;
+  if (event.defaultPrevented || event.repeat || typing()) return;
   const command = event.ctrlKey || event.metaKey;
   const key = command ? (event.key.toLowerCase() === "z" ? (event.shiftKey ? "Ctrl-Shift-Z" : "Ctrl-Z") : null) : ARROWS[event.key] ?? event.key;
   const found = [...page.keys, ...ALWAYS].find(([name, , action]) => name === key && action);

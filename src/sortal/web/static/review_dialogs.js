@@ -37,9 +37,9 @@ export function chooseName(title, { without = [], create = "New category", value
     match.sort((a, b) => b.name.toLowerCase().startsWith(wanted.toLowerCase()) - a.name.toLowerCase().startsWith(wanted.toLowerCase()) || a.name.localeCompare(b.name, undefined, { numeric: true }));
     const exact = state.categories.some((each) => each.name === wanted && !without.includes(each.id));
     entries = match.map((each) => ({ id: each.id }));
-    if (create && !exact) entries.unshift({ name: wanted });
+    if (create && (!exact || !existing)) entries.unshift({ name: wanted });
     // Typing means a new name unless it is exactly that of a category.
-    at = wanted && exact ? entries.findIndex((each) => categoryOf(each.id)?.name === wanted) : wanted || !match.length ? 0 : Number(Boolean(create));
+    at = wanted && exact && existing ? entries.findIndex((each) => categoryOf(each.id)?.name === wanted) : wanted || !match.length ? 0 : Number(Boolean(create));
     at = Math.min(Math.max(at, 0), entries.length - 1);
     list.replaceChildren(...entries.map((each, index) => {
       const own = categoryOf(each.id);

@@ -13,6 +13,9 @@ export class Grid {
     this.changed = () => {};
     this.open = open;
     this.cells = new Map(); // by index
+    this.spare = new Map(); // of images that may be drawn again, by row
+    this.empty = make("p", { className: "state", textContent: "No images here.", hidden: true });
+    this.element.append(this.empty);
     this.chosen = new Set(); // rows
     this.cursor = 0;
     this.anchor = 0;
@@ -24,6 +27,10 @@ export class Grid {
     this.scrolled = () => this.draw();
     addEventListener("scroll", this.scrolled, { passive: true });
     this.element.addEventListener("pointerdown", (event) => this.press(event));
+    this.element.addEventListener("click", (event) => {
+      const at = this.touched ? this.indexAt(event) : -1;
+      if (at >= 0) this.toggle(at);
+    });
     this.element.addEventListener("dblclick", (event) => this.open(this.data.rows[this.indexAt(event)]));
     this.element.addEventListener("keydown", (event) => this.key(event));
   }
@@ -35,15 +42,18 @@ export class Grid {
 
   /** Show other images; what was chosen stays chosen as far as it is still there. */
   show(data) {
-    const here = this.data?.rows[this.cursor];
     this.data = data;
     this.indexOf = new Map(data.rows.map((row, index) => [row, index]));
     this.chosen = new Set([...this.chosen].filter((row) => this.indexOf.has(row)));
-    this.cursor = Math.min(this.indexOf.get(here) ?? this.cursor, Math.max(0, data.rows.length - 1));
+    this.cursor = Math.min(this.cursor, Math.max(0, data.rows.length - 1));
     this.anchor = this.cursor;
-    for (const cell of this.cells.values()) cell.remove();
+    // Cells of images that stay are used again, so that their pictures do not flicker.
+    this.spare = new Map([...this.cells.values()].map((cell) => [Number(cell.dataset.row), cell]));
     this.cells.clear();
     this.layout();
+    for (const cell of this.spare.values()) cell.remove();
+    this.spare.clear();
+    this.empty.hidden = data.rows.length > 0;
     this.changed();
   }
 
@@ -72,6 +82,16 @@ export class Grid {
     return [first * this.columns, Math.min(this.data.rows.length, (last + 1) * this.columns) - 1];
   }
 
+  /** The first and the last index of whole lines that nothing covers. */
+  seen() {
+    const { top } = this.element.getBoundingClientRect();
+    const line = CELL + LABEL;
+    const covered = Math.max(0, ...[...document.querySelectorAll(".bar, .sticky")].filter((each) => getComputedStyle(each).position === "sticky").map((each) => each.getBoundingClientRect().bottom));
+    const first = Math.max(0, Math.ceil((covered - top) / line));
+    const last = Math.max(first, Math.floor((innerHeight - top) / line) - 1);
+    return [first * this.columns, Math.min(this.data.rows.length, (last + 1) * this.columns) - 1];
+  }
+
   draw() {
     const [first, last] = this.visible();
     const from = Math.max(0, first - BEYOND * this.columns);
@@ -88,12 +108,17 @@ export class Grid {
   add(index) {
     const { rows, confidence, reviewed, labelled } = this.data;
     const done = labelled[index] ? "labelled" : reviewed[index] ? REVIEWED[reviewed[index]] : "";
-    const image = make("img", { src: `/thumb/${rows[index]}`, alt: "", loading: "lazy", decoding: "async", draggable: false });
+    const spare = this.spare.get(rows[index]);
+    this.spare.delete(rows[index]);
+    const image = spare?.querySelector("img") ?? make("img", { src: `/thumb/${rows[index]}`, alt: "", loading: "lazy", decoding: "async", draggable: false });
     const line = make("span", { className: "line" }, make("span", { textContent: percent(confidence[index]) }), make("span", { className: "done", textContent: done }));
-    const cell = make("div", { className: "cell", role: "option", id: `image-${rows[index]}`, ariaLabel: `Image ${index + 1} of ${rows.length}, ${percent(confidence[index])} sure${done ? `, ${done}` : ""}` }, image, line);
+    const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${rows[index]}` });
+    cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${percent(confidence[index])} sure${done ? `, ${done}` : ""}`;
+    cell.dataset.row = rows[index];
+    cell.replaceChildren(image, line);
     this.place(index, cell);
     this.cells.set(index, cell);
-    this.element.append(cell);
+    if (!spare) this.element.append(cell);
   }
 
   mark() {
@@ -134,10 +159,8 @@ export class Grid {
 
   /** A click chooses; a drag draws a box around what it chooses. */
   press(event) {
-    if (event.button !== 0 || event.pointerType === "touch") {
-      if (event.pointerType === "touch") this.element.addEventListener("click", (click) => { const at = this.indexAt(click); if (at >= 0) this.toggle(at); }, { once: true });
-      return;
-    }
+    this.touched = event.pointerType === "touch"; // a tap chooses by its click; anything else scrolls
+    if (event.button !== 0 || this.touched) return;
     const start = { x: event.pageX, y: event.pageY };
     const keep = event.ctrlKey || event.metaKey ? [...this.chosen] : [];
     let box = null;
@@ -162,7 +185,8 @@ export class Grid {
     const end = (last) => {
       removeEventListener("pointermove", move);
       removeEventListener("pointerup", end);
-      if (box) return box.remove();
+      removeEventListener("pointercancel", end);
+      if (box || last.type === "pointercancel") return box?.remove();
       const index = this.indexAt(last);
       if (index < 0) return this.choose([]);
       if (last.shiftKey) this.range(index, last.ctrlKey || last.metaKey);
@@ -174,6 +198,7 @@ export class Grid {
     };
     addEventListener("pointermove", move);
     addEventListener("pointerup", end);
+    addEventListener("pointercancel", end);
     this.element.focus({ preventScroll: true });
     event.preventDefault();
   }

@@ -147,6 +147,7 @@ export class PointMap {
     const end = () => {
       removeEventListener("pointermove", move);
       removeEventListener("pointerup", end);
+      removeEventListener("pointercancel", end);
       if (pans) return;
       const drawn = this.lasso;
       this.lasso = [];
@@ -160,6 +161,7 @@ export class PointMap {
     };
     addEventListener("pointermove", move);
     addEventListener("pointerup", end);
+    addEventListener("pointercancel", end);
     this.canvas.focus({ preventScroll: true });
     event.preventDefault();
   }

@@ -44,22 +44,26 @@ export function toast(text, bad = false) {
   hiding = setTimeout(() => { box.hidden = true; }, bad ? 8000 : 4000);
 }
 
-let busy = Promise.resolve();
+let busy = false;
 
-/** Send a decision; true if it was carried out. Decisions are sent one after the other. */
-export function decide(action) {
-  const sent = busy.then(() => send(action));
-  busy = sent.catch(() => false);
-  return sent;
+/** Send a decision about what a page shows of a version; true if it was carried out. One at a time: others wait for eyes. */
+export async function decide(action, seen = state.version) {
+  if (busy) return false;
+  busy = true;
+  try {
+    return await send(action, seen);
+  } finally {
+    busy = false;
+  }
 }
 
-async function send(action) {
+async function send(action, seen) {
   let answer;
   try {
     answer = await fetch("/api/decide", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ seen: state.version, action }),
+      body: JSON.stringify({ seen, action }),
     });
   } catch {
     toast("The server does not answer. Is sortal review still running?", true);
