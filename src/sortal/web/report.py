@@ -26,7 +26,7 @@ CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes of thumbnails at most, befor
 CARD_CELLS, MAP_CELLS = (32, 192), (40, 80)  # pixels: their smallest and largest size
 PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
 MAP, THUMBNAILS = "Drawing the map", "Making thumbnails"
-SCRIPTS = ("script.js", "cards.js", "map.js")
+SCRIPTS = ("shared.js", "script.js", "cards.js", "map.js")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,8 @@ class _Page:
                 for each in sheets
             ],
         }
-        script = "\n".join(["'use strict';", *map(_part, SCRIPTS)])
+        # The page has one script, so what is shared with the review, where scripts are modules, is not exported here.
+        script = "\n".join(["'use strict';", *map(_part, SCRIPTS)]).replace("\nexport ", "\n")
         html = _template().render(
             **self.values,
             data=_json(data),

@@ -127,6 +127,7 @@ class Session:
                 "undo": _lower(self._done[-1]) if self._done else None,
                 "redo": _lower(self._undone[-1]) if self._undone else None,
                 "free_name": review.free_name(),
+                "unsure_below": self.run.confidence.unsure_below,
             }
             return self._overview
 

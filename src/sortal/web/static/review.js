@@ -3,7 +3,8 @@
 import { ask, chooseName, help, typing } from "/static/review_dialogs.js";
 import { Grid } from "/static/review_grid.js";
 import { PointMap } from "/static/review_map.js";
-import { byId, categoryOf, counted, decide, get, isolated, make, onChange, percent, refresh, REVIEWED, state, thousands, toast, watch } from "/static/review_state.js";
+import { categoryOf, decide, get, onChange, refresh, REVIEWED, state, toast, watch } from "/static/review_state.js";
+import { byId, counted, isolated, make, percent, thousands } from "/static/shared.js";
 
 const view = byId("view");
 let page = { keys: [], update: async () => {}, close: () => {} };
@@ -115,13 +116,18 @@ async function pane(id, { other = null } = {}) {
       if (to.id !== undefined) await mergeInto(id, to.id);
       else if (to.name && to.name !== categoryOf(id).name) await decide({ do: "rename", category: id, name: to.name });
     },
+    beside: async () => {
+      const to = await chooseName(`Show ${categoryOf(id).name} beside`, { without: [id], create: "" });
+      if (to) location.hash = `#/pair/${id}/${to.id}`;
+    },
     merge: async () => {
       const to = await chooseName(`Merge ${categoryOf(id).name} into`, { without: [id], create: "" });
       if (to) await mergeInto(id, to.id);
     },
   };
   const button = (text, key, what, primary = false) => {
-    const made = make("button", { type: "button", className: primary ? "primary" : "" }, text, make("kbd", { textContent: key, ariaHidden: "true" }));
+    const works = !other || ["c", "m", "x"].includes(key); // side by side, the others have no key
+    const made = make("button", { type: "button", className: primary ? "primary" : "" }, text, works ? make("kbd", { textContent: key, ariaHidden: "true" }) : null);
     made.addEventListener("click", async () => { await actions[what](); grid.element.focus({ preventScroll: true }); });
     return made;
   };
@@ -130,7 +136,7 @@ async function pane(id, { other = null } = {}) {
     "section",
     {},
     make("div", { className: "head" }, title, facts),
-    make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, count, select, button("Confirm page", "a", "confirmPage", true), button("Confirm", "c", "confirm"), button("Move", "m", "move"), button("Not this", "x", "reject"), button("Split off", "s", "split"), button("Rename", "r", "rename"), button("Merge", "g", "merge"), button("Confirm all", "Shift-A", "confirmAll")),
+    make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, count, select, button("Confirm page", "a", "confirmPage", true), button("Confirm", "c", "confirm"), button("Move", "m", "move"), button("Not this", "x", "reject"), button("Split off", "s", "split"), button("Rename", "r", "rename"), button("Merge", "g", "merge"), button("Confirm all", "Shift-A", "confirmAll"), ...(other ? [] : [button("Beside", "p", "beside")])),
     grid.element,
   );
   tell();
@@ -175,7 +181,7 @@ async function category(id) {
     ["A", "confirm the whole category", one.actions.confirmAll],
     ["]", "next category to settle", () => step(1)],
     ["[", "previous one", () => step(-1)],
-    ["p", "beside another category", async () => { const to = await chooseName("Show beside", { without: [id], create: "" }); if (to) location.hash = `#/pair/${id}/${to.id}`; }],
+    ["p", "beside another category", one.actions.beside],
     ["arrows, space", "walk and choose"],
     ["Shift-arrows, Shift-click", "choose a range"],
     ["e", "choose all in view", () => { const [first, last] = one.grid.seen(); one.grid.choose(one.grid.data.rows.slice(first, last + 1)); }],
@@ -212,7 +218,8 @@ async function map() {
     const column = (name) => rows.map((row) => points.data[name][at.get(row)]);
     grid.show({ rows, confidence: column("confidence"), reviewed: column("reviewed"), labelled: column("labelled") });
     points.light(rows);
-    count.textContent = rows.length ? `${counted(rows.length, "image")} in the lasso` : "Draw around images to choose them.";
+    const shown = points.data.rows.length < state.images ? ` A sample of ${thousands(points.data.rows.length)} of ${thousands(state.images)} is shown.` : "";
+    count.textContent = rows.length ? `${counted(rows.length, "image")} in the lasso` : `Draw around images to choose them.${points.data.rows.length ? shown : ""}`;
   };
   const act = (action) => decide(action, points.data.version);
   const wanted = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows);

@@ -1,6 +1,7 @@
 // The name box, questions, and the list of keys.
 
-import { byId, categoryOf, isolated, make, state, thousands } from "/static/review_state.js";
+import { categoryOf, state } from "/static/review_state.js";
+import { byId, isolated, make, thousands } from "/static/shared.js";
 
 /** Tell whether a text field or a dialog has the keyboard. */
 export const typing = () => Boolean(document.querySelector("dialog[open]")) || /^(input|select|textarea)$/i.test(document.activeElement?.tagName ?? "");

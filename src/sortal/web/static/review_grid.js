@@ -1,6 +1,7 @@
 // A grid of any number of images, of which only those in view are elements; and which of them are chosen.
 
-import { REVIEWED, make, percent } from "/static/review_state.js";
+import { REVIEWED } from "/static/review_state.js";
+import { make, percent } from "/static/shared.js";
 
 const CELL = 132;
 const LABEL = 20;

@@ -1,22 +1,15 @@
 // The map of the images: pan, zoom, hover, and a lasso that chooses.
 
-import { categoryOf, isolated, make, percent, REVIEWED } from "/static/review_state.js";
+import { categoryOf, REVIEWED, state } from "/static/review_state.js";
+import { colourOf, isolated, make, percent } from "/static/shared.js";
 
 const SPAN = 9999;
 const MARGIN = 20;
-const dark = matchMedia("(prefers-color-scheme: dark)");
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name);
-
-/** Pick a colour as the report does: consecutive ids are far apart in hue, and lightness alternates. */
-function colourOf(category) {
-  const hue = (25 + category * 137.508) % 360;
-  const step = [0, 0.1, -0.08][Math.floor(category / 5) % 3];
-  return `oklch(${(dark.matches ? 0.74 : 0.62) + step} ${[0.15, 0.11][Math.floor(category / 15) % 2]} ${hue.toFixed(0)})`;
-}
 
 const COLOURS = {
   category: (data, at) => colourOf(data.category[at]),
-  status: (data, at) => style(`--${data.labelled[at] ? "labelled" : data.confidence[at] < 0.5 ? "unsure" : categoryOf(data.category[at])?.kind ?? "new"}`),
+  status: (data, at) => style(`--${data.labelled[at] ? "labelled" : data.confidence[at] < state.unsure_below ? "unsure" : categoryOf(data.category[at])?.kind ?? "new"}`),
   confidence: (data, at) => `oklch(${0.35 + 0.5 * data.confidence[at]} 0.13 ${30 + 210 * data.confidence[at]})`,
   reviewed: (data, at) => style(["--line", "--known", "--new", "--astray"][data.labelled[at] ? 1 : data.reviewed[at]]),
 };
@@ -92,7 +85,7 @@ export class PointMap {
           if (this.lit.size && this.lit.has(this.data.rows[at]) !== bright) continue;
           const [x, y] = this.placeOf(at);
           if (x < -9 || y < -9 || x > this.width + 9 || y > this.height + 9) continue;
-          const key = this.colour === "category" ? this.data.category[at] : this.colour === "confidence" ? Math.round(20 * this.data.confidence[at]) : `${this.data.labelled[at]} ${this.data.reviewed[at]} ${this.data.category[at]} ${this.data.confidence[at] < 0.5}`;
+          const key = this.colour === "category" ? this.data.category[at] : this.colour === "confidence" ? Math.round(20 * this.data.confidence[at]) : `${this.data.labelled[at]} ${this.data.reviewed[at]} ${this.data.category[at]} ${this.data.confidence[at] < state.unsure_below}`;
           if (!known.has(key)) known.set(key, COLOURS[this.colour](this.data, at));
           context.fillStyle = known.get(key);
           context.beginPath();

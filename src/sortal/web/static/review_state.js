@@ -1,21 +1,8 @@
-// What the server knows, decisions sent to it, and small helpers. Names become text, never markup.
+// What the server knows, and decisions sent to it.
+
+import { byId } from "/static/shared.js";
 
 export const REVIEWED = ["no", "confirmed", "moved", "rejected"];
-export const byId = (id) => document.getElementById(id);
-export const thousands = (value) => value.toLocaleString("en-US");
-export const counted = (value, one, many = `${one}s`) => `${thousands(value)} ${value === 1 ? one : many}`;
-export const percent = (value) => (value === null ? "n/a" : `${Math.round(100 * value)}%`);
-
-/** Create an element with properties and children. */
-export function make(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-/** Isolate text, so that a right-to-left name does not reorder its neighbours. */
-export const isolated = (text, className = "") => make("bdi", { textContent: text, className });
-
 export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "" };
 export const categoryOf = (id) => state.categories.find((each) => each.id === id);
 const listeners = new Set();

@@ -1,31 +1,9 @@
-// Data of the page, and thumbnails. Names become text, never markup.
+// Data of the page, and thumbnails.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const { images, categories } = data;
 const STATUSES = ["labelled", "known", "new", "unsure"];
 const wrong = new Set(images.wrong);
-const byId = (id) => document.getElementById(id);
-const thousands = (value) => value.toLocaleString("en-US");
-const percent = (value) => (value === null ? "n/a" : `${Math.round(100 * value)}%`);
-const counted = (value, one, many) => `${thousands(value)} ${value === 1 ? one : many}`;
-
-/** Create an element with properties and children. */
-function make(tag, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(tag), properties);
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-/** Isolate text, so that a right-to-left name does not reorder its neighbours. */
-const isolated = (text, className = "") => make("bdi", { textContent: text, className });
-
-/** Pick a colour: consecutive ids are far apart in hue, and lightness alternates. */
-function colourOf(category) {
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  const hue = (25 + category * 137.508) % 360;
-  const step = [0, 0.1, -0.08][Math.floor(category / 5) % 3];
-  return `oklch(${(dark ? 0.74 : 0.62) + step} ${[0.15, 0.11][Math.floor(category / 15) % 2]} ${hue.toFixed(0)})`;
-}
 
 const colourOfStatus = (status) => getComputedStyle(document.documentElement).getPropertyValue(`--${STATUSES[status]}`);
 
