@@ -276,6 +276,10 @@ def test_copies_of_an_image_are_decided_together() -> None:
     twins = replace(RUN, assignments=replace(a, contents=(*a.contents[:-1], a.contents[4])))
     found = apply(twins, [Move(images=(a.contents[4],), category=1)])
     assert found.assignments.category[[4, -1]].tolist() == [1, 1]
+    own = int(a.category[4])
+    apart = apply(twins, [Reject(images=(a.contents[4],), category=own)])  # the copy is in another category
+    assert int(apart.assignments.category[4]) != own
+    assert apart.assignments.category[-1] == a.category[-1]
 
 
 def test_actions_are_read_back_from_json() -> None:

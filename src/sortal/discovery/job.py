@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from sortal.config import AUTO, CONVNET, Discovery, Reading, Recipe
-from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
@@ -39,7 +38,8 @@ class Job:
     runtime: Runtime
     command: str  # repeats the job
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
-    before: Run | None = None  # the run in `place`, if people have reviewed it
+    before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
+    force: bool = False  # whether a run in `place` may be overwritten
 
     @property
     def cache(self) -> Path:
@@ -101,7 +101,7 @@ def prepare(
         place=place,
         runtime=runtime,
         command=_command(images, labels, place, settings, reading),
-        before=reviewed_run(place, force=force),
+        force=force,
     )
 
 

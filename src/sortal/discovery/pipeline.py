@@ -5,13 +5,14 @@ the settings it uses and the version of the code. Another k repeats only the sta
 """
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from textwrap import indent
 from typing import Any
 
 from sortal import web
 from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
+from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.job import Job, Source, prepare
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.errors import InputError, listing
@@ -60,6 +61,7 @@ def carry_out(job: Job) -> Run:
     settings = job.settings
     backbone = load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
     with lock_folder(job.place):
+        job = replace(job, before=reviewed_run(job.place, force=job.force))
         stages = Stages(stages_of(job), job.runtime)
         pixels = store_pixels(job, backbone, stages)
         with stages.stage("check", "Checking images") as runtime:

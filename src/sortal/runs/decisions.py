@@ -292,15 +292,15 @@ class Review:
 
     def _rejected(self, change: Reject, rows: Ints) -> _Outcome:
         own = self._category(change.category)
-        if (self.category[rows] != own.id).any():
-            count = int((self.category[rows] != own.id).sum())
-            raise InputError(f"{plural(count, 'image')} to reject {'is' if count == 1 else 'are'} not in {own.name!r}.")
+        rows = rows[self.category[rows] == own.id]  # not copies that are elsewhere
+        contents = [self.base.assignments.contents[row] for row in rows.tolist()]
+        if away := len({*change.images} - {*contents}):
+            raise InputError(f"{plural(away, 'image')} to reject {'is' if away == 1 else 'are'} not in {own.name!r}.")
         rejected = self.rejected | {(content, own.id) for content in change.images}
         ids = [each for each in self.categories if len(self.members(each))]  # nothing is like an empty one
         centres = self.centres(ids)
         x = np.asarray(self.base.features[rows], dtype=np.float64)
         squared = (centres**2).sum(axis=1) - 2 * x @ centres.T
-        contents = [self.base.assignments.contents[row] for row in rows.tolist()]
         barred = np.array([[(content, each) in rejected for each in ids] for content in contents], dtype=bool)
         squared[barred] = np.inf
         if not np.isfinite(squared).any(axis=1).all():

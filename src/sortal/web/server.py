@@ -260,7 +260,8 @@ class Server:
         named = f"[{host}]" if ":" in host else host
         own = {*LOOPBACK, named} if host in ("127.0.0.1", "localhost", "::1") else {named}
         if host in ("0.0.0.0", "::"):
-            own |= {*LOOPBACK, socket.gethostname()}
+            named = socket.gethostname()  # which others can reach
+            own |= {*LOOPBACK, named}
         hosts = {f"{each.lower()}:{self.port}" for each in own}
         if self.port == 80:  # which browsers leave out
             hosts |= {each.lower() for each in own}
