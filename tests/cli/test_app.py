@@ -39,7 +39,7 @@ from sortal.research import figures
 from sortal.research.benchmark import presets, records, sweep, tables
 from sortal.research.benchmark.select import choose
 from sortal.runs import export, journal
-from sortal.runs.decisions import Action, Move, Rename, Undo
+from sortal.runs.actions import Action, Move, Rename, Undo
 from sortal.runs.export import ExportResult
 from sortal.runs.export.format import How
 from sortal.runs.run import DECISIONS
@@ -822,4 +822,7 @@ def test_decisions_are_listed_and_joined(tmp_path: Path, capsys: pytest.CaptureF
     assert rows[3]["disputed"]
     assert app.main(["decisions", "merge", mine, mine]) == 2
     assert "must be a file" in capsys.readouterr().err
-    assert app.main(["decisions", str(tmp_path)]) == 2
+    for command in (["decisions", str(tmp_path)], ["report", str(tmp_path / "no")]):
+        assert app.main(command) == 2
+    assert app.main(["decisions", "merge", str(tmp_path / "no"), str(tmp_path / "theirs" / DECISIONS)]) == 2
+    assert not (tmp_path / "no").exists()

@@ -19,7 +19,7 @@ from sortal.discovery import stages
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
 from sortal.runs import journal
-from sortal.runs.decisions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
+from sortal.runs.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
 

@@ -26,7 +26,7 @@ from sortal.errors import InputError
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import cache, journal
-from sortal.runs.decisions import Merge, Rename, Split
+from sortal.runs.actions import Merge, Rename, Split
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
 from sortal.runs.storage import HEAD, load_run

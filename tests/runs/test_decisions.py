@@ -17,24 +17,11 @@ from numpy.typing import NDArray
 from sample_run import sample_run
 
 from sortal.errors import InputError
-from sortal.runs import decisions, journal, storage
+from sortal.runs import actions, journal, storage
+from sortal.runs.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Redo, Reject, Rename, Split, Undo
 from sortal.runs.building import build_run
 from sortal.runs.confidence import spread
-from sortal.runs.decisions import (
-    Accept,
-    AcceptCategory,
-    Action,
-    Create,
-    Merge,
-    Move,
-    Redo,
-    Reject,
-    Rename,
-    Review,
-    Split,
-    Undo,
-    apply,
-)
+from sortal.runs.decisions import Review, apply
 from sortal.runs.evaluation import evaluate
 from sortal.runs.run import DECISIONS, REVIEWED, Run
 from sortal.runs.storage import load_run
@@ -284,7 +271,7 @@ def test_copies_of_an_image_are_decided_together() -> None:
 
 def test_actions_are_read_back_from_json() -> None:
     for action in (Rename(category=1, name="é"), Merge(categories=(1, 2)), Accept(images=("a",)), Undo()):
-        assert decisions.from_json(json.loads(json.dumps(decisions.to_json(action)))) == action
+        assert actions.from_json(json.loads(json.dumps(actions.to_json(action)))) == action
     for value, message in (
         ({"do": "dance"}, "do must be one of rename, merge"),
         ({}, "do must be one of"),
@@ -293,7 +280,7 @@ def test_actions_are_read_back_from_json() -> None:
         ({"do": "undo", "more": 1}, "unknown key 'more'"),
     ):
         with pytest.raises(ValueError, match=message):
-            decisions.from_json(value)
+            actions.from_json(value)
 
 
 def test_actions_are_said_in_words() -> None:
@@ -308,7 +295,7 @@ def test_actions_are_said_in_words() -> None:
         (Split(images=("a",), category=3, name="x"), "Split 1 image off as 'x'"),
         (Create(images=("a",), category=3, name="x"), "Put 1 image into the new category 'x'"),
     ):
-        assert decisions.describe(action, names) == words
+        assert actions.describe(action, names) == words
 
 
 class Reviewing(RuleBasedStateMachine):

@@ -26,7 +26,8 @@ from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import image_set
 from sortal.runs import cache, storage, tables
-from sortal.runs.decisions import Rename, apply
+from sortal.runs.actions import Rename
+from sortal.runs.decisions import apply
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import load_run, peek

@@ -26,7 +26,7 @@ from sample_run import HOSTILE
 import sortal
 from sortal.errors import InputError
 from sortal.runs import journal
-from sortal.runs.decisions import Rename
+from sortal.runs.actions import Rename
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
 from sortal.web.review import open_review

@@ -142,6 +142,7 @@ def add_images(
 
 def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
     """Draw the report of a run again, as people have reviewed it, and return its path."""
+    load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
     with lock_folder(folder):
         found = load_run(folder)
         page = draw_report(found, runtime=runtime)

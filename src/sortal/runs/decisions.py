@@ -5,124 +5,33 @@ reviewed run is a pure function of the run as it was sorted and of the decisions
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from sortal.errors import InputError
+from sortal.runs.actions import (
+    Accept,
+    AcceptCategory,
+    Action,
+    Change,
+    Create,
+    Merge,
+    Move,
+    Redo,
+    Reject,
+    Rename,
+    Split,
+    Undo,
+)
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, rows_of
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
 from sortal.runs.run import CONFIRMED, KNOWN, MOVED, REJECTED, REVIEWED, UNSEEN, Assignments, Category, Kind, Run
-from sortal.system.json_records import read_record
 from sortal.system.text import plural
 
 LONGEST = 200  # characters of a name
-Contents: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rename:
-    """Give a category a name."""
-
-    category: int
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Merge:
-    """Merge categories into the first of them, which keeps its id and name."""
-
-    categories: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """Put images of one category into a new one. This says nothing about a single image."""
-
-    images: Contents
-    category: int  # the new one; an id never used before
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Create:
-    """Put images that a person has chosen one by one into a new category."""
-
-    images: Contents
-    category: int
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Move:
-    """Put images into a category."""
-
-    images: Contents
-    category: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Accept:
-    """Confirm that images are in the right category."""
-
-    images: Contents
-
-
-@dataclass(frozen=True, kw_only=True)
-class AcceptCategory:
-    """Confirm that all images of a category, as it is then, belong there."""
-
-    category: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reject:
-    """Say that images do not belong to their category; they go to the most similar of the others."""
-
-    images: Contents
-    category: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Undo:
-    """Take back the last decision that has not been taken back."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Redo:
-    """Make the decision again that was taken back last."""
-
-
-Change: TypeAlias = Rename | Merge | Split | Create | Move | Accept | AcceptCategory | Reject
-Action: TypeAlias = Change | Undo | Redo
-ACTIONS: dict[str, type[Action]] = {
-    "rename": Rename,
-    "merge": Merge,
-    "split": Split,
-    "create": Create,
-    "move": Move,
-    "accept": Accept,
-    "accept category": AcceptCategory,
-    "reject": Reject,
-    "undo": Undo,
-    "redo": Redo,
-}
-VERBS = {kind: verb for verb, kind in ACTIONS.items()}
-
-
-def to_json(action: Action) -> dict[str, Any]:
-    """Return an action as JSON: its verb under "do", and its fields."""
-    return {"do": VERBS[type(action)], **{each.name: getattr(action, each.name) for each in fields(action)}}
-
-
-def from_json(value: Mapping[str, Any]) -> Action:
-    """Read an action; raises a ValueError that names what is wrong."""
-    verb = value.get("do")
-    if not isinstance(verb, str) or verb not in ACTIONS:
-        raise ValueError(f"do must be one of {', '.join(ACTIONS)}, got {str(verb)[:60]!r}")
-    return read_record(ACTIONS[verb], {key: each for key, each in value.items() if key != "do"}, verb)
 
 
 def apply(run: Run, actions: Iterable[Action]) -> Run:
@@ -461,30 +370,3 @@ def _relabelled(a: Assignments, names: Mapping[str, str]) -> Assignments:
     """Let labels and true classes follow the names of known categories."""
     labels, truth = (tuple(c if c is None else names.get(c, c) for c in column) for column in (a.labels, a.truth))
     return replace(a, labels=labels, truth=truth)
-
-
-def describe(action: Action, names: Mapping[int, str]) -> str:
-    """Say in words what an action does; `names` are those of the categories then, by id."""
-
-    def name(category: int) -> str:
-        return repr(names.get(category, f"category {category}"))
-
-    if isinstance(action, Rename):
-        return f"Renamed {name(action.category)} to {action.name!r}"
-    if isinstance(action, Merge):
-        first, *others = map(name, action.categories)
-        return f"Merged {', '.join(others)} into {first}"
-    if isinstance(action, AcceptCategory):
-        return f"Confirmed all of {name(action.category)}"
-    if isinstance(action, Undo | Redo):
-        return "Undid" if isinstance(action, Undo) else "Redid"
-    images = plural(len(action.images), "image")
-    if isinstance(action, Split):
-        return f"Split {images} off as {action.name!r}"
-    if isinstance(action, Create):
-        return f"Put {images} into the new category {action.name!r}"
-    if isinstance(action, Move):
-        return f"Moved {images} to {name(action.category)}"
-    if isinstance(action, Reject):
-        return f"Rejected {images} from {name(action.category)}"
-    return f"Confirmed {images}"

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError
-from sortal.runs import decisions
-from sortal.runs.decisions import (
+from sortal.runs import actions
+from sortal.runs.actions import (
     Accept,
     AcceptCategory,
     Action,
@@ -27,10 +27,10 @@ from sortal.runs.decisions import (
     Redo,
     Reject,
     Rename,
-    Review,
     Split,
     Undo,
 )
+from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import lock_folder, sync_folder
@@ -49,7 +49,7 @@ class Decision:
     disputed: str = ""  # why it was not carried out, if it contradicts an earlier one
 
     def to_json(self) -> dict[str, Any]:
-        about = {"key": self.key, "at": self.at, "by": self.by, **decisions.to_json(self.action)}
+        about = {"key": self.key, "at": self.at, "by": self.by, **actions.to_json(self.action)}
         return {**about, "disputed": self.disputed} if self.disputed else about
 
 
@@ -110,7 +110,7 @@ def _read_decision(path: Path, number: int, line: dict[str, Any]) -> Decision:
         for name, value in about.items():
             if not isinstance(value, str):
                 raise ValueError(f"{name} must be text, got {str(value)[:60]!r}")
-        return Decision(action=decisions.from_json(line), **about)
+        return Decision(action=actions.from_json(line), **about)
     except ValueError as error:
         raise _damaged(path, number, error) from error
 
@@ -168,26 +168,42 @@ def archive_name(folder: Path) -> str:
     return f"{stem}-{number}.{suffix}"
 
 
-def in_words(run: Run, lines: Iterable[Decision]) -> list[str]:
-    """Say in words what each line did to the run as it was sorted."""
-    review, done, undone, found = Review(run), list[str](), list[str](), list[str]()
+@dataclass
+class History:
+    """The words of what can be undone and of what can be redone, the last of them first to go."""
+
+    done: list[str] = field(default_factory=list)
+    undone: list[str] = field(default_factory=list)
+
+    def add(self, action: Action, words: str) -> str:
+        """Take an action into account that these words describe, and return what to say of it."""
+        if isinstance(action, Undo):
+            self.undone.append(self.done.pop())
+            return f"{words}: {lower(self.undone[-1])}"
+        if isinstance(action, Redo):
+            self.done.append(self.undone.pop())
+            return f"{words}: {lower(self.done[-1])}"
+        self.done.append(words)
+        self.undone.clear()
+        return words
+
+
+def in_words(run: Run, lines: Iterable[Decision], history: History | None = None) -> list[str]:
+    """Say in words what each line did to the run as it was sorted, and take it into the history."""
+    review, history, found = Review(run), history or History(), list[str]()
     for each in lines:
-        text = decisions.describe(each.action, {own.id: own.name for own in review.categories.values()})
+        text = actions.describe(each.action, {own.id: own.name for own in review.categories.values()})
         if each.disputed:
-            found.append(f"Disputed: {text[0].lower()}{text[1:]}. {each.disputed}")
-            continue
-        review.take(each.action)
-        if isinstance(each.action, Undo):
-            undone.append(done.pop())
-            text = f"Undid: {undone[-1][0].lower()}{undone[-1][1:]}"
-        elif isinstance(each.action, Redo):
-            done.append(undone.pop())
-            text = f"Redid: {done[-1][0].lower()}{done[-1][1:]}"
+            found.append(f"Disputed: {lower(text)}. {each.disputed}")
         else:
-            done.append(text)
-            undone.clear()
-        found.append(text)
+            review.take(each.action)
+            found.append(history.add(each.action, text))
     return found
+
+
+def lower(text: str) -> str:
+    """Begin a sentence in small letters."""
+    return f"{text[:1].lower()}{text[1:]}"
 
 
 # Two people
@@ -202,6 +218,7 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
 
     if not other.is_file():
         raise InputError(f"The other decisions must be a file, got {str(other)!r}, which is not.")
+    load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
     with lock_folder(folder):
         run = load_run(folder, raw=True)
         mine, theirs = read(folder / DECISIONS, run.facts), read(other, run.facts)

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +11,9 @@ import numpy as np
 
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import journal, projection
+from sortal.runs.actions import describe, from_json
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.decisions import Action, Redo, Undo, describe, from_json
-from sortal.runs.journal import Decision
+from sortal.runs.journal import Decision, History, lower
 from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, NEW, REVIEWED, Run
 from sortal.system.text import readable
 
@@ -41,12 +42,8 @@ class Session:
         self._places: tuple[Ints, Ints] | None = None
         self._overview: dict[str, Any] = {}
         self._review = journal.reviewed(self.run, self.lines)
-        self._told = journal.in_words(self.run, self.lines)
-        self._done: list[str] = []  # words of what can be undone, the last first to go
-        self._undone: list[str] = []
-        for line, words in zip(self.lines, self._told, strict=True):
-            if not line.disputed:
-                self._remember(line.action, words)
+        self._history = History()
+        self._told = journal.in_words(self.run, self.lines, self._history)
         self._confidence: tuple[list[tuple[int, bool]], Ints, Floats] = ([], np.zeros(0, np.int64), np.zeros(0))
 
     @property
@@ -61,29 +58,17 @@ class Session:
                 raise StaleError(self._told[max(0, seen) :])
             action = from_json(self._with_contents(request))
             words = describe(action, {each.id: each.name for each in self._review.categories.values()})
-            line, before = journal.decide(action), (list(self._done), list(self._undone))
+            line, before = journal.decide(action), deepcopy(self._history)
             try:
                 self._review.take(action)
-                words = self._remember(action, words)
+                words = self._history.add(action, words)
                 journal.append(self.run.folder / DECISIONS, self.run.facts, [line])
             except BaseException:
-                self._review, (self._done, self._undone) = journal.reviewed(self.run, self.lines), before
+                self._review, self._history = journal.reviewed(self.run, self.lines), before
                 raise
             self.lines.append(line)
             self._told.append(words)
             return {"version": self.version, "words": words}
-
-    def _remember(self, action: Action, words: str) -> str:
-        """Keep the words of what can be undone and redone, and return those of this action."""
-        if isinstance(action, Undo):
-            self._undone.append(self._done.pop())
-            return f"{words}: {_lower(self._undone[-1])}"
-        if isinstance(action, Redo):
-            self._done.append(self._undone.pop())
-            return f"{words}: {_lower(self._done[-1])}"
-        self._done.append(words)
-        self._undone.clear()
-        return words
 
     def _with_contents(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Replace rows by contents, and fill in what the server knows: ids and names of new categories."""
@@ -124,8 +109,8 @@ class Session:
                 "settled": int(settled.sum()),
                 "categories": categories,
                 "states": {state: states.get(state, 0) for state in REVIEWED},
-                "undo": _lower(self._done[-1]) if self._done else None,
-                "redo": _lower(self._undone[-1]) if self._undone else None,
+                "undo": lower(self._history.done[-1]) if self._history.done else None,
+                "redo": lower(self._history.undone[-1]) if self._history.undone else None,
                 "free_name": review.free_name(),
                 "unsure_below": self.run.confidence.unsure_below,
             }
@@ -219,7 +204,3 @@ class Session:
     def _distance(self, centre: Floats, rows: Ints) -> Floats:
         found: Floats = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)
         return found
-
-
-def _lower(text: str) -> str:
-    return f"{text[:1].lower()}{text[1:]}"
