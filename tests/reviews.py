@@ -17,11 +17,14 @@ import numpy as np
 from sample_run import sample_run
 from stores import small_store
 
+from sortal.discovery.advice import Advice
 from sortal.runs import journal
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
 from sortal.web.server import Server
 from sortal.web.session import Session
+
+WORDS = ("oak", "ash tree", "maple")
 
 
 def saved_run(folder: Path, *, images: int = 72, **options: Any) -> Run:
@@ -38,7 +41,8 @@ def session_of(run: Run) -> Session:
         rows = np.arange(n) % len(store)
         columns = {name: getattr(store, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
         store = replace(store, **columns)
-    return Session(run=run, store=store, lines=list(journal.read(run.folder / DECISIONS, run.facts)))
+    lines = journal.read(run.folder / DECISIONS, run.facts)
+    return Session(run=run, store=store, lines=list(lines), advisor=Advice(run=run, store=store, words=WORDS))
 
 
 @dataclass

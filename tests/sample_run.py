@@ -33,7 +33,7 @@ from sortal.runs.facts import (
     TrainingResult,
     TriedK,
 )
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSEEN, UNSURE, Assignments, Candidate, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, UNSURE, Assignments, Candidate, Category, Run
 
 Array: TypeAlias = NDArray[Any]
 UNSURE_BELOW = 0.5
@@ -95,7 +95,7 @@ def sample_run(
         distance=distance,
         next_category=following,
         next_distance=next_distance,
-        reviewed=np.full(images, UNSEEN),
+        reviewed=np.full(images, OPEN),
     )
     made = [
         Category(id=each, name=names[each], kind="known" if each < known else "new", weight=int((at == each).sum()))

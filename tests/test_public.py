@@ -22,7 +22,7 @@ PUBLIC = {  # every name users may import from `sortal`, and where it lives
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
-    "review": "sortal.web.review",
+    "review": "sortal.discovery.reviewing",
 }
 MODULES = {"datasets": "sortal.images.datasets", "metrics": "sortal.metrics"}
 

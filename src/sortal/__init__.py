@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from sortal.clustering.kmeans import SemiSupervisedKMeans
     from sortal.discovery.pipeline import discover
     from sortal.discovery.prediction import predict
+    from sortal.discovery.reviewing import review
     from sortal.errors import SortalError
     from sortal.images import datasets
     from sortal.images.image_set import ImageSet
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from sortal.runs.run import Run
     from sortal.runs.storage import load_run
     from sortal.system.progress import Runtime
-    from sortal.web.review import review
 
 __version__ = "0.1.0"
 
@@ -54,7 +54,7 @@ _HOME = {
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
-    "review": "sortal.web.review",
+    "review": "sortal.discovery.reviewing",
 }
 
 

@@ -17,8 +17,25 @@ from numpy.typing import NDArray
 from sample_run import sample_run
 
 from sortal.errors import InputError
-from sortal.runs import actions, journal, storage
-from sortal.runs.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Redo, Reject, Rename, Split, Undo
+from sortal.runs import actions, joining, journal, storage
+from sortal.runs.actions import (
+    Accept,
+    AcceptCategory,
+    Action,
+    Audit,
+    Create,
+    Grow,
+    Keep,
+    Merge,
+    Move,
+    Redo,
+    Refit,
+    Reject,
+    Rename,
+    Split,
+    Undo,
+)
+from sortal.runs.audit import NO_TALLY, Tally
 from sortal.runs.building import build_run
 from sortal.runs.confidence import spread
 from sortal.runs.decisions import Review, apply
@@ -58,6 +75,16 @@ def contents(run: Run, rows: NDArray[np.int64]) -> tuple[str, ...]:
     return tuple(run.assignments.contents[row] for row in rows.tolist())
 
 
+def grow(category: int, **images: tuple[str, ...]) -> Grow:
+    return Grow(category=category, **{"seen": (), "unseen": (), "wrong": (), **images})
+
+
+def refit(images: tuple[str, ...], to: Sequence[int], *names: str, stability: float = 1.0) -> Refit:
+    """Return a refit that found the categories of the images, all of them equally stable."""
+    found = tuple(sorted({*to}))
+    return Refit(images=images, to=tuple(to), names=names, categories=found, stability=(stability,) * len(found))
+
+
 def mask(run: Run, images: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([content in images for content in run.assignments.contents], dtype=bool)
 
@@ -78,7 +105,8 @@ def assert_consistent(run: Run) -> None:
         assert {*each.typical} <= {file for file, is_own in zip(a.files, own, strict=True) if is_own}
         assert each.nearest_known is None or (kinds[each.nearest_known] == "known" and each.nearest_known != each.id)
     assert {*a.next_category.tolist()} <= {*kinds}
-    assert (a.confidence[a.settled] == 1).all()
+    assert (a.confidence[a.seen] == 1).all()
+    assert (a.confidence <= 1).all()
     assert "unsure" not in a.status[a.settled]
     assert run.metrics == evaluate(a, run.categories)
 
@@ -222,6 +250,29 @@ def test_merging_with_the_category_an_image_was_rejected_from_settles_that() -> 
         (Create(images=some(RUN, 4, 1), category=5, name="fern"), "must have the next id, 6, got 5"),
         (Create(images=some(RUN, 4, 1), category=6, name="class 0"), "Merge them instead"),
         (Split(images=(*some(RUN, 4, 1), *some(RUN, 5, 1)), category=6, name="fern"), "the images are in several"),
+        (grow(4, seen=some(RUN, 4, 1), wrong=some(RUN, 4, 1)), "one or more, each once"),
+        (grow(4, unseen=("nothing",)), "the content 'nothing' is not"),
+        (grow(99, seen=some(RUN, 4, 1)), "no category with the id 99"),
+        (Audit(right=some(RUN, 4, 1), wrong=()), "Only images that were accepted unseen"),
+        (Audit(right=(), wrong=()), "one or more, each once"),
+        (Keep(categories=()), "One or two different categories can be kept, got \\[\\]"),
+        (Keep(categories=(4, 4)), "One or two different categories"),
+        (Keep(categories=(3, 4, 5)), "One or two different categories"),
+        (Keep(categories=(4, 99)), "no category with the id 99"),
+        (refit(some(RUN, 4, 2), (5,)), "must give every image a category"),
+        (replace(refit(some(RUN, 4, 1), (5,)), stability=()), "every category a stability"),
+        (replace(refit(some(RUN, 4, 1), (5,)), stability=(1.01,)), "from 0 to 1"),
+        (replace(refit(some(RUN, 4, 1), (5,)), stability=(float("nan"),)), "from 0 to 1"),
+        (replace(refit(some(RUN, 4, 1), (6,), "fern"), categories=(), stability=()), "new categories a stability"),
+        (refit(some(RUN, 4, 1), (7,), "fern"), "must have the next id, 6, got 7"),
+        (refit(some(RUN, 4, 1), (6,)), "categories that exist or are new"),
+        (refit(some(RUN, 4, 1), (6,), "class 0"), "Merge them instead"),
+        (refit(some(RUN, 4, 1), (6,), "fern", "moss"), "new categories a stability"),
+        (
+            Refit(images=some(RUN, 4, 1), to=(5,), names=("fern",), categories=(6,), stability=(1.0,)),
+            "A new category must get images, but 'fern' does not",
+        ),
+        (refit((RUN.assignments.contents[0],), (5,)), "must leave alone what people have decided"),
         (Undo(), "nothing to undo"),
         (Redo(), "nothing to redo"),
     ],
@@ -269,8 +320,196 @@ def test_copies_of_an_image_are_decided_together() -> None:
     assert apart.assignments.category[-1] == a.category[-1]
 
 
+def states(review: Review, images: Sequence[str]) -> list[str]:
+    return [REVIEWED[review.reviewed[index_of(each)]] for each in images]
+
+
+def places(review: Review, images: Sequence[str]) -> list[int]:
+    return [int(review.category[index_of(each)]) for each in images]
+
+
+def test_a_category_grows_by_what_was_seen_and_unseen_and_loses_what_is_wrong() -> None:
+    a, b, labelled = some(RUN, 4, 12), some(RUN, 5, 5), RUN.assignments.contents[0]
+    review = Review(RUN)
+    review.take(Accept(images=b[4:]))
+    review.take(Move(images=a[11:], category=4))
+    review.take(Reject(images=b[1:2], category=5))
+    review.take(
+        grow(
+            4,
+            seen=(*a[:2], a[11], b[0]),
+            unseen=(*a[2:5], b[1], b[4], labelled),
+            wrong=(*a[5:7], b[2]),
+        )
+    )
+    assert states(review, (*a[:2], a[11], b[0])) == ["confirmed", "confirmed", "moved", "moved"]
+    assert states(review, (*a[2:5], b[1])) == ["accepted unseen"] * 4
+    assert set(places(review, (*a[:5], a[11], *b[:2]))) == {4}
+    assert (states(review, (b[4],)), places(review, (b[4],))) == (["confirmed"], [5]), "a person has decided on it"
+    assert (states(review, (labelled,)), places(review, (labelled,))) == (["no"], [0])
+    assert states(review, a[5:7]) == ["rejected"] * 2
+    assert 4 not in places(review, a[5:7])
+    assert (states(review, (b[2],)), places(review, (b[2],))) == (["no"], [5]), "it was not in this category"
+    assert review.rejected == {(b[1], 5), *((each, 4) for each in (*a[5:7], b[2]))}
+    assert review.categories[4].grown == 4, "a[7] to a[10] are open"
+    review.take(grow(4, unseen=(b[2],)))
+    assert (b[2], 4) not in review.rejected, "whoever puts it back means it"
+    found = review.run()
+    assert_consistent(found)
+    assert found.to_pandas().reviewed.value_counts()["accepted unseen"] == 5
+
+
+def test_what_was_accepted_unseen_is_as_sure_as_it_was_and_never_unsure() -> None:
+    unseen = contents(RUN, np.flatnonzero(RUN.assignments.status == "unsure"))
+    own = {content: int(RUN.assignments.category[index_of(content)]) for content in unseen}
+    found = apply(RUN, [grow(each, unseen=tuple(c for c in unseen if own[c] == each)) for each in {*own.values()}])
+    assert len(unseen) > 5
+    np.testing.assert_array_equal(found.assignments.confidence, RUN.assignments.confidence)
+    assert "unsure" not in found.assignments.status
+    assert_consistent(found)
+
+
+def test_a_category_that_fails_an_audit_is_open_again_and_no_other() -> None:
+    a, b = some(RUN, 4, 12), some(RUN, 5, 12)
+    review = Review(RUN)
+    review.take(grow(4, seen=a[:1], unseen=a[1:11]))
+    review.take(grow(5, unseen=b))
+    assert review.precision().images == 22
+    review.take(Audit(right=(*a[1:3], *b[:4]), wrong=a[3:5]))
+    assert states(review, a) == [*["confirmed"] * 3, *["rejected"] * 2, *["no"] * 7]
+    assert 4 not in places(review, a[3:5])
+    assert set(places(review, (*a[:3], *a[5:]))) == {4}
+    assert states(review, b) == [*["confirmed"] * 4, *["accepted unseen"] * 8]
+    assert review.rejected == {(each, 4) for each in a[3:5]}
+    assert [(c.failed, c.tally) for c in (review.categories[4], review.categories[5])] == [
+        ((6, Tally(sampled=4, right=2)), NO_TALLY),
+        (None, Tally(sampled=4, right=4)),
+    ]
+    assert (review.precision().images, review.precision().sampled) == (12, 4)
+    review.take(Audit(right=b[4:8], wrong=b[8:9]))
+    assert review.categories[5].tally == Tally(sampled=9, right=8), "a later sample adds to the first"
+    assert states(review, b[9:]) == ["accepted unseen"] * 3
+    assert_consistent(review.run())
+    review.take(grow(5, unseen=a[5:6]))
+    assert review.categories[5].tally == NO_TALLY, "the sample is not one of the images that came later"
+    review.take(grow(4, unseen=a[6:]))
+    review.take(Audit(right=a[6:], wrong=()))
+    assert review.categories[4].failed is not None, "it failed once"
+    assert review.categories[4].tally.right == 6
+    for _ in range(6):
+        review.take(Undo())
+    assert states(review, (*a, *b)) == [*["confirmed"], *["accepted unseen"] * 10, *["no"] * 13]
+    assert not any(each.failed or each.tally.sampled for each in review.categories.values())
+
+
+def test_merged_categories_take_over_what_they_are_to_be_kept_apart_from() -> None:
+    review = Review(RUN)
+    for pair in ((3, 4), (5, 0), (4, 5), (2, 1)):
+        review.take(Keep(categories=pair))
+    review.take(Keep(categories=(3,)))
+    assert {each.id: {*each.apart} for each in review.categories.values()} == {
+        0: {5}, 1: {2}, 2: {1}, 3: {4}, 4: {3, 5}, 5: {0, 4},
+    }  # fmt: skip
+    assert [each.whole for each in review.categories.values()] == [False, False, False, True, False, False]
+    review.take(Merge(categories=(4, 5)))
+    expected = {0: {4}, 1: {2}, 2: {1}, 3: {4}, 4: {0, 3}}
+    assert {each.id: {*each.apart} for each in review.categories.values()} == expected
+    review.take(Split(images=some(RUN, 3, 2), category=6, name="fern"))
+    assert not review.categories[3].whole, "whoever splits it does not mean that any longer"
+    assert review.categories[3].apart == {4}
+    for _ in range(7):
+        review.take(Undo())
+    assert not any(each.apart or each.whole for each in review.categories.values())
+
+
+def test_a_merged_category_is_audited_if_all_of_it_was() -> None:
+    a, b = some(RUN, 4, 12), some(RUN, 5, 12)
+    review = Review(RUN)
+    review.take(grow(4, unseen=a[:8]))
+    review.take(grow(5, unseen=b[:9]))
+    review.take(Audit(right=a[:5], wrong=()))
+    review.take(Merge(categories=(4, 5)))
+    assert (review.categories[4].tally, review.categories[4].grown) == (NO_TALLY, 4 + 3)
+    review.take(Undo())
+    review.take(Audit(right=b[:4], wrong=()))
+    review.take(Merge(categories=(4, 5)))
+    assert review.categories[4].tally == Tally(sampled=9, right=9)
+    review.take(Undo())
+    review.take(Merge(categories=(3, 5)))
+    assert review.categories[3].tally == Tally(sampled=4, right=4), "none of 3 was accepted unseen"
+    assert review.categories[3].grown is None, "it was not grown"
+
+
+def test_a_refit_moves_images_and_says_nothing_about_them() -> None:
+    a, b = some(RUN, 4, 4), some(RUN, 5, 3)
+    review = Review(RUN)
+    review.take(grow(4))
+    review.take(Reject(images=b[:1], category=5))
+    found = Refit(
+        images=(*a, *b),
+        to=(5, 6, 6, 7, 6, 3, 7),
+        names=("fern", "moss"),
+        categories=(3, 4, 6, 7),
+        stability=(0.25, 0.5, 0.75, 0.0),
+    )
+    review.take(found)
+    assert places(review, (*a, *b)) == [*found.to]
+    assert states(review, (*a, *b)) == [*["no"] * 4, "rejected", *["no"] * 2]
+    made = {each: (review.categories[each].name, review.categories[each].kind) for each in (6, 7)}
+    assert made == {6: ("fern", "new"), 7: ("moss", "new")}
+    assert (review.categories[4].grown, review.next_id) == (None, 8)
+    run = review.run()
+    assert_consistent(run)
+    assert run.confidence.stability is not None
+    assert run.confidence.exponent is not None
+    # In order of the categories, 0 to 7; 5 was not found again, and is as it was.
+    np.testing.assert_allclose(run.confidence.stability, [0.5, 0.6, 0.7, 0.25, 0.5, 1, 0.75, 0])
+    np.testing.assert_allclose(run.confidence.exponent, [2, 1.8, 1.6, 1, 1, 1, 1, 1])
+
+
+def test_a_refit_that_is_made_again_gets_the_same_ids() -> None:
+    review, images = Review(RUN), some(RUN, 4, 3)
+    review.take(refit(images, (6, 7, 7), "fern", "moss"))
+    review.take(Rename(category=7, name="lichen"))
+    for _ in range(2):
+        review.take(Undo())
+    assert (review.next_id, {*review.categories}) == (8, {*range(6)})
+    with pytest.raises(InputError, match="the next id, 8, got 6"):
+        review.take(refit(images, (6, 7, 7), "fern", "moss"))
+    for _ in range(2):
+        review.take(Redo())
+    assert places(review, images) == [6, 7, 7]
+    assert [review.categories[each].name for each in (6, 7)] == ["fern", "lichen"]
+    review.take(refit(images[:1], (8,), "moss"))
+    assert review.categories[8].name == "moss"
+
+
+@pytest.mark.parametrize("state", ["confirmed", "moved", "accepted unseen"])
+def test_a_refit_leaves_alone_what_people_have_decided(state: str) -> None:
+    images, review = some(RUN, 4, 1), Review(RUN)
+    decision: dict[str, Action] = {
+        "confirmed": Accept(images=images),
+        "moved": Move(images=images, category=3),
+        "accepted unseen": grow(4, unseen=images),
+    }
+    review.take(decision[state])
+    assert states(review, images) == [state]
+    with pytest.raises(InputError, match="leave alone what people have decided"):
+        review.take(refit(images, (5,)))
+    assert len(review.done) == 1
+
+
 def test_actions_are_read_back_from_json() -> None:
-    for action in (Rename(category=1, name="é"), Merge(categories=(1, 2)), Accept(images=("a",)), Undo()):
+    for action in (
+        Rename(category=1, name="é"),
+        Merge(categories=(1, 2)),
+        Accept(images=("a",)),
+        Grow(category=1, seen=("a",), unseen=(), wrong=("b", "c")),
+        Audit(right=(), wrong=("a",)),
+        Keep(categories=(1,)),
+        Refit(images=("a", "b"), to=(1, 6), names=("é",), categories=(1, 6), stability=(0.123456, 1.0)),
+        Undo(),
+    ):
         assert actions.from_json(json.loads(json.dumps(actions.to_json(action)))) == action
     for value, message in (
         ({"do": "dance"}, "do must be one of rename, merge"),
@@ -278,6 +517,8 @@ def test_actions_are_read_back_from_json() -> None:
         ({"do": "move", "images": ["a"]}, "move has no key 'category'"),
         ({"do": "rename", "category": "1", "name": "x"}, "rename.category must be int"),
         ({"do": "undo", "more": 1}, "unknown key 'more'"),
+        ({"do": "grow", "category": 1, "seen": ["a"], "wrong": []}, "grow has no key 'unseen'"),
+        ({"do": "keep", "categories": [1, "2"]}, "keep.categories.* must be int"),
     ):
         with pytest.raises(ValueError, match=message):
             actions.from_json(value)
@@ -294,6 +535,15 @@ def test_actions_are_said_in_words() -> None:
         (AcceptCategory(category=3), "Confirmed all of 'category 3'"),
         (Split(images=("a",), category=3, name="x"), "Split 1 image off as 'x'"),
         (Create(images=("a",), category=3, name="x"), "Put 1 image into the new category 'x'"),
+        (Grow(category=1, seen=("a",), unseen=(), wrong=("b",)), "Confirmed 1 image of 'oak'"),
+        (Grow(category=1, seen=(), unseen=("a", "b"), wrong=()), "Confirmed 0 images of 'oak' and accepted 2 unseen"),
+        (Audit(right=("a", "b"), wrong=("c",)), "Audited 3 images accepted unseen: 1 wrong"),
+        (Keep(categories=(1,)), "Kept 'oak' whole"),
+        (Keep(categories=(1, 2)), "Kept 'oak' and 'ash' apart"),
+        (
+            Refit(images=("a",), to=(1,), names=(), categories=(1,), stability=(1.0,)),
+            "Refitted the categories, which moved 1 image",
+        ),
     ):
         assert actions.describe(action, names) == words
 
@@ -304,17 +554,31 @@ class Reviewing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.review, self.taken = Review(RUN), list[Action]()
+        self.past, self.future = list[Any](), list[Any]()  # states that undoing and redoing lead to
+
+    def state(self) -> Any:
+        """Return all of it, tallies and what is kept included, but for ids that are not to be used again."""
+        review = self.review
+        return review.category.tolist(), review.reviewed.tolist(), {**review.categories}, review.rejected
 
     def attempt(self, action: Action) -> None:
-        before = self.review.category.copy(), self.review.reviewed.copy(), self.review.categories, self.review.rejected
+        before = self.state()
+        assert actions.from_json(json.loads(json.dumps(actions.to_json(action)))) == action
         try:
             self.review.take(action)
         except InputError:
-            np.testing.assert_array_equal(self.review.category, before[0])
-            np.testing.assert_array_equal(self.review.reviewed, before[1])
-            assert (self.review.categories, self.review.rejected) == before[2:]
+            assert self.state() == before
+            return
+        self.taken.append(action)
+        if isinstance(action, Undo):
+            assert self.state() == self.past.pop()
+            self.future.append(before)
+            return
+        if isinstance(action, Redo):
+            assert self.state() == self.future.pop()
         else:
-            self.taken.append(action)
+            self.future.clear()
+        self.past.append(before)
 
     def images(self, rows: list[int]) -> tuple[str, ...]:
         return tuple(RUN.assignments.contents[row] for row in rows)
@@ -361,6 +625,31 @@ class Reviewing(RuleBasedStateMachine):
             chosen = data.draw(st.lists(st.sampled_from(rows), min_size=1, unique=True))
             self.attempt(Split(images=self.images(chosen), category=self.review.next_id, name=name))
 
+    @rule(rows=ROWS, category=IDS, ends=st.tuples(st.integers(0, 12), st.integers(0, 12)))
+    def grow(self, rows: list[int], category: int, ends: tuple[int, int]) -> None:
+        low, high = sorted(ends)
+        parts = (self.images(each) for each in (rows[:low], rows[low:high], rows[high:]))
+        self.attempt(Grow(category=category, **dict(zip(("unseen", "seen", "wrong"), parts, strict=True))))
+
+    @rule(data=st.data(), category=IDS, wrong=st.integers(0, 3))
+    def grow_and_audit(self, data: Any, category: int, wrong: int) -> None:
+        """Accept a category unseen, where there is one, and audit some of all that were."""
+        self.attempt(grow(category, unseen=self.images(self.review.members(category).tolist())))
+        if rows := np.flatnonzero(self.review.unseen).tolist():
+            chosen = self.images(data.draw(st.lists(st.sampled_from(rows), min_size=1, max_size=8, unique=True)))
+            self.attempt(Audit(right=chosen[wrong:], wrong=chosen[:wrong]))
+
+    @rule(categories=st.lists(IDS, min_size=1, max_size=2))
+    def keep(self, categories: list[int]) -> None:
+        self.attempt(Keep(categories=tuple(categories)))
+
+    @rule(data=st.data(), rows=ROWS, name=NAMES, share=st.floats(0, 1))
+    def refit(self, data: Any, rows: list[int], name: str, share: float) -> None:
+        new, images = self.review.next_id, self.images([row for row in rows if not self.review.settled[row]])
+        to = [data.draw(st.sampled_from([*self.review.categories, new])) for _ in images]
+        if not {*zip(images, to, strict=True)} & self.review.rejected:  # which would be refused
+            self.attempt(refit(images, to, *([name] if new in to else []), stability=share))
+
     @rule()
     def undo(self) -> None:
         self.attempt(Undo())
@@ -381,18 +670,34 @@ class Reviewing(RuleBasedStateMachine):
             row = RUN.assignments.contents.index(content)
             assert self.review.category[row] != category
 
+    @invariant()
+    def what_is_known_of_categories_is_valid(self) -> None:
+        for each in self.review.categories.values():
+            assert each.id not in each.apart
+            assert all(each.id in self.review.categories[other].apart for other in each.apart)
+            assert 0 <= each.tally.right <= each.tally.sampled
+        assert not self.review.unseen[RUN.assignments.status == "labelled"].any()
+
     def teardown(self) -> None:
         for end in {len(self.taken), len(self.taken) // 2}:  # any prefix of the journal is a valid state
             assert_consistent(apply(RUN, self.taken[:end]))
         reviewed = self.review.run()
+        unseen = reviewed.assignments.reviewed == "accepted unseen"
+        np.testing.assert_array_equal(unseen, self.review.unseen)
+        np.testing.assert_array_equal(  # as sure as if they were open
+            reviewed.assignments.confidence[unseen], self.review.confidence()[unseen]
+        )
+        last = self.state()
         assert files_of(apply(RUN, self.taken)) == files_of(reviewed)
         count = len(self.review.done)
         for _ in range(count):
             self.review.take(Undo())
         assert files_of(self.review.run()) == files_of(RUN)
+        assert self.state()[2] == Review(RUN).categories
         for _ in range(count):
             self.review.take(Redo())
         assert files_of(self.review.run()) == files_of(reviewed)
+        assert self.state() == last
 
 
 TestReviewing = Reviewing.TestCase
@@ -518,8 +823,8 @@ def two(mine: Sequence[Action], theirs: Sequence[Action]) -> tuple[Review, list[
     """Join two journals; return the state and the lines that were added."""
     ours = [journal.decide(each, "ada") for each in mine]
     other = [journal.decide(each, "bob") for each in theirs]
-    lines = journal.join(RUN, ours, other)
-    assert not journal.join(RUN, [*ours, *lines], other), "a second time nothing is added"
+    lines = joining.join(RUN, ours, other)
+    assert not joining.join(RUN, [*ours, *lines], other), "a second time nothing is added"
     assert {each.key.partition(".")[0] for each in lines} <= {each.key for each in other}
     assert all(each.by == "bob" for each in lines)
     return journal.reviewed(RUN, [*ours, *lines]), lines
@@ -577,9 +882,9 @@ def test_new_categories_of_two_people_are_kept_apart_also_when_they_are_joined_t
         journal.decide(Create(images=b[:1], category=6, name="moss"), "bob"),
         journal.decide(Create(images=b[1:], category=7, name="fern"), "bob"),
     ]
-    mine += journal.join(RUN, mine, theirs)
+    mine += joining.join(RUN, mine, theirs)
     theirs.append(journal.decide(Move(images=c, category=6), "bob"))
-    mine += journal.join(RUN, mine, theirs)
+    mine += joining.join(RUN, mine, theirs)
     found = journal.reviewed(RUN, mine)
     names = [found.categories[int(each)].name for each in found.category[[*map(index_of, (*a, *b, *c))]]]
     assert names == ["fern", "fern", "moss", "fern", "moss", "moss"]
@@ -631,7 +936,66 @@ def test_what_they_undid_is_not_joined() -> None:
     common = [journal.decide(Rename(category=5, name="fern"), "ada")]
     theirs = [*common, journal.decide(Undo(), "bob"), journal.decide(Rename(category=4, name="moss"), "bob")]
     theirs += [journal.decide(Rename(category=3, name="oak"), "bob"), journal.decide(Undo(), "bob")]
-    lines = journal.join(RUN, common, theirs)
+    lines = joining.join(RUN, common, theirs)
     found = journal.reviewed(RUN, [*common, *lines])
     assert [found.categories[each].name for each in (3, 4, 5)] == ["class 3", "moss", "fern"]
     assert [each.disputed for each in lines if each.disputed] == ["They undid a decision that still stands here."]
+
+
+def test_what_they_have_grown_is_joined_but_for_what_was_put_elsewhere_here() -> None:
+    a, b = some(RUN, 4, 10), some(RUN, 5, 6)
+    found, lines = two(
+        [Move(images=(a[0], a[5]), category=1), Accept(images=(a[8], a[6])), Merge(categories=(4, 5))],
+        [grow(4, seen=a[:5], unseen=a[5:8], wrong=a[8:]), grow(5, seen=b[:2], unseen=b[2:])],
+    )
+    assert [bool(each.disputed) for each in lines] == [False, True, False]
+    assert lines[1].action == grow(4, seen=a[:1], unseen=a[5:6], wrong=a[8:9])
+    assert lines[1].disputed == "Here these images were put elsewhere."
+    assert places(found, (*a[:9], *b)) == [1, 4, 4, 4, 4, 1, 4, 4, 4, *[4] * 6], "5 was merged into 4 here"
+    assert 4 not in places(found, a[9:])
+    assert states(found, a) == [
+        "moved", *["confirmed"] * 4, "moved", "confirmed", "accepted unseen", "confirmed", "rejected",
+    ]  # fmt: skip
+    assert states(found, b) == [*["confirmed"] * 2, *["accepted unseen"] * 4]
+
+
+def test_what_they_keep_is_kept_here_unless_it_is_one_by_now() -> None:
+    found, lines = two(
+        [Merge(categories=(3, 4))],
+        [Keep(categories=(4, 5)), Keep(categories=(3, 4)), Keep(categories=(5,)), Keep(categories=(4,))],
+    )
+    assert [each.action for each in lines] == [Keep(categories=(3, 5)), Keep(categories=(5,)), Keep(categories=(3,))]
+    assert not any(each.disputed for each in lines)
+    assert [{*found.categories[each].apart} for each in (3, 5)] == [{5}, {3}]
+    assert [each.id for each in found.categories.values() if each.whole] == [3, 5]
+
+
+def test_what_they_audited_is_what_they_have_seen() -> None:
+    a, b = some(RUN, 4, 12), some(RUN, 5, 6)
+    found, lines = two(
+        [Accept(images=a[1:2]), grow(5, unseen=b)],
+        [grow(4, unseen=a), grow(5, unseen=b), Audit(right=(*a[2:6], *b[:2]), wrong=a[:2])],
+    )
+    assert [type(each.action) for each in lines if each.disputed] == [Reject]
+    assert states(found, a) == ["rejected", *["confirmed"] * 5, *["accepted unseen"] * 6]
+    assert places(found, a[1:]) == [4] * 11
+    assert states(found, b) == [*["confirmed"] * 2, *["accepted unseen"] * 4]
+    assert found.categories[4].tally == found.categories[5].tally == NO_TALLY, "the rest is still to be audited here"
+
+
+def test_their_refit_is_disputed_and_what_they_made_of_it_is_not_ours() -> None:
+    a, b = some(RUN, 4, 4), some(RUN, 5, 4)
+    found, lines = two(
+        [Create(images=some(RUN, 0, 1), category=6, name="fern")],
+        [refit(a, (6, 6, 6, 5), "new 3"), Accept(images=a[3:]), Move(images=b[:2], category=6), Accept(images=a[:1])],
+    )
+    assert lines[0].disputed == "A refit depends on all decisions before it. Refit again here."
+    assert [bool(each.disputed) for each in lines] == [True, False, True, True]
+    assert places(found, (*a, *b[:2])) == [4, 4, 4, 5, 5, 5], "their 6 is not our fern"
+
+
+def test_a_refit_of_ours_contradicts_nobody() -> None:
+    a = some(RUN, 4, 4)
+    found, lines = two([refit(a, (5, 5, 5, 5))], [Accept(images=a[:2]), grow(4, unseen=a[2:])])
+    assert not any(each.disputed for each in lines)
+    assert places(found, a) == [4] * 4

@@ -88,11 +88,15 @@ def press(page: Page, *keys: str) -> None:
 
 
 def test_ten_categories_are_settled_by_keyboard_alone(run: Run, client: Client, opened: Open) -> None:
+    """Every category is opened, named and confirmed as a whole."""
     page = opened(client)
     for number in range(10):
         press(page, "h")
-        page.wait_for_selector(".queue a")
-        press(page, "j", "Enter")
+        page.wait_for_selector(".queue a, .intro")
+        link = page.locator(f'.tiles-of a[href="#/category/{number}"]')
+        while not link.evaluate("link => link === document.activeElement"):
+            press(page, "j")
+        press(page, "Enter")
         page.wait_for_selector(".cell img")
         press(page, "r")
         page.wait_for_selector("#names[open]")
@@ -265,6 +269,11 @@ def test_a_lasso_on_the_map_chooses_images(run: Run, client: Client, opened: Ope
     says(page, f"Put {count} images into the new category 'upper'")
     page.select_option("select", "confidence")
     assert (load_run(run.folder).assignments.reviewed == "moved").sum() == count
+    press(page, "s")  # what is in the lasso is now in one category
+    page.wait_for_selector("#names[open]")
+    page.keyboard.type("split")
+    press(page, "Enter")
+    says(page, f"Split {count} images off as 'split'")
 
 
 def client_map(client: Client) -> Any:
@@ -320,7 +329,7 @@ def test_hostile_names_are_text(tmp_path: Path, opened: Open) -> None:
 @pytest.mark.parametrize("dark", [False, True])
 def test_no_page_is_wider_than_the_window(client: Client, opened: Open, size: tuple[int, int], dark: bool) -> None:
     page = opened(client, size=size, dark=dark)
-    for path in ("/", "/category/4", "/pair/4/5", "/map", "/image/3", "/nothing"):
+    for path in ("/", "/next", "/category/4", "/split/4", "/pair/4/5", "/map", "/image/3", "/refit", "/nothing"):
         page.goto(f"{client.origin}/#{path}")
         page.wait_for_function("path => location.hash === '#' + path", arg=path)
         page.wait_for_selector("main > *")

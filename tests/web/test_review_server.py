@@ -24,12 +24,13 @@ from reviews import Client, saved_run, serving, session_of
 from sample_run import HOSTILE
 
 import sortal
+from sortal.discovery.reviewing import open_review
 from sortal.errors import InputError
 from sortal.runs import journal
+from sortal.runs.actions import ACTIONS as ACTIONS_OF_PEOPLE
 from sortal.runs.actions import Rename
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
-from sortal.web.review import open_review
 from sortal.web.server import Server
 
 
@@ -147,7 +148,7 @@ def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Clien
     overview = client.get("/api/overview")
     assert overview["categories"][-1]["name"] == "fern"
     assert overview["categories"][-1]["settled"] == 3
-    assert overview["states"] == {"no": 67, "confirmed": 2, "moved": 3, "rejected": 0}
+    assert overview["states"] == {"no": 67, "confirmed": 2, "moved": 3, "rejected": 0, "accepted unseen": 0}
     assert overview["undo"] == "confirmed 2 images"
     assert client.decide(2, do="undo").json()["words"] == "Undid: confirmed 2 images"
     assert client.get("/api/overview")["redo"] == "confirmed 2 images"
@@ -231,13 +232,16 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-VERBS = ("rename", "merge", "split", "create", "move", "accept", "accept category", "reject", "undo", "redo")
+VERBS = (*ACTIONS_OF_PEOPLE, "page")
 FIELDS = {
     "do": st.sampled_from(VERBS) | JSON,
     "rows": st.lists(st.integers(-2, 80), max_size=5) | JSON,
     "images": st.lists(st.text(max_size=34), max_size=3) | JSON,
     "category": st.integers(-2, 12) | JSON,
     "categories": st.lists(st.integers(-2, 12), max_size=4) | JSON,
+    "answers": st.text("ymn", max_size=6) | JSON,
+    "wrong": st.lists(st.integers(-2, 80), max_size=3) | JSON,
+    "seen": st.lists(st.text(max_size=34), max_size=3) | JSON,
     "name": st.sampled_from(["fern", "", "x" * 300, *HOSTILE]) | JSON,
 }
 ACTIONS = st.fixed_dictionaries({}, optional=FIELDS)
@@ -257,7 +261,9 @@ def test_nothing_makes_the_server_fail(tmp_path: Path) -> None:
             assert client.ask("POST", "/api/decide", body, Content_Type="application/json").code < 500
 
         attempt()
-        paths = ("/api/category/", "/api/images?rows=", "/api/near/", "/thumb/", "/image/", "/static/", "/api/")
+        numbered = ("category", "near", "grow", "parts", "names")
+        paths = (*(f"/api/{each}/" for each in numbered), "/api/grow/4?answers=", "/api/parts/4?parts=")
+        paths += ("/api/images?rows=", "/thumb/", "/image/", "/static/", "/api/")
 
         @settings(max_examples=150, suppress_health_check=list(HealthCheck))
         @given(st.sampled_from(paths), st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=24))
@@ -267,6 +273,7 @@ def test_nothing_makes_the_server_fail(tmp_path: Path) -> None:
         visit()
         assert client.get("/api/overview")["images"] == 72
         assert client.get("/api/map")["rows"]
+        assert client.get("/api/queue")["items"]
     load_run(run.folder)
 
 

@@ -52,7 +52,7 @@ def merge(
     What contradicts one of your decisions is not carried out, but kept in the
     list as disputed. Joining the same file again adds only what is new in it.
     """
-    from sortal.runs import journal
+    from sortal.runs import joining
 
-    added, told = journal.merge(run, other)
+    added, told = joining.merge(run, other)
     print(jsonlib.dumps([each.to_json() for each in added], indent=2)) if json else printing.joined(added, told)

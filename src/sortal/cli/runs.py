@@ -32,6 +32,7 @@ REVIEW_EXAMPLES = """\
 Examples:
   sortal review photos-run
   sortal review photos-run --no-browser --port 8000
+  sortal review photos-run --words names.txt --text-model clip
 """
 REPORT_EXAMPLES = """\
 Examples:
@@ -46,6 +47,8 @@ Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio",
 OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
 HOW = "How images are placed into a folder."
 WHICH = "Comma-separated figures to draw; all by default."
+WORDS = "File of names to choose from, one a line."
+TEXT_MODEL = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
 SHOWN = "Files to show attention on; a sample of old and new classes by default."
 
 
@@ -130,6 +133,8 @@ def export(
 def review(
     run: RunFolder,
     *,
+    words: Annotated[Path | None, Parameter(help=WORDS)] = None,
+    text_model: Annotated[Path | None, Parameter(help=TEXT_MODEL)] = None,
     port: Annotated[int, Parameter(help="Port to listen on; 0 takes a free one.")] = 0,
     host: Annotated[
         str, Parameter(help="Address to listen on; by default only this computer can connect.")
@@ -143,9 +148,9 @@ def review(
     Ctrl-C ends the review; nothing is lost. The link is for one use, by you.
     """
     with printing.runtime("Reading the run", workers=workers) as runtime:
-        from sortal.web.review import open_review
+        from sortal.discovery.reviewing import open_review
 
-        server = open_review(run, host=host, port=port, runtime=runtime)
+        server = open_review(run, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
     with server:
         print(f"Review: {server.url}\nCtrl-C ends it.", flush=True)
         server.run(browser=browser)

@@ -18,7 +18,7 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.categories import free_names, is_generated
 from sortal.runs.confidence import Features
 from sortal.runs.journal import archive_name
-from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, MOVED, NEW, UNSEEN, Category, Kind, Run
+from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, MOVED, NEW, OPEN, UNSEEN, Category, Kind, Run
 from sortal.runs.storage import load_run, peek
 
 SAME, NAMED = 0.5, 0.2  # overlap (Jaccard) above which a new category is one of the earlier run, or one with a name
@@ -40,7 +40,7 @@ def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
             (place / DECISIONS).rename(place / archive_name(place))
         return None
     named = any(each.former or (not each.labelled and not is_generated(each.name)) for each in run.categories)
-    return run if run.decisions or named or (run.assignments.reviewed != UNSEEN).any() or run.rejected else None
+    return run if run.decisions or named or (run.assignments.reviewed != OPEN).any() or run.rejected else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +54,12 @@ class Review:
     def states(self) -> NDArray[np.str_]:
         """What people have said of each image (n,)."""
         if self.before is None:
-            return np.full(len(self.contents), UNSEEN)
+            return np.full(len(self.contents), OPEN)
         a = self.before.assignments
         # Of copies, one that was settled counts.
         order = np.argsort(a.settled, kind="stable").tolist()
         known = {a.contents[row]: str(a.reviewed[row]) for row in order}
-        return np.array([known.get(each, UNSEEN) for each in self.contents], dtype=np.str_)
+        return np.array([known.get(each, OPEN) for each in self.contents], dtype=np.str_)
 
     def labelled(self, images: ImageSet) -> tuple[ImageSet, NDArray[np.bool_]]:
         """Label the images whose category was decided, whatever label they had; also return their mask (n,)."""
@@ -146,7 +146,7 @@ class Review:
         for content, category in self.before.rejected:
             barred.setdefault(content, set()).add(category)
         moved, ids = own.copy(), np.array([each.id for each in categories])
-        settled = np.isin(self.states, (CONFIRMED, MOVED))
+        settled = np.isin(self.states, (CONFIRMED, MOVED, UNSEEN))
         for row, content in enumerate(self.contents):
             if not settled[row] and ids[own[row]] in barred.get(content, ()):
                 distance = np.linalg.norm(centres - x[row], axis=1)

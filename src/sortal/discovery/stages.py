@@ -36,7 +36,7 @@ from sortal.runs import cache
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
-from sortal.runs.run import INITIAL, LOG, MODEL, UNSEEN, Run
+from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
@@ -92,12 +92,13 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     """Sort every image into a category, with a confidence."""
     recipe, quarantine = job.recipe, pixels.quarantine
     everything, pixels = _readable(job, pixels, stages)
-    everything, reviewed = _with_decisions(job, everything, pixels, stages)
+    everything, states = _with_decisions(job, everything, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
     order = content_order(images, store)
-    held = held_out(images, order, job.settings, ~reviewed[to_sort])
-    shown = replace(images, labels=np.where(held, -1, images.labels))  # without the labels held out
+    held = held_out(images, order, job.settings, states[to_sort] == OPEN)
+    aside = set_aside(images, states[to_sort], order, job.settings.seed)
+    shown = replace(images, labels=np.where(held | aside, -1, images.labels))  # to learning
     to_learn, of_learning = shown, store
     if recipe.select:
         labels = everything.labels.copy()
@@ -162,10 +163,8 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
     return images, store
 
 
-def _with_decisions(
-    job: Job, images: ImageSet, store: PixelStore, stages: Stages
-) -> tuple[ImageSet, NDArray[np.bool_]]:
-    """Return the images with labels from the review of an earlier run, and which of them (n,) people talked about."""
+def _with_decisions(job: Job, images: ImageSet, store: PixelStore, stages: Stages) -> tuple[ImageSet, NDArray[np.str_]]:
+    """Return the images with labels from the review of an earlier run, and what people have said of each (n,)."""
     review = Review(job.before, contents_of(store.digests))
     found, given = review.labelled(images)
     if given.any():
@@ -173,7 +172,7 @@ def _with_decisions(
         if not found.unlabelled.any():
             raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
         check_sortable(found.select(~found.validation), job.settings)
-    return found, review.states != UNSEEN
+    return found, review.states
 
 
 def held_out(
@@ -193,6 +192,19 @@ def held_out(
     rows = generator.permutation(np.concatenate(drawn))[:HELD_OUT]
     held[rows if len(rows) >= ENOUGH else []] = True  # fewer serve training better
     return held
+
+
+def set_aside(images: ImageSet, states: NDArray[np.str_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """Draw the images (n,) confirmed in a review that count as unlabelled until the end: half of those of each class.
+
+    People confirm what a run is sure of. If all of that were labelled, only difficult images would be left unlabelled,
+    and would look like classes of their own. They are drawn from the rows in this order (n,).
+    """
+    generator, drawn = np.random.default_rng(seed), np.zeros(len(images), dtype=bool)
+    for label in np.unique(images.labels[images.labelled]):
+        rows = order[(images.labels[order] == label) & np.isin(states[order], (CONFIRMED, UNSEEN))]
+        drawn[generator.choice(rows, size=len(rows) // 2, replace=False)] = True
+    return drawn
 
 
 def _learn(

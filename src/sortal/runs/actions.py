@@ -74,6 +74,45 @@ class Reject:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grow:
+    """Put images into a category: confirmed where a person has seen them, accepted unseen otherwise.
+
+    Those that are wrong do not belong to it.
+    """
+
+    category: int
+    seen: Contents
+    unseen: Contents
+    wrong: Contents
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Say which images of a random sample of those accepted unseen are right; what fails is open again."""
+
+    right: Contents
+    wrong: Contents
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep:
+    """Leave categories as they are: one is not to be split, two are not to be merged."""
+
+    categories: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refit:
+    """Put images into the categories that clustering again has found. This says nothing about a single image."""
+
+    images: Contents
+    to: tuple[int, ...]  # category of each image
+    names: tuple[str, ...]  # of new categories, whose ids follow the last one that was used
+    categories: tuple[int, ...]  # all that were found, with the share of each that stays together
+    stability: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Undo:
     """Take back the last decision that has not been taken back."""
 
@@ -83,7 +122,9 @@ class Redo:
     """Make the decision again that was taken back last."""
 
 
-Change: TypeAlias = Rename | Merge | Split | Create | Move | Accept | AcceptCategory | Reject
+Change: TypeAlias = (
+    Rename | Merge | Split | Create | Move | Accept | AcceptCategory | Reject | Grow | Audit | Keep | Refit
+)
 Action: TypeAlias = Change | Undo | Redo
 ACTIONS: dict[str, type[Action]] = {
     "rename": Rename,
@@ -94,6 +135,10 @@ ACTIONS: dict[str, type[Action]] = {
     "accept": Accept,
     "accept category": AcceptCategory,
     "reject": Reject,
+    "grow": Grow,
+    "audit": Audit,
+    "keep": Keep,
+    "refit": Refit,
     "undo": Undo,
     "redo": Redo,
 }
@@ -128,7 +173,20 @@ def describe(action: Action, names: Mapping[int, str]) -> str:
         return f"Confirmed all of {name(action.category)}"
     if isinstance(action, Undo | Redo):
         return "Undid" if isinstance(action, Undo) else "Redid"
+    if isinstance(action, Keep):
+        kept = [name(each) for each in action.categories]
+        return f"Kept {' and '.join(kept)} {'apart' if len(kept) > 1 else 'whole'}"
+    if isinstance(action, Grow):
+        if not action.seen and not action.unseen:
+            return f"Found nothing sure in {name(action.category)}"
+        unseen = f" and accepted {len(action.unseen):,} unseen" if action.unseen else ""
+        return f"Confirmed {plural(len(action.seen), 'image')} of {name(action.category)}{unseen}"
+    if isinstance(action, Audit):
+        sampled = plural(len(action.right) + len(action.wrong), "image")
+        return f"Audited {sampled} accepted unseen: {len(action.wrong):,} wrong"
     images = plural(len(action.images), "image")
+    if isinstance(action, Refit):
+        return f"Refitted the categories, which moved {images}"
     if isinstance(action, Split):
         return f"Split {images} off as {action.name!r}"
     if isinstance(action, Create):

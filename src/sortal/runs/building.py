@@ -15,7 +15,7 @@ from sortal.runs.categories import describe, find_candidates, ids_of, known_mask
 from sortal.runs.confidence import Confidence, Features, place
 from sortal.runs.evaluation import evaluate
 from sortal.runs.facts import KChoice, RunFacts
-from sortal.runs.run import KNOWN, LABELLED, NEW, UNSEEN, UNSURE, Assignments, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, UNSURE, Assignments, Category, Run
 
 
 def build_run(
@@ -72,7 +72,7 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         distance=np.zeros(n),
         next_category=np.full(n, -1),
         next_distance=np.zeros(n),
-        reviewed=np.full(n, UNSEEN),
+        reviewed=np.full(n, OPEN),
     )
 
 
@@ -88,17 +88,18 @@ def assess(
 ) -> Assignments:
     """Compute status, confidence and distances of images; `reassign` them first by the head, else to the nearest.
 
-    Where a person has decided on the category, confidence is 1.
+    Where a person has seen an image and decided on its category, confidence is 1; none that was decided on is unsure.
     """
     own = None if reassign else rows_of(categories, assignments.category)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
-    sure = np.where(labelled | assignments.settled, 1.0, confidence.of(placement))
+    sure = np.where(labelled | assignments.seen, 1.0, confidence.of(placement))
     kind = np.where(known[placement.row], KNOWN, NEW)
+    decided = assignments.settled | (sure >= confidence.unsure_below)
     return replace(
         assignments,
         category=ids_of(categories, placement.row),
-        status=np.where(labelled, LABELLED, np.where(sure >= confidence.unsure_below, kind, UNSURE)),
+        status=np.where(labelled, LABELLED, np.where(decided, kind, UNSURE)),
         confidence=sure,
         distance=placement.distance,
         next_category=ids_of(categories, placement.next_row),

@@ -104,7 +104,7 @@ def calibrate(
         probability = place(x, centres, temperature, row=row, head=head).probability
         free = np.ones(len(x), dtype=bool)
         if agreement is not None:
-            stability, free = _stability(agreement, probability, row, len(centres)), np.isfinite(agreement)
+            stability, free = stable_shares(agreement, probability, row, len(centres)), np.isfinite(agreement)
         if overlap is not None:
             exponent = _exponent(probability[free], row[free], overlap / (1.0 if stability is None else stability))
     return Confidence(
@@ -182,7 +182,7 @@ def _most_likely(costs: Floats, truth: Ints) -> float:
     return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))
 
 
-def _stability(agreement: Floats, weight: Floats, row: Ints, k: int) -> Floats:
+def stable_shares(agreement: Floats, weight: Floats, row: Ints, k: int) -> Floats:
     """Return the weighted mean agreement (k,) in each category, shrunk towards that over all; 1 without any."""
     weight = np.where(np.isfinite(agreement), weight, 0.0)
     kept = weight * np.nan_to_num(agreement)

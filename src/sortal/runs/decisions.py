@@ -6,7 +6,7 @@ reviewed run is a pure function of the run as it was sorted and of the decisions
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,20 +15,24 @@ from sortal.runs.actions import (
     Accept,
     AcceptCategory,
     Action,
+    Audit,
     Change,
     Create,
+    Grow,
+    Keep,
     Merge,
     Move,
     Redo,
+    Refit,
     Reject,
     Rename,
     Split,
     Undo,
 )
-from sortal.runs.building import assess, build_run, hash_images
-from sortal.runs.categories import free_names, rows_of
-from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
-from sortal.runs.run import CONFIRMED, KNOWN, MOVED, REJECTED, REVIEWED, UNSEEN, Assignments, Category, Kind, Run
+from sortal.runs.audit import NO_TALLY, Tally
+from sortal.runs.confidence import Floats, Ints
+from sortal.runs.reviewed import Rejections, ReviewedCategory, State
+from sortal.runs.run import CONFIRMED, KNOWN, MOVED, OPEN, REJECTED, REVIEWED, UNSEEN, Run
 from sortal.system.text import plural
 
 LONGEST = 200  # characters of a name
@@ -42,19 +46,6 @@ def apply(run: Run, actions: Iterable[Action]) -> Run:
     return review.run()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReviewedCategory:
-    """A category under review, as far as decisions can change it."""
-
-    id: int
-    name: str
-    kind: Kind
-    former: tuple[str, ...] = ()  # other names of its class
-    by_hand: bool = False  # whether it was created, merged or split
-    origin: int | None = None  # id of the category it was split off; None for one of the run
-
-
-Rejections: TypeAlias = frozenset[tuple[str, int]]  # contents, and categories they do not belong to
 _Outcome: TypeAlias = tuple[Ints, Ints, Ints, Mapping[int, ReviewedCategory], Rejections]
 
 
@@ -71,32 +62,28 @@ class _Before:
 
 
 @dataclass(eq=False)
-class Review:
-    """A run under review: the category and the state of every image, and what can be undone.
+class Review(State):
+    """A run under review, and what can be undone.
 
     A change is checked completely before anything is changed, so an InputError leaves everything as it was.
     """
 
-    base: Run
-    category: Ints = field(init=False)  # (n,) ids
-    reviewed: Ints = field(init=False)  # (n,) numbers of REVIEWED
-    categories: Mapping[int, ReviewedCategory] = field(init=False)  # by id; merged ones are gone
-    rejected: Rejections = field(init=False)
-    next_id: int = field(init=False)  # never used before, not even by a change that was undone
     done: list[_Before] = field(default_factory=list)
     undone: list[Change] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        a = self.base.assignments
-        self.category, self.next_id, self.rejected = a.category.copy(), self.base.facts.next_id, self.base.rejected
-        self.reviewed = np.array([REVIEWED.index(each) for each in a.reviewed.tolist()], dtype=np.int64)
-        self.categories = {
-            each.id: ReviewedCategory(id=each.id, name=each.name, kind=each.kind, former=each.former)
-            for each in self.base.categories
-        }
+        super().__post_init__()
         self._rows: dict[str, list[int]] = {}  # of each content, which several files may have
-        for row, content in enumerate(a.contents):
+        for row, content in enumerate(self.base.assignments.contents):
             self._rows.setdefault(content, []).append(row)
+
+    def run(self) -> Run:
+        """Return the reviewed run; the given one if nothing was changed."""
+        return super().run() if self.done else self.base
+
+    def confidence(self) -> Floats:
+        """Return the confidence (n,) that the reviewed run would have if nobody had settled any image."""
+        return super().confidence() if self.done else self.base.assignments.confidence
 
     # Actions
 
@@ -112,8 +99,9 @@ class Review:
             self._change(self.undone[-1])
             self.undone.pop()
         else:
-            if isinstance(action, Split | Create) and action.category != self.next_id:
-                raise InputError(f"A new category must have the next id, {self.next_id}, got {action.category}.")
+            first = self._first_new(action) if isinstance(action, Refit) else getattr(action, "category", None)
+            if isinstance(action, Split | Create | Refit) and first != self.next_id:
+                raise InputError(f"A new category must have the next id, {self.next_id}, got {first}.")
             self._change(action)
             self.undone.clear()
 
@@ -153,6 +141,14 @@ class Review:
             rows = self.members(self._category(change.category).id)
             back = {(self.base.assignments.contents[row], change.category) for row in rows.tolist()}
             return rows, self.category[rows], self._confirmed(rows), categories, rejected - back
+        if isinstance(change, Keep):
+            return none, none, none, self._kept(change), rejected
+        if isinstance(change, Grow):
+            return self._grown(change)
+        if isinstance(change, Audit):
+            return self._audited(change)
+        if isinstance(change, Refit):
+            return self._refitted(change)
         rows = self.rows_of(change.images)
         if isinstance(change, Accept):
             back = {(content, self.category[self._rows[content][0]]) for content in change.images}
@@ -171,9 +167,8 @@ class Review:
             self._check_name(change.name, to)
             parent = int(np.bincount(source).argmax())
             if isinstance(change, Split):
-                categories[parent] = replace(categories[parent], by_hand=True)
-            origin = categories[parent].origin if categories[parent].origin is not None else parent
-            categories[to] = ReviewedCategory(id=to, name=change.name, kind="new", by_hand=True, origin=origin)
+                categories[parent] = replace(categories[parent], by_hand=True, whole=False, grown=None, stability=None)
+            categories[to] = self._new(to, change.name, parent)
         back = {(content, to) for content in change.images}
         return rows, np.full(len(rows), to), state, categories, rejected - back
 
@@ -188,8 +183,8 @@ class Review:
         gone = {each.id for each in others}
         rows = np.flatnonzero(np.isin(self.category, [*gone]))
         categories = {each.id: each for each in self.categories.values() if each.id not in gone}
-        joined = [name for each in others if each.kind == KNOWN for name in (*each.former, each.name)]
-        categories[first.id] = replace(first, by_hand=True, former=(*first.former, *joined))
+        categories = {number: _renumbered(each, gone, first.id) for number, each in categories.items()}
+        categories[first.id] = self._joined(first, others)
         # Whoever merges the category of an image with one that it was rejected from means that it belongs there.
         into = {first.id, *gone}
         rejected = frozenset(
@@ -199,23 +194,145 @@ class Review:
         )
         return rows, np.full(len(rows), first.id), self.reviewed[rows], categories, rejected
 
+    def _joined(self, first: ReviewedCategory, others: Sequence[ReviewedCategory]) -> ReviewedCategory:
+        """Return the category that others are merged into."""
+        every = (first, *others)
+        names = [name for each in others if each.kind == KNOWN for name in (*each.former, each.name)]
+        audited = all(each.tally.sampled or not self.unseen[self.members(each.id)].any() for each in every)
+        tally = Tally(sampled=sum(e.tally.sampled for e in every), right=sum(e.tally.right for e in every))
+        left = [each.grown for each in every if each.grown is not None]
+        return replace(
+            first,
+            by_hand=True,
+            former=(*first.former, *names),
+            apart=frozenset().union(*(each.apart for each in every)) - {each.id for each in every},
+            tally=tally if audited else NO_TALLY,
+            grown=sum(left) if len(left) == len(every) else None,
+            failed=next((each.failed for each in every if each.failed is not None), None),
+            whole=False,
+            stability=None,
+        )
+
     def _rejected(self, change: Reject, rows: Ints) -> _Outcome:
         own = self._category(change.category)
         rows = rows[self.category[rows] == own.id]  # not copies that are elsewhere
-        contents = [self.base.assignments.contents[row] for row in rows.tolist()]
-        if away := len({*change.images} - {*contents}):
+        if away := len({*change.images} - {*self._contents(rows)}):
             raise InputError(f"{plural(away, 'image')} to reject {'is' if away == 1 else 'are'} not in {own.name!r}.")
         rejected = self.rejected | {(content, own.id) for content in change.images}
+        state = np.full(len(rows), REVIEWED.index(REJECTED))
+        return rows, self._elsewhere(rows, rejected), state, self.categories, rejected
+
+    def _elsewhere(self, rows: Ints, rejected: Rejections) -> Ints:
+        """Return the most similar category of each row that it is not rejected from."""
         ids = [each for each in self.categories if len(self.members(each))]  # nothing is like an empty one
         centres = self.centres(ids)
         x = np.asarray(self.base.features[rows], dtype=np.float64)
         squared = (centres**2).sum(axis=1) - 2 * x @ centres.T
-        barred = np.array([[(content, each) in rejected for each in ids] for content in contents], dtype=bool)
-        squared[barred] = np.inf
+        barred = [[(content, each) in rejected for each in ids] for content in self._contents(rows)]
+        squared[np.array(barred, dtype=bool).reshape(squared.shape)] = np.inf
         if not np.isfinite(squared).any(axis=1).all():
-            raise InputError(f"No category is left for an image rejected from {own.name!r}. Make a new one for it.")
-        to = np.array(ids, dtype=np.int64)[squared.argmin(axis=1)]
-        return rows, to, np.full(len(rows), REVIEWED.index(REJECTED)), self.categories, rejected
+            raise InputError("No category is left for an image that was rejected. Make a new one for it.")
+        to: Ints = np.array(ids, dtype=np.int64)[squared.argmin(axis=1)]
+        return to
+
+    def _grown(self, change: Grow) -> _Outcome:
+        own = self._category(change.category)
+        self._rows_or_none((*change.seen, *change.unseen, *change.wrong))  # each once; none at all may be sure
+        seen, unseen, wrong = (self._rows_or_none(each) for each in (change.seen, change.unseen, change.wrong))
+        unseen = unseen[~self.settled[unseen]]  # what was decided before stays so
+        here = wrong[self.category[wrong] == own.id]
+        rejected = self.rejected - {(content, own.id) for content in (*change.seen, *change.unseen)}
+        rejected |= {(content, own.id) for content in change.wrong}
+        rows = np.concatenate([seen, unseen, here])
+        to = np.concatenate([np.full(len(seen) + len(unseen), own.id), self._elsewhere(here, rejected)])
+        moved = np.where(self.category[seen] == own.id, REVIEWED.index(CONFIRMED), REVIEWED.index(MOVED))
+        moved = np.where(self.reviewed[seen] == REVIEWED.index(MOVED), REVIEWED.index(MOVED), moved)
+        states = [(UNSEEN, len(unseen)), (REJECTED, len(here))]
+        state = np.concatenate([moved, *(np.full(count, REVIEWED.index(each)) for each, count in states)])
+        left = np.setdiff1d(self.members(own.id), rows)
+        grown = replace(own, grown=int((~self.settled[left]).sum()), tally=NO_TALLY if len(unseen) else own.tally)
+        return rows, to, state, {**self.categories, own.id: grown}, rejected
+
+    def _audited(self, change: Audit) -> _Outcome:
+        self.rows_of((*change.right, *change.wrong))
+        right, wrong = (self._rows_or_none(each) for each in (change.right, change.wrong))
+        right, wrong = right[self.unseen[right]], wrong[self.unseen[wrong]]  # not copies that are decided otherwise
+        rows = np.concatenate([right, wrong])
+        if {*change.right, *change.wrong} - {*self._contents(rows)}:
+            raise InputError("Only images that were accepted unseen can be audited.")
+        rejected = self.rejected | {(self._contents([row])[0], int(self.category[row])) for row in wrong.tolist()}
+        categories, reopened = dict(self.categories), []
+        for each in np.unique(self.category[rows]).tolist():
+            good, bad = (int((self.category[part] == each).sum()) for part in (right, wrong))
+            tally = categories[each].tally
+            tally = Tally(sampled=tally.sampled + good + bad, right=tally.right + good)
+            if tally.failed():
+                left = np.setdiff1d(self.members(each)[self.unseen[self.members(each)]], rows)
+                reopened.append(left)
+                categories[each] = replace(categories[each], tally=NO_TALLY, failed=(len(left), tally))
+            else:
+                categories[each] = replace(categories[each], tally=tally)
+        opened = np.concatenate(reopened) if reopened else np.zeros(0, dtype=np.int64)
+        states = [(CONFIRMED, len(right)), (REJECTED, len(wrong)), (OPEN, len(opened))]
+        to = np.concatenate([self.category[right], self._elsewhere(wrong, rejected), self.category[opened]])
+        state = np.concatenate([np.full(count, REVIEWED.index(each)) for each, count in states])
+        return np.concatenate([rows, opened]), to, state, categories, rejected
+
+    def _kept(self, change: Keep) -> Mapping[int, ReviewedCategory]:
+        own = [self._category(each) for each in change.categories]
+        if len({*change.categories}) < len(own) or len(own) not in (1, 2):
+            raise InputError(f"One or two different categories can be kept, got {list(change.categories)}.")
+        if len(own) == 1:
+            return {**self.categories, own[0].id: replace(own[0], whole=True)}
+        first, second = own
+        kept = {
+            first.id: replace(first, apart=first.apart | {second.id}),
+            second.id: replace(second, apart=second.apart | {first.id}),
+        }
+        return {**self.categories, **kept}
+
+    def _refitted(self, change: Refit) -> _Outcome:
+        if len(change.to) != len(change.images) or len(change.categories) != len(change.stability):
+            raise InputError("A refit must give every image a category, and every category a stability.")
+        if not all(0 <= each <= 1 for each in change.stability):
+            raise InputError("The stability of a category must be from 0 to 1.")
+        target = dict(zip(change.images, change.to, strict=True))
+        rows = self._rows_or_none(change.images)
+        rows = rows[~self.settled[rows]]  # not copies that are decided
+        to = np.array([target[content] for content in self._contents(rows)], dtype=np.int64)
+        new = range(self._first_new(change), self._first_new(change) + len(change.names))
+        if not {*new} <= {*change.categories}:
+            raise InputError("A refit must give its new categories a stability.")
+        if {*change.images} - {*self._contents(rows)} or {*target.items()} & self.rejected:
+            raise InputError("A refit must leave alone what people have decided.")
+        categories = dict(self.categories)
+        for number, name in zip(new, change.names, strict=True):
+            self._check_name(name, number)
+            from_ = self.category[rows[to == number]]
+            if not len(from_):
+                raise InputError(f"A new category must get images, but {name!r} does not.")
+            categories[number] = self._new(number, name, int(np.bincount(from_).argmax()), by_hand=False)
+        if {*change.to, *change.categories} - {*categories}:
+            raise InputError("A refit must put images into categories that exist or are new.")
+        for each, share in zip(change.categories, change.stability, strict=True):
+            categories[each] = replace(categories[each], stability=share, grown=None)
+        return rows, to, self.reviewed[rows], categories, self.rejected
+
+    def _first_new(self, change: Refit) -> int:
+        """Return the id of the first new category: the next one, or, if it is made again, the one it had."""
+        return min((each for each in change.categories if each not in self.categories), default=self.next_id)
+
+    def _new(self, number: int, name: str, parent: int, *, by_hand: bool = True) -> ReviewedCategory:
+        """Return a new category whose images are mostly those of another."""
+        origin = self.categories[parent].origin
+        origin = parent if origin is None else origin
+        return ReviewedCategory(id=number, name=name, kind="new", by_hand=by_hand, origin=origin)
+
+    def _rows_or_none(self, contents: Sequence[str]) -> Ints:
+        return self.rows_of(contents) if contents else np.zeros(0, dtype=np.int64)
+
+    def _contents(self, rows: Iterable[int]) -> list[str]:
+        return [self.base.assignments.contents[row] for row in np.asarray(rows).tolist()]
 
     def _confirmed(self, rows: Ints) -> Ints:
         moved = REVIEWED.index(MOVED)
@@ -241,132 +358,9 @@ class Review:
             raise InputError(f"Images must be in the run, but the one with the content {missing[0][:40]!r} is not.")
         return np.array([row for content in contents for row in self._rows[content]], dtype=np.int64)
 
-    # The state
 
-    def members(self, category: int) -> Ints:
-        """Return the rows of a category."""
-        return np.flatnonzero(self.category == category)
-
-    def free_name(self) -> str:
-        """Return a name for another new category."""
-        return free_names([name for each in self.categories.values() for name in (each.name, *each.former)], 1)[0]
-
-    def centres(self, ids: Sequence[int]) -> Floats:
-        """Return the centres (k, d) of categories: as sorted, or means of their images where these have changed."""
-        base, start = self.base.centres, {each.id: row for row, each in enumerate(self.base.categories)}
-        changed = {*self.category[self._differ].tolist(), *self.base.assignments.category[self._differ].tolist()}
-        found = np.zeros((len(ids), base.shape[1]))
-        for at, each in enumerate(ids):
-            rows = self.members(each) if each in changed or each not in start else None
-            if rows is not None and len(rows):
-                found[at] = np.asarray(self.base.features[rows], dtype=np.float64).mean(axis=0)
-            else:
-                origin = self.categories[each].origin
-                found[at] = base[start[each if each in start or origin is None else origin]]
-        return found
-
-    @property
-    def _differ(self) -> Ints:
-        """The rows that are in another category than they were sorted into."""
-        return np.flatnonzero(self.category != self.base.assignments.category)
-
-    def run(self) -> Run:
-        """Return the reviewed run; categories that decisions have not changed are as they were sorted."""
-        if not self.done:
-            return self.base
-        base, parts = self.base, self._parts()
-        known = {each.id: each.former for each in base.categories}
-        renamed = {
-            name: each.name
-            for each in self.categories.values()
-            for name in each.former
-            if name not in known.get(each.id, ())  # those are in the labels already
-        }
-        a = _relabelled(parts["assignments"], renamed)
-        hashes = replace(base.facts.hashes, images=hash_images(a))
-        return build_run(
-            **{**parts, "assignments": a},
-            folder=base.folder,
-            facts=replace(base.facts, hashes=hashes, next_id=self.next_id),
-            k=base.k,
-            quarantine=base.quarantine,
-            rejected=self.rejected,
-        )
-
-    def confidence(self) -> Floats:
-        """Return the confidence (n,) that the reviewed run would have if nobody had settled any image."""
-        if not self.done:
-            return self.base.assignments.confidence
-        parts = self._parts()
-        a, x = parts.pop("assignments"), parts.pop("features")
-        return assess(replace(a, reviewed=np.full(len(a), UNSEEN)), x, **parts).confidence
-
-    def _parts(self) -> dict[str, Any]:
-        """Return what confidence depends on: images, categories, centres and parameters."""
-        base = self.base
-        start = {each.id: row for row, each in enumerate(base.categories)}
-        touched = {*self.category[self._differ].tolist(), *base.assignments.category[self._differ].tolist()}
-        found, counts = np.unique(self.category, return_counts=True)
-        sizes = dict(zip(found.tolist(), counts.tolist(), strict=True))
-        # One that decisions have emptied is gone: nothing shall be predicted to be in it.
-        ids = [each for each in self.categories if each in sizes or (each in start and each not in touched)]
-        centres = self.centres(ids)
-        states = np.array(REVIEWED)[self.reviewed]
-        a = replace(base.assignments, category=self.category.copy(), reviewed=states)
-        categories = tuple(
-            replace(base.categories[start[each.id]], name=each.name, former=each.former)
-            if each.id in start and each.id not in touched
-            else Category(id=each.id, name=each.name, kind=each.kind, former=each.former, weight=sizes[each.id])
-            for each in map(self.categories.__getitem__, ids)
-        )
-        moved = centres.astype(np.float32)
-        return {
-            "assignments": a,
-            "categories": categories,
-            "confidence": self._confidence(ids, moved, touched),
-            "features": base.features,
-            "centres": moved,
-            "head": self._head(ids, centres),
-        }
-
-    def _confidence(self, ids: Sequence[int], centres: Features, touched: set[int]) -> Confidence:
-        """Return the parameters of confidence; what was made by hand does not depend on clustering, so it is stable."""
-        c, start = self.base.confidence, {each.id: row for row, each in enumerate(self.base.categories)}
-        own = rows_of([Category(id=each, name="", kind="new") for each in ids], self.category)
-        usual, deviation = spread(place(self.base.features, centres, 1.0, row=own).distance, own, len(ids))
-        for at, each in enumerate(ids):
-            if each in start and each not in touched:
-                usual[at], deviation[at] = c.usual[start[each]], c.deviation[start[each]]
-
-        def kept(values: Floats | None) -> Floats | None:
-            if values is None:
-                return None
-            by_hand = [self.categories[each].by_hand for each in ids]
-            return np.array([1.0 if hand else values[start[i]] for i, hand in zip(ids, by_hand, strict=True)])
-
-        return replace(c, usual=usual, deviation=deviation, stability=kept(c.stability), exponent=kept(c.exponent))
-
-    def _head(self, ids: Sequence[int], centres: Floats) -> Features | None:
-        """Return the rows of the head, tilted towards centres that have moved: the nearer wins, without training.
-
-        |x − old|² − |x − new|² is linear in x. Squared distances become scores by the ratio of their temperatures.
-        """
-        base = self.base
-        if base.head is None:
-            return None
-        start = {each.id: row for row, each in enumerate(base.categories)}
-        squared = float(np.mean(base.assignments.distance**2))
-        scale = base.confidence.temperature / max(UNCALIBRATED * squared, 1e-6)
-        rows = []
-        for each, new in zip(ids, centres, strict=True):
-            origin = self.categories[each].origin
-            row = start[each if origin is None else origin]
-            old = base.centres[row].astype(np.float64)
-            rows.append(base.head[row] + scale * np.append(2 * (new - old), old @ old - new @ new))
-        return np.array(rows, dtype=np.float32)
-
-
-def _relabelled(a: Assignments, names: Mapping[str, str]) -> Assignments:
-    """Let labels and true classes follow the names of known categories."""
-    labels, truth = (tuple(c if c is None else names.get(c, c) for c in column) for column in (a.labels, a.truth))
-    return replace(a, labels=labels, truth=truth)
+def _renumbered(category: ReviewedCategory, gone: set[int], into: int) -> ReviewedCategory:
+    """Return a category that is kept apart from what others were merged into."""
+    if not category.apart & gone:
+        return category
+    return replace(category, apart=(category.apart - gone) | {into})

@@ -25,8 +25,9 @@ DECISIONS = "decisions.jsonl"  # of people who reviewed the run
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
-# What a person has said of an image: nothing; that its category is right; which one is right; that it was wrong.
-UNSEEN, CONFIRMED, MOVED, REJECTED = REVIEWED = ("no", "confirmed", "moved", "rejected")
+# What a person has said of an image: nothing; that its category is right; which one is right; that it was wrong; or
+# that its category is right, with many others, without having seen it.
+OPEN, CONFIRMED, MOVED, REJECTED, UNSEEN = REVIEWED = ("no", "confirmed", "moved", "rejected", "accepted unseen")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,9 +48,14 @@ class Assignments:
     reviewed: NDArray[np.str_]  # (n,) one of REVIEWED
 
     @property
-    def settled(self) -> NDArray[np.bool_]:
-        """The mask (n,) of images whose category a person has decided."""
+    def seen(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images whose category a person has decided after seeing them."""
         return np.isin(self.reviewed, (CONFIRMED, MOVED))
+
+    @property
+    def settled(self) -> NDArray[np.bool_]:
+        """The mask (n,) of images whose category a person has decided, seen or unseen."""
+        return np.isin(self.reviewed, (CONFIRMED, MOVED, UNSEEN))
 
     def __len__(self) -> int:
         return len(self.files)

@@ -20,7 +20,7 @@ from sortal.images.decoding import Quarantined
 from sortal.runs import cache, journal, tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.run import DECISIONS, UNSEEN, Assignments, Candidate, Category, Run, columns_of
+from sortal.runs.run import DECISIONS, OPEN, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
 from sortal.system.json_records import read_record
 from sortal.system.text import plural
@@ -291,7 +291,7 @@ def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
         labels=tuple(name or None for name in table["label"]),
         truth=tuple(name or None for name in table.get("truth", [""] * len(table["file_name"]))),
         status=np.array(table["status"], dtype=np.str_),
-        reviewed=np.array(table.get("reviewed", [UNSEEN] * len(table["file_name"])), dtype=np.str_),
+        reviewed=np.array(table.get("reviewed", [OPEN] * len(table["file_name"])), dtype=np.str_),
         **numbers,
     )
 

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
+from sortal.web import growing
 from sortal.web.session import Session, StaleError
 from sortal.web.thumbnails import fit
 
@@ -148,8 +149,34 @@ def application(session: Session) -> Starlette:
         order = request.query_params.get("order", "doubt")
         if order not in ("doubt", "typical"):
             return _bad("order must be doubt or typical.")
-        found = session.category(request.path_params["number"], order)
-        return _missing() if found is None else Answer(found)
+        return _found(session.category(request.path_params["number"], order))
+
+    def queue(request: Request) -> Response:
+        return Answer(session.queue())
+
+    def grow(request: Request) -> Response:
+        answers = request.query_params.get("answers", "")
+        if {*answers} - growing.ANSWERS or len(answers) > LONGEST:
+            return _bad("answers must be letters y, m and n.")
+        return _found(session.grow(request.path_params["number"], answers))
+
+    def parts(request: Request) -> Response:
+        count = request.query_params.get("parts", "2")
+        if count not in ("2", "3", "4"):
+            return _bad("parts must be 2, 3 or 4.")
+        return _found(session.parts(request.path_params["number"], int(count)))
+
+    def names(request: Request) -> Response:
+        try:
+            return _found(session.names(request.path_params["number"]))
+        except InputError as error:
+            return _bad(str(error))
+
+    def refit(request: Request) -> Response:
+        try:
+            return Answer(session.refit())
+        except InputError as error:
+            return _bad(str(error))
 
     def images(request: Request) -> Response:
         try:
@@ -206,6 +233,11 @@ def application(session: Session) -> Starlette:
         Route("/api/overview", overview),
         Route("/api/version", version),
         Route("/api/category/{number:int}", category),
+        Route("/api/queue", queue),
+        Route("/api/grow/{number:int}", grow),
+        Route("/api/parts/{number:int}", parts),
+        Route("/api/names/{number:int}", names),
+        Route("/api/refit", refit),
         Route("/api/images", images),
         Route("/api/near/{row:int}", near),
         Route("/api/map", points),
@@ -239,6 +271,10 @@ def _static(name: str) -> Response:
     if not stem.isidentifier() or f"{dot}{suffix}" not in KINDS or not place.is_file():
         return _missing()
     return Response(place.read_bytes(), media_type=KINDS[f"{dot}{suffix}"])
+
+
+def _found(content: Any) -> Response:
+    return _missing() if content is None else Answer(content)
 
 
 def _bad(text: str, code: int = 400) -> Response:

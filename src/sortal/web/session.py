@@ -2,20 +2,23 @@
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import journal, projection
-from sortal.runs.actions import describe, from_json
+from sortal.runs.actions import Action, Grow, Refit, describe, from_json
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.journal import Decision, History, lower
-from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, NEW, REVIEWED, Run
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, REVIEWED, Run
 from sortal.system.text import readable
+from sortal.web import growing
+from sortal.web.guide import Advisor, Guide
 
 TYPICAL = 8  # images on a card, and beside an image
 NEAR = 4  # categories of each kind that are most similar to an image
@@ -36,15 +39,23 @@ class Session:
     run: Run  # as sorted
     store: PixelStore  # a row for each image of the run
     lines: list[Decision] = field(default_factory=list)
+    advisor: Advisor | None = None
 
     def __post_init__(self) -> None:
-        self._lock, self._drawing = threading.Lock(), threading.Lock()
+        self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
+        self._guide = Guide(self.run, self.advisor)
+        self._queue: dict[str, Any] = {}
+        self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
         self._overview: dict[str, Any] = {}
         self._review = journal.reviewed(self.run, self.lines)
         self._history = History()
         self._told = journal.in_words(self.run, self.lines, self._history)
-        self._confidence: tuple[list[tuple[int, bool]], Ints, Floats] = ([], np.zeros(0, np.int64), np.zeros(0))
+        self._confidence: tuple[list[tuple[int, bool, float | None]], Ints, Floats] = (
+            [],
+            np.zeros(0, np.int64),
+            np.zeros(0),
+        )
 
     @property
     def version(self) -> int:
@@ -56,7 +67,7 @@ class Session:
         with self._lock:
             if seen != self.version:
                 raise StaleError(self._told[max(0, seen) :])
-            action = from_json(self._with_contents(request))
+            action = self._action(request)
             words = describe(action, {each.id: each.name for each in self._review.categories.values()})
             line, before = journal.decide(action), deepcopy(self._history)
             try:
@@ -70,20 +81,50 @@ class Session:
             self._told.append(words)
             return {"version": self.version, "words": words}
 
-    def _with_contents(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Replace rows by contents, and fill in what the server knows: ids and names of new categories."""
-        found = dict(request)
-        rows = found.pop("rows", None)
-        if rows is not None:
-            n = len(self.run.assignments)
-            if not isinstance(rows, list) or not all(type(row) is int and 0 <= row < n for row in rows):
-                raise ValueError(f"rows must be numbers from 0 to {n - 1}")
-            contents = self.run.assignments.contents
-            found["images"] = list(dict.fromkeys(contents[row] for row in rows))
-        if found.get("do") in ("split", "create"):
+    def _action(self, request: Mapping[str, Any]) -> Action:
+        """Read a request: images are given by their rows, and the server knows what else follows from it."""
+        found, verb = dict(request), request.get("do")
+        if verb == "refit":
+            if self._proposal is None or self._proposal[0] != self.version:
+                raise ValueError("the proposal is out of date; ask for another")
+            return self._proposal[1]
+        if verb == "grow":
+            return self._growth(request)
+        if verb in ("page", "audit"):
+            rows, wrong = (self._numbers(request.get(name)) for name in ("rows", "wrong"))
+            right = self._contents([row for row in rows if row not in {*wrong}])
+            if verb == "page":
+                made = {"category": request.get("category"), "seen": right, "unseen": []}
+                return from_json({"do": "grow", **made, "wrong": self._contents(wrong)})
+            if rows != self._guide.sample(self._review) or {*wrong} - {*rows}:
+                raise ValueError("rows must be the sample that was drawn")
+            return from_json({"do": "audit", "right": right, "wrong": self._contents(wrong)})
+        if "rows" in found:
+            found["images"] = self._contents(self._numbers(found.pop("rows")))
+        if verb in ("split", "create"):
             found["category"] = self._review.next_id
             found["name"] = found.get("name") or self._review.free_name()
-        return found
+        return from_json(found)
+
+    def _growth(self, request: Mapping[str, Any]) -> Grow:
+        category, answers = request.get("category"), request.get("answers")
+        if type(category) is not int or category not in self._review.categories:
+            raise ValueError(f"there is no category {str(category)[:60]!r}")
+        if not isinstance(answers, str) or {*answers} - growing.ANSWERS:
+            raise ValueError("answers must be letters y, m and n")
+        ranking = self._guide.ranking(self._review, self._sure(), category)
+        rows = growing.outcome(ranking, answers, self._numbers(request.get("wrong", [])))
+        seen, unseen, wrong = (tuple(self._contents(each)) for each in rows)
+        return Grow(category=category, seen=seen, unseen=unseen, wrong=wrong)
+
+    def _numbers(self, rows: Any) -> list[int]:
+        n = len(self.run.assignments)
+        if not isinstance(rows, list) or not all(type(row) is int and 0 <= row < n for row in rows):
+            raise ValueError(f"rows must be numbers from 0 to {n - 1}")
+        return rows
+
+    def _contents(self, rows: Iterable[int]) -> list[str]:
+        return list(dict.fromkeys(self.run.assignments.contents[row] for row in rows))
 
     # What pages show
 
@@ -93,7 +134,7 @@ class Session:
             if self._overview.get("version") == self.version:
                 return self._overview
             review, a = self._review, self.run.assignments
-            sure, settled = self._sure(), self._settled()
+            sure, settled = self._sure(), self._review.settled
             ids = [*review.categories]
             order = np.argsort(review.category, kind="stable")
             ends = np.searchsorted(review.category[order], ids, "right")
@@ -101,7 +142,9 @@ class Session:
             rows = {each: order[start:end] for each, start, end in zip(ids, starts, ends, strict=True)}
             centres = dict(zip(ids, review.centres(ids), strict=True))
             states = Counter(np.array(REVIEWED)[review.reviewed].tolist())
-            categories = [self._card(each, rows[each], centres[each], sure, settled) for each in ids]
+            near = self._nearest_known(ids, np.stack([*centres.values()]))
+            cards = [self._card(each, rows[each], centres[each], sure, settled) for each in ids]
+            categories = [{**card, "near": near[card["id"]][:1]} for card in cards]
             self._overview = {
                 "version": self.version,
                 "run": readable(self.run.folder.resolve().name),
@@ -112,9 +155,98 @@ class Session:
                 "undo": lower(self._history.done[-1]) if self._history.done else None,
                 "redo": lower(self._history.undone[-1]) if self._history.undone else None,
                 "free_name": review.free_name(),
+                "words": [] if self.advisor is None else list(self.advisor.words),
+                "unseen": self._precision(),
                 "unsure_below": self.run.confidence.unsure_below,
             }
             return self._overview
+
+    def queue(self) -> dict[str, Any]:
+        """Return what to ask next, what settles most images in the least time first."""
+        with self._lock:
+            if self._queue.get("version") != self.version:
+                asked = self._guide.questions(self._review, self._sure())
+                items = [{**asdict(each), "worth": min(each.worth, 1e9)} for each in asked]
+                self._queue = {"version": self.version, "items": items}
+            return self._queue
+
+    def grow(self, number: int, answers: str) -> dict[str, Any] | None:
+        """Return the next page of a category that is being grown, and what the answers so far amount to."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            ranking = self._guide.ranking(self._review, self._sure(), number)
+            found = growing.search(ranking.pages, ranking.first, answers)
+            seen, unseen, _ = growing.outcome(ranking, answers, [])
+            page = found.page if len(ranking.rows) else None
+            return {
+                "version": self.version,
+                "typical": [] if answers or page is None else ranking.typical.tolist(),
+                "page": [] if page is None else ranking.page(page).tolist(),
+                "number": page,
+                "pages": ranking.pages,
+                "open": len(ranking.rows),
+                "seen": len(seen),
+                "unseen": len(unseen),
+            }
+
+    def parts(self, number: int, count: int) -> dict[str, Any] | None:
+        """Propose to split a category into so many parts."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            found = self._guide.parts(self._review, number, count)
+            return {"version": self.version, "parts": [part.tolist() for part in found]}
+
+    def refit(self) -> dict[str, Any]:
+        """Propose to cluster again with the decisions as constraints, and say what would move."""
+        if self.advisor is None:
+            raise InputError("This review cannot cluster again.")
+        with self._advising:  # one at a time, while others may decide
+            with self._lock:
+                version, review = self.version, journal.reviewed(self.run, self.lines)
+            proposal = self.advisor.refit(review)
+            with self._lock:
+                self._proposal = version, proposal
+        target, moves = dict(zip(proposal.images, proposal.to, strict=True)), dict[tuple[int, int], list[int]]()
+        for row, content in enumerate(self.run.assignments.contents):
+            if content in target and int(review.category[row]) != target[content]:
+                moves.setdefault((int(review.category[row]), target[content]), []).append(row)
+        new = [each for each in proposal.categories if each not in review.categories]
+        return {
+            "version": version,
+            "k": [len({*review.category.tolist()}), len(proposal.categories)],
+            "moves": [
+                {"from": start, "to": end, "rows": moved[:TYPICAL], "images": len(moved)}
+                for (start, end), moved in sorted(moves.items(), key=lambda item: -len(item[1]))
+            ],
+            "new": [{"id": each, "name": name} for each, name in zip(new, proposal.names, strict=True)],
+        }
+
+    def names(self, number: int) -> dict[str, Any] | None:
+        """Suggest names for a category; none is ever given by itself."""
+        with self._lock:
+            if number not in self._review.categories:
+                return None
+            near = self._nearest_known([number], self._review.centres([number]))[number]
+            typical = {each: self._guide.typical(self._review, each, TYPICAL) for each in self._review.categories}
+        rows = {each: np.array(rows, dtype=np.int64) for each, rows in typical.items() if rows}
+        if self.advisor is None or number not in rows:
+            return {"near": near, "names": []}
+        with self._advising:
+            return {"near": near, "names": self.advisor.names(rows[number], [*rows.values()])}
+
+    def _nearest_known(self, ids: Sequence[int], centres: Floats) -> dict[int, list[int]]:
+        """Return the known categories whose centres are nearest to these (k, d), for each that is new."""
+        known = [each.id for each in self._review.categories.values() if each.kind == KNOWN]
+        among = self._review.centres(known)
+        squared = (among**2).sum(axis=1) - 2 * centres @ among.T
+        order = np.argsort(squared, axis=1, kind="stable")[:, :NEAR]
+        kinds = {each.id: each.kind for each in self._review.categories.values()}
+        return {
+            each: [known[at] for at in row] if kinds[each] == NEW else []
+            for each, row in zip(ids, order.tolist(), strict=True)
+        }
 
     def category(self, number: int, order: str) -> dict[str, Any] | None:
         """List the images of a category, all of them, in an order; None if there is no such category."""
@@ -124,7 +256,7 @@ class Session:
             rows, sure = self._review.members(number), self._sure()
             key = sure[rows] if order == "doubt" else self._distance(self._review.centres([number])[0], rows)
             if order == "doubt":  # what a person has settled comes last
-                key = key + 2 * self._settled()[rows]
+                key = key + 2 * self._review.settled[rows]
             return {"version": self.version, "id": number, **self._rows(rows[np.argsort(key, kind="stable")])}
 
     def images(self, rows: Ints) -> dict[str, Any]:
@@ -186,20 +318,22 @@ class Session:
             "typical": rows[nearest].tolist(),
         }
 
-    def _settled(self) -> Any:
-        """The mask (n,) of images that are labelled or that a person has decided on."""
-        decided = np.isin(self._review.reviewed, [REVIEWED.index(CONFIRMED), REVIEWED.index(MOVED)])
-        return decided | (self.run.assignments.status == LABELLED)
+    def _precision(self) -> dict[str, Any]:
+        """What is known of the images that were accepted unseen, overall and by category."""
+        review = self._review
+        ids = np.unique(review.category[review.unseen]).tolist()
+        each = {number: asdict(review.precision([number])) for number in ids}
+        return {"overall": asdict(review.precision()), "categories": each}
 
     def _sure(self) -> Floats:
         """The confidence (n,) of all images now; it is computed again only after images have moved."""
         review = self._review
-        now = [(each.id, each.by_hand) for each in review.categories.values()]
+        now = [(each.id, each.by_hand, each.stability) for each in review.categories.values()]
         before, category, sure = self._confidence
         if before != now or not np.array_equal(category, review.category):
             sure = review.confidence()
             self._confidence = now, review.category.copy(), sure
-        return np.where(self._settled(), 1.0, sure)
+        return np.where(review.settled & ~review.unseen, 1.0, sure)
 
     def _distance(self, centre: Floats, rows: Ints) -> Floats:
         found: Floats = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)

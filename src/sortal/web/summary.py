@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sortal.runs.categories import members, rows_of
 from sortal.runs.facts import Confused
-from sortal.runs.run import KNOWN, LABELLED, NEW, STATUSES, UNSEEN, Category, Run
+from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
 
 Rows = list[int]  # of the assignments
@@ -119,7 +119,7 @@ def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
     rows["Updates"] = [
         (date(each.finished), f"{plural(each.images, 'image')} of {readable(each.folder)}") for each in facts.updates
     ]
-    reviewed = Counter(each for each in run.assignments.reviewed.tolist() if each != UNSEEN)
+    reviewed = Counter(each for each in run.assignments.reviewed.tolist() if each != OPEN)
     rows["Reviewed"] = [(state, plural(count, "image")) for state, count in reviewed.items()]
     return {title: each for title, each in rows.items() if each}
 

@@ -3,6 +3,9 @@
 import { ask, chooseName, help, typing } from "/static/review_dialogs.js";
 import { Grid } from "/static/review_grid.js";
 import { PointMap } from "/static/review_map.js";
+import { mergeInto, rename, shown } from "/static/review_names.js";
+import { inWords, questions, splitting } from "/static/review_questions.js";
+import { refitting } from "/static/review_refit.js";
 import { categoryOf, decide, get, onChange, refresh, REVIEWED, state, toast, watch } from "/static/review_state.js";
 import { byId, counted, isolated, make, percent, thousands } from "/static/shared.js";
 
@@ -16,6 +19,7 @@ const ALWAYS = [
   ["Ctrl-Z", "undo", () => decide({ do: "undo" })],
   ["Ctrl-Shift-Z", "redo", () => decide({ do: "redo" })],
   ["h", "overview", () => { location.hash = "#/"; }],
+  ["q", "next question", () => { location.hash = "#/next"; }],
   ["v", "map", () => { location.hash = "#/map"; }],
 ];
 
@@ -25,36 +29,35 @@ function overview() {
   const queue = make("ol", { className: "queue" });
   const cards = make("div", { className: "tiles-of" });
   const intro = make("p", { className: "intro" });
+  const unseen = make("p", { className: "small" });
+  const refit = make("a", { href: "#/refit", textContent: "Refit the categories to your decisions" });
   view.replaceChildren(
-    make("section", {}, make("h2", { textContent: "Next" }), intro, queue),
+    make("section", {}, make("h2", { textContent: "Next" }), intro, queue, unseen, make("p", { className: "more" }, refit)),
     make("section", {}, make("h2", { textContent: "Categories" }), cards),
   );
   const update = async () => {
-    const left = nextSteps();
-    intro.textContent = left.length ? "What settles most images comes first." : "Every image is settled. Sort again, export, or look at any category.";
-    queue.replaceChildren(...left.slice(0, 8).map(({ category, what, why }) => make("li", {}, make("a", { href: `#/category/${category.id}` }, make("span", {}, `${what} `, isolated(category.name)), make("span", { className: "why", textContent: why })))));
     cards.replaceChildren(...[...state.categories].sort((a, b) => b.size - a.size || a.id - b.id).map(card));
+    unseen.textContent = accepted(state.unseen.overall);
+    const { items } = await get("/api/queue");
+    intro.textContent = items.length ? "What settles most images in the least time comes first; each question is one screen, answered by one key." : state.settled < state.images ? "Nothing is left to ask." : "Every image is settled. Sort again, export, or look at any category.";
+    queue.replaceChildren(...items.slice(0, 5).map((item, at) => {
+      const [what, why] = inWords(item);
+      return make("li", {}, make("a", { href: at ? `#/next/${at}` : "#/next" }, what, make("span", { className: "why", textContent: why })));
+    }));
   };
   const walk = (step) => {
     const links = [...view.querySelectorAll("a")];
     const at = links.indexOf(document.activeElement);
     links[Math.min(links.length - 1, Math.max(0, at + step))]?.focus();
   };
-  return { title: "Overview", update, close() {}, keys: [["j", "next line", () => walk(1)], ["k", "previous line", () => walk(-1)], ["Enter", "open it"]] };
+  return { title: "Overview", update, close() {}, keys: [["j", "next line", () => walk(1)], ["k", "previous line", () => walk(-1)], ["Enter", "open it"], ["f", "refit the categories to your decisions", () => { location.hash = "#/refit"; }]] };
 }
 
-/** What to do, what settles most images first; sure categories before doubtful ones. */
-function nextSteps() {
-  return state.categories
-    .filter((each) => each.settled < each.size)
-    .map((category) => {
-      const open = category.size - category.settled;
-      const sure = category.confidence ?? 0;
-      const named = category.kind === "known" || !/^new \d+$/.test(category.name);
-      const what = sure >= 0.75 ? (named ? "Confirm" : "Name and confirm") : "Look through";
-      return { category, what, why: `${counted(open, "image")} open, ${percent(category.confidence)} sure`, worth: open * sure };
-    })
-    .sort((a, b) => b.worth - a.worth);
+/** Say how good what was accepted unseen is, as far as audits tell. */
+function accepted({ images, sampled, low, high }) {
+  if (!images) return "";
+  const known = sampled ? `${percent(low)} to ${percent(high)} of them are right, by a sample of ${thousands(sampled)}.` : "No sample of them has been checked yet.";
+  return `${counted(images, "image")} accepted unseen: ${known}`;
 }
 
 function card(category) {
@@ -66,7 +69,7 @@ function card(category) {
   return make(
     "a",
     { className: "panel", href: `#/category/${category.id}` },
-    make("div", { className: "top" }, make("h3", {}, isolated(category.name)), make("span", { className: `badge ${kind}`, textContent: kind })),
+    make("div", { className: "top" }, make("h3", {}, shown(category)), make("span", { className: `badge ${kind}`, textContent: kind })),
     make("p", { className: "small", textContent: facts.join(" · ") }),
     make("div", { className: "strip" }, ...category.typical.slice(0, 8).map((row) => make("img", { src: `/thumb/${row}`, alt: "", loading: "lazy" }))),
     make("div", { className: "meter" }, bar),
@@ -110,21 +113,18 @@ async function pane(id, { other = null } = {}) {
       const to = await chooseName(`Split ${counted(grid.chosen.size, "image")} off as`, { existing: false });
       if (to) await act({ do: "split", rows: chosen(), name: to.name });
     },
-    rename: async () => {
-      const to = await chooseName(`Rename ${categoryOf(id).name}`, { without: [id], create: "Rename to", value: categoryOf(id).name });
-      if (!to) return;
-      if (to.id !== undefined) await mergeInto(id, to.id);
-      else if (to.name && to.name !== categoryOf(id).name) await decide({ do: "rename", category: id, name: to.name });
-    },
+    rename: async () => { moveTo(await rename(id)); },
+    propose: async () => { location.hash = `#/split/${id}`; },
     beside: async () => {
       const to = await chooseName(`Show ${categoryOf(id).name} beside`, { without: [id], create: "" });
       if (to) location.hash = `#/pair/${id}/${to.id}`;
     },
     merge: async () => {
       const to = await chooseName(`Merge ${categoryOf(id).name} into`, { without: [id], create: "" });
-      if (to) await mergeInto(id, to.id);
+      if (to) moveTo(await mergeInto(id, to.id));
     },
   };
+  const moveTo = (to) => { if (to !== null && to !== id) location.hash = `#/category/${to}`; };
   const button = (text, key, what, primary = false) => {
     const works = !other || ["c", "m", "x"].includes(key); // side by side, the others have no key
     const made = make("button", { type: "button", className: primary ? "primary" : "" }, text, works ? make("kbd", { textContent: key, ariaHidden: "true" }) : null);
@@ -136,27 +136,21 @@ async function pane(id, { other = null } = {}) {
     "section",
     {},
     make("div", { className: "head" }, title, facts),
-    make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, count, select, button("Confirm page", "a", "confirmPage", true), button("Confirm", "c", "confirm"), button("Move", "m", "move"), button("Not this", "x", "reject"), button("Split off", "s", "split"), button("Rename", "r", "rename"), button("Merge", "g", "merge"), button("Confirm all", "Shift-A", "confirmAll"), ...(other ? [] : [button("Beside", "p", "beside")])),
+    make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, count, select, button("Confirm page", "a", "confirmPage", true), button("Confirm", "c", "confirm"), button("Move", "m", "move"), button("Not this", "x", "reject"), button("Split off", "s", "split"), button("Propose a split", "S", "propose"), button("Rename", "r", "rename"), button("Merge", "g", "merge"), button("Confirm all", "Shift-A", "confirmAll"), ...(other ? [] : [button("Beside", "p", "beside")])),
     grid.element,
   );
   tell();
   const update = async () => {
     const own = categoryOf(id);
     if (!own) return false;
-    title.replaceChildren(isolated(own.name));
-    facts.textContent = `${own.kind} · ${percent(own.size ? own.settled / own.size : 1)} settled`;
+    title.replaceChildren(shown(own));
+    const unseen = state.unseen.categories[id];
+    facts.textContent = `${own.kind} · ${percent(own.size ? own.settled / own.size : 1)} settled${unseen ? ` · ${accepted(unseen)}` : ""}`;
     const data = await load();
     if (data.version >= grid.data.version) grid.show(data); // not an older answer that came late
     return true;
   };
   return { element, grid, actions, update, close: () => grid.close() };
-}
-
-/** Merge a category into another, after asking; a known one keeps its name. */
-async function mergeInto(from, to) {
-  const [first, second] = categoryOf(to).kind !== "known" && categoryOf(from).kind === "known" ? [from, to] : [to, from];
-  const sure = await ask(`Merge ${categoryOf(second).name} (${counted(categoryOf(second).size, "image")}) into ${categoryOf(first).name} (${thousands(categoryOf(first).size)})?`, "Merge", "Cancel");
-  if (sure && (await decide({ do: "merge", categories: [first, second] }))) location.hash = `#/category/${first}`;
 }
 
 async function category(id) {
@@ -165,8 +159,8 @@ async function category(id) {
   view.replaceChildren(one.element);
   one.grid.element.focus({ preventScroll: true });
   const step = (by) => {
-    const ids = nextSteps().map((each) => each.category.id);
-    const all = ids.length ? ids : state.categories.map((each) => each.id);
+    const open = state.categories.filter((each) => each.settled < each.size).sort((a, b) => b.size - b.settled - (a.size - a.settled));
+    const all = (open.length ? open : state.categories).map((each) => each.id);
     const at = all.indexOf(id);
     location.hash = `#/category/${all[(at + by + all.length) % all.length] ?? all[0]}`;
   };
@@ -176,6 +170,7 @@ async function category(id) {
     ["m", "move the chosen", one.actions.move],
     ["x", "not this: out of the category", one.actions.reject],
     ["s", "split the chosen off", one.actions.split],
+    ["S", "propose a split", one.actions.propose],
     ["r", "rename", one.actions.rename],
     ["g", "merge into another", one.actions.merge],
     ["A", "confirm the whole category", one.actions.confirmAll],
@@ -202,7 +197,8 @@ async function pair(left, right) {
     ["m", "move the chosen to the other side", () => active().actions.move()],
     ["c", "confirm the chosen", () => active().actions.confirm()],
     ["x", "not this", () => active().actions.reject()],
-    ["g", "merge the two", () => mergeInto(right, left)],
+    ["g", "merge the two", async () => { const to = await mergeInto(right, left); if (to !== null) location.hash = `#/category/${to}`; }],
+    ["n", "different: never ask to merge them", () => decide({ do: "keep", categories: [left, right] })],
   ];
   const update = async () => { for (const each of panes) if (!(await each.update())) { location.hash = "#/"; return; } };
   return { title: "Two categories", keys, update, close: () => panes.forEach((each) => each.close()) };
@@ -232,6 +228,16 @@ async function map() {
       const to = await chooseName(`Move ${counted(rows.length, "image")} to`);
       if (to) await act(to.id === undefined ? { do: "create", rows, name: to.name } : { do: "move", rows, category: to.id });
     },
+    split: async () => {
+      if (!some()) return;
+      const at = new Map(points.data.rows.map((row, index) => [row, points.data.category[index]]));
+      const counts = new Map();
+      for (const row of wanted()) counts.set(at.get(row), (counts.get(at.get(row)) ?? 0) + 1);
+      const [own] = [...counts].sort((a, b) => b[1] - a[1])[0];
+      const rows = wanted().filter((row) => at.get(row) === own);
+      const to = await chooseName(`Split ${counted(rows.length, "image")} off ${categoryOf(own).name} as`, { existing: false });
+      if (to) await act({ do: "split", rows, name: to.name });
+    },
   };
   const select = make("select", { ariaLabel: "Colour by" }, ...["category", "status", "confidence", "reviewed"].map((value) => make("option", { value, textContent: `By ${value}` })));
   select.addEventListener("change", () => points.colourBy(select.value));
@@ -240,7 +246,7 @@ async function map() {
     made.addEventListener("click", () => actions[what]());
     return made;
   };
-  view.replaceChildren(make("div", { className: "with-map" }, points.element, make("section", {}, make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, select, button("Confirm", "c", "confirm"), button("Move", "m", "move"), count), grid.element)));
+  view.replaceChildren(make("div", { className: "with-map" }, points.element, make("section", {}, make("div", { className: "sticky", role: "toolbar", ariaLabel: "Decisions" }, select, button("Confirm", "c", "confirm"), button("Move", "m", "move"), button("Split off", "s", "split"), count), grid.element)));
   list([]);
   const update = async () => {
     points.show(await get("/api/map"));
@@ -250,6 +256,7 @@ async function map() {
   const keys = [
     ["c", "confirm those in the lasso, or the chosen of them", actions.confirm],
     ["m", "move them", actions.move],
+    ["s", "split them off their category", actions.split],
     ["drag", "draw a lasso"],
     ["Alt-drag, arrows", "pan"],
     ["wheel, + −", "zoom"],
@@ -317,7 +324,7 @@ async function route() {
   page = { keys: [], update: async () => {}, close() {} };
   scrollTo(0, 0);
   try {
-    const made = name === "" ? overview() : name === "category" ? await category(numbers[0]) : name === "pair" ? await pair(...numbers) : name === "image" ? await image(numbers[0]) : name === "map" ? await map() : missing();
+    const made = name === "" ? overview() : name === "category" ? await category(numbers[0]) : name === "pair" ? await pair(...numbers) : name === "image" ? await image(numbers[0]) : name === "map" ? await map() : name === "next" ? await questions(view, numbers[0]) : name === "split" ? await splitting(view, numbers[0]) : name === "refit" ? await refitting(view) : missing();
     if (own !== routes) return made.close(); // another page was asked for meanwhile
     page = made;
     await page.update();

@@ -11,7 +11,7 @@ const COLOURS = {
   category: (data, at) => colourOf(data.category[at]),
   status: (data, at) => style(`--${data.labelled[at] ? "labelled" : data.confidence[at] < state.unsure_below ? "unsure" : categoryOf(data.category[at])?.kind ?? "new"}`),
   confidence: (data, at) => `oklch(${0.35 + 0.5 * data.confidence[at]} 0.13 ${30 + 210 * data.confidence[at]})`,
-  reviewed: (data, at) => style(["--line", "--known", "--new", "--astray"][data.labelled[at] ? 1 : data.reviewed[at]]),
+  reviewed: (data, at) => style(["--line", "--known", "--new", "--astray", "--labelled"][data.labelled[at] ? 1 : data.reviewed[at]]),
 };
 
 export class PointMap {

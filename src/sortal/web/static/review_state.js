@@ -2,8 +2,8 @@
 
 import { byId } from "/static/shared.js";
 
-export const REVIEWED = ["no", "confirmed", "moved", "rejected"];
-export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "" };
+export const REVIEWED = ["no", "confirmed", "moved", "rejected", "unseen"];
+export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: [], unseen: null };
 export const categoryOf = (id) => state.categories.find((each) => each.id === id);
 const listeners = new Set();
 /** Call a function whenever the state has changed. */

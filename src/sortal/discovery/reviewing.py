@@ -1,0 +1,76 @@
+"""The review of a run in a browser."""
+
+import os
+import sys
+import threading
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+
+from sortal.discovery.advice import advise
+from sortal.images.store.packing import Settings, pack
+from sortal.runs import journal
+from sortal.runs.run import DECISIONS
+from sortal.runs.storage import load_run
+from sortal.system.files import lock_folder
+from sortal.system.progress import Runtime
+from sortal.web.server import Server
+from sortal.web.session import Session
+
+Place = str | os.PathLike[str]
+
+
+def review(
+    folder: Place,
+    *,
+    words: Place | None = None,
+    text_model: Place | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Review the run in a folder in the browser, until Ctrl-C or the interrupt of a notebook.
+
+    Every decision is in the folder before the page shows it. Load the run again to have them. `words` is a file with
+    names to choose from, one a line; `text_model` a folder with an image-text model of open_clip, which then suggests
+    some of them.
+
+    >>> sortal.review("photos-run")  # doctest: +SKIP
+    """
+    with open_review(folder, words=words, text_model=text_model, host=host, port=port) as server:
+        sys.stderr.write(f"Review: {server.url}\n")
+        server.run(browser=browser)
+
+
+def open_review(
+    folder: Place,
+    *,
+    words: Place | None = None,
+    text_model: Place | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    runtime: Runtime = Runtime(),
+) -> Server:
+    """Lock a run, load it with its decisions and pixels, and return a server that is not running yet."""
+    place = Path(folder)
+    with ExitStack() as held:
+        load_run(place, raw=True)  # refuses what is not a run before a lock is put there
+        held.enter_context(lock_folder(place))
+        session = open_session(place, words=words, text_model=text_model, runtime=runtime)
+        server = Server(session, host=host, port=port)
+        server.hold(held.pop_all())
+        return server
+
+
+def open_session(
+    folder: Path, *, words: Place | None = None, text_model: Place | None = None, runtime: Runtime = Runtime()
+) -> Session:
+    """Load a run, its decisions and its pixels, which come from its cache as far as they are there."""
+    run = load_run(folder, raw=True)
+    lines = journal.read(folder / DECISIONS, run.facts)
+    settings = Settings(shorter_side=run.facts.backbone.shorter_side)
+    store = pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
+    names, model = (None if each is None else Path(each) for each in (words, text_model))
+    advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
+    threading.Thread(target=import_module, args=["sortal.clustering.kmeans"], daemon=True).start()  # while pages load
+    return Session(run=run, store=store, lines=list(lines), advisor=advisor)

@@ -1,0 +1,95 @@
+"""Audits: how many of the images that a person accepted unseen are right, from a random sample of them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+
+import numpy as np
+
+REQUIRED = 0.95  # share of right images, below which a category fails
+DOUBT = 0.15  # a category fails if so many wrong ones are less likely than this where the share is as required
+LEVEL = 0.95  # of intervals
+SHARE, LEAST = 0.1, 4  # of the images of a category in its sample, and images at least
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """A sample of the images of a category that were accepted unseen, and how many of it are right."""
+
+    sampled: int = 0
+    right: int = 0
+
+    def failed(self) -> bool:
+        """Tell whether there are too many wrong ones."""
+        from scipy.stats import binom
+
+        wrong = self.sampled - self.right
+        return wrong > 0 and bool(binom.sf(wrong - 1, self.sampled, 1 - REQUIRED) < DOUBT)
+
+
+NO_TALLY = Tally()
+Part = tuple[int, Tally]  # images of a category that are still unseen, and its tally
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """The estimated share of right images among those accepted unseen, with an interval."""
+
+    images: int  # accepted unseen, and those of them that the samples have shown since
+    sampled: int
+    estimate: float | None  # None without a sample
+    low: float
+    high: float
+
+
+def due(unseen: int, tally: Tally) -> int:
+    """Return the number of images that are still to be sampled of a category."""
+    return 0 if tally.sampled else min(unseen, max(LEAST, ceil(round(SHARE * unseen, 6))))
+
+
+def precision(parts: Iterable[Part], failed: Iterable[Part] = ()) -> Precision:
+    """Estimate the share of right images over categories, each with its images still unseen and its tally.
+
+    Those that have `failed` are no longer accepted, but those that passed did so by the same samples, some of them by
+    luck. So the lower end is that of all, as if none had been dropped; the upper end is that of those that passed.
+    """
+    passed = list(parts)
+    known = [(unseen + tally.sampled, tally) for unseen, tally in passed if unseen + tally.sampled]
+    images, sampled = sum(n for n, _ in known), sum(tally.sampled for _, tally in known)
+    if not sampled:
+        return Precision(images=images, sampled=0, estimate=None, low=0.0, high=1.0)
+    every = [*known, *((unseen + tally.sampled, tally) for unseen, tally in failed)]
+    (estimate, _, high), (_, low, _) = _estimate(known), _estimate(every)
+    return Precision(images=images, sampled=sampled, estimate=estimate, low=low, high=high)
+
+
+def _estimate(known: Sequence[tuple[int, Tally]]) -> tuple[float, float, float]:
+    """Return the share of right images among those of categories with so many images each, and its interval.
+
+    An image of a small sample stands for many. Samples of unequal shares tell as much as a smaller even one (Kish);
+    the interval is the exact one for that size, and does not claim to know more than was sampled: a category without a
+    sample may be all right or all wrong.
+    """
+    images = sum(n for n, _ in known)
+    known = [(n, tally) for n, tally in known if tally.sampled]
+    among, sampled = sum(n for n, _ in known), sum(tally.sampled for _, tally in known)
+    right = sum(n * tally.right / tally.sampled for n, tally in known)
+    size = min(sampled, max(1, floor(among**2 / sum(n**2 / tally.sampled for n, tally in known))))
+    low, high = interval(round(size * right / among), size, among)
+    return right / among, low * among / images, (high * among + images - among) / images
+
+
+def interval(right: int, sampled: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+    """Return the exact interval of the share of right ones among `total`, from a sample without replacement.
+
+    It holds every number of right ones with which a sample this extreme, on either side, is likelier than half of what
+    `level` leaves.
+    """
+    from scipy.stats import hypergeom
+
+    tail = (1 - level) / 2
+    possible = np.arange(right, total - (sampled - right) + 1)
+    at_least = hypergeom.sf(right - 1, total, possible, sampled)
+    at_most = hypergeom.cdf(right, total, possible, sampled)
+    likely = possible[(at_least > tail) & (at_most > tail)]
+    return float(likely.min() / total), float(likely.max() / total)

@@ -1,0 +1,105 @@
+"""Growing a category: which page of its most likely images to show next, and what follows from the answers.
+
+Images are ranked by confidence, and pages are numbered from the surest to the least sure. The first page shown is the
+last that is likely to be right. From there the step doubles until the first bad page, then the pages between are
+bisected; a page that is mostly right is the boundary itself. What lies before it was not shown, but is accepted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from sortal.runs.confidence import Floats, Ints
+
+TYPICAL = 4  # images that are shown with the first page, so that a person knows what to look for
+PAGE, LEAST = 16, 8  # images of a page, and of one of a small category
+LIKELY = 0.85  # mean confidence of a page that is likely to be right
+ALL, MOSTLY, BAD = "y", "m", "n"  # answers: every image is right but those chosen; most are; too many are not
+ANSWERS = frozenset((ALL, MOSTLY, BAD))
+ALLOWED = 1 / 4  # share of wrong images on a page that is mostly right
+CLOSE = 8  # the boundary need not be known better than to this part of all pages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """Where a search stands after some answers."""
+
+    page: int | None  # to be shown next; None when the boundary is found
+    good: int  # pages before the boundary, as far as is known
+    answers: dict[int, str]  # by page
+
+
+def search(pages: int, first: int, answers: Sequence[str]) -> Search:
+    """Return where the search among so many pages stands that started at the `first`, after these answers.
+
+    It ends after at most 2 log₂(pages) + 2 answers; what comes after its end is ignored.
+    """
+    low, high, step, page, found = -1, pages, 1, first, dict[int, str]()
+    for answer in answers:
+        found[page] = answer
+        if answer == MOSTLY:
+            return Search(page=None, good=page, answers=found)
+        if answer == BAD:
+            high = page
+        else:
+            low = page
+        if high - low <= (1 if high == pages or low < 0 else max(1, pages // CLOSE)):
+            return Search(page=None, good=low + 1, answers=found)
+        if high == pages:  # nothing bad yet
+            page, step = min(low + step, pages - 1), 2 * step
+        else:
+            page = (low + high) // 2
+    return Search(page=page, good=low + 1, answers=found)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranking:
+    """The open images of a category, the surest first: a few typical ones, then pages."""
+
+    rows: Ints  # (n,)
+    edges: Ints  # (pages + 1,) where pages begin and end; typical ones come before the first
+    first: int  # page to begin with
+
+    @property
+    def pages(self) -> int:
+        return len(self.edges) - 1
+
+    @property
+    def typical(self) -> Ints:
+        return self.rows[: self.edges[0]]
+
+    def page(self, number: int) -> Ints:
+        return self.rows[self.edges[number] : self.edges[number + 1]]
+
+
+def rank(rows: Ints, confidence: Floats) -> Ranking:
+    """Rank the rows (n,) of open images by their confidence (n,), and divide them into pages."""
+    order = np.argsort(-confidence, kind="stable")
+    rows, sure, n = rows[order], confidence[order], len(rows)
+    typical = min(TYPICAL, n)
+    size = min(PAGE, max(LEAST, n // 3))
+    pages = max(1, round((n - typical) / size))
+    edges = np.linspace(typical, n, pages + 1).round().astype(np.int64)
+    means = [sure[low:high].mean() if high > low else 0.0 for low, high in pairwise(edges.tolist())]
+    likely = [page for page, mean in enumerate(means) if mean >= LIKELY]
+    return Ranking(rows=rows, edges=edges, first=max(likely, default=0))
+
+
+def outcome(ranking: Ranking, answers: str, wrong: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return the rows that were seen and are right, those accepted unseen, and those that are wrong.
+
+    On a page that is mostly right, images that were not chosen as wrong stay open: some of them are.
+    """
+    found, bad = search(ranking.pages, ranking.first, answers), {*wrong}
+    seen, shown = list[int](), set[int]()
+    for page, answer in found.answers.items():
+        rows = ranking.page(page).tolist()
+        if page == ranking.first:
+            rows = [*ranking.typical.tolist(), *rows]
+        shown.update(rows)
+        if answer == ALL:
+            seen += [row for row in rows if row not in bad]
+    before = ranking.rows[: ranking.edges[found.good]].tolist() if found.good else []
+    return seen, [row for row in before if row not in shown], [row for row in wrong if row in shown]

@@ -1,0 +1,260 @@
+"""What to ask next in a review: what settles most images per second of a person's time comes first.
+
+Times are those of the keystroke-level model (Card, Moran and Newell 1980) and of looking at a thumbnail.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from sortal.runs.actions import Refit
+from sortal.runs.audit import due
+from sortal.runs.categories import is_generated
+from sortal.runs.confidence import UNCALIBRATED, Floats, Ints
+from sortal.runs.decisions import Review
+from sortal.runs.journal import run_key
+from sortal.runs.reviewed import ReviewedCategory
+from sortal.runs.run import KNOWN, Run
+from sortal.web import growing
+from sortal.web.growing import PAGE, TYPICAL, Ranking
+from sortal.web.likeness import Likeness
+
+LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
+ANSWER = DECIDE + KEY
+NAME = DECIDE + 9 * KEY  # typing a name
+MARK = POINT + CLICK
+BESIDE = 8  # images of each category, or part, that are shown beside the other
+ALIKE, MIXED = 0.3, 0.5  # probabilities from which a merge, or a split, is proposed
+EXAMINED = 60  # categories that are examined for a split: the least sure
+SCREEN = 40  # images of an audit
+TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
+
+Kind = Literal["grow", "merge", "split", "audit", "page", "image"]
+
+
+class Advisor(Protocol):
+    """Proposes what takes clustering, or another model."""
+
+    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
+        """Divide rows into parts; those that are `anchored` stay in the first."""
+        ...
+
+    def refit(self, review: Review) -> Refit:
+        """Cluster again, with the decisions as constraints."""
+        ...
+
+    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
+        """Suggest names for a category with these typical images, among categories with those."""
+        ...
+
+    @property
+    def words(self) -> Sequence[str]:
+        """Names that the person has given."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What to ask, and about which images; answered on one screen."""
+
+    kind: Kind
+    categories: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...] = ()  # images of each category, or part
+    images: int  # that the answer is about
+    likely: float | None = None  # that two are one class, or that one is two
+    worth: float = 0.0  # images settled per second
+
+
+@dataclass(eq=False)
+class Guide:
+    """Finds questions about one run; calls must not overlap."""
+
+    run: Run
+    advisor: Advisor | None = None
+    _likeness: Likeness | None = None
+    _parts: dict[tuple[int, int, bytes], list[Ints]] = field(default_factory=dict)
+    _mixed: dict[tuple[int, bytes], float] = field(default_factory=dict)
+
+    def questions(self, review: Review, sure: Floats) -> list[Question]:
+        """Return all questions, the most worthwhile first."""
+        settled = review.settled
+        free = {each: rows[~settled[rows]] for each in review.categories if len(rows := review.members(each))}
+        found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
+        best = max((each.worth for each in found), default=1.0)
+        found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
+        return sorted(found, key=lambda each: -each.worth)
+
+    def ranking(self, review: Review, sure: Floats, category: int) -> Ranking:
+        """Rank the open images of a category."""
+        rows = review.members(category)
+        rows = rows[~review.settled[rows]]
+        return growing.rank(rows, sure[rows])
+
+    def parts(self, review: Review, category: int, count: int) -> list[Ints]:
+        """Divide a category into so many parts, the first of which has what is labelled or confirmed."""
+        rows = review.members(category)
+        key = category, count, _digest(rows, review.reviewed[rows])
+        if key not in self._parts:
+            seen = review.settled[rows] & ~review.unseen[rows]
+            self._parts[key] = [] if self.advisor is None else self.advisor.parts(rows, rows[seen], count)
+        return self._parts[key]
+
+    def sample(self, review: Review) -> list[int]:
+        """Draw images that were accepted unseen, for an audit: always the same ones until something changes."""
+        found: list[int] = []
+        waiting = {each: review.members(each)[review.unseen[review.members(each)]] for each in review.categories}
+        for each, rows in sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0])):
+            count = due(len(rows), review.categories[each].tally)
+            if count and (not found or len(found) + count <= SCREEN):
+                seed = [int(run_key(self.run.facts), 16), each, len(rows)]
+                found += np.random.default_rng(seed).permutation(rows)[:count].tolist()
+        return found
+
+    # Each kind of question
+
+    def _growing(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
+        found = []
+        for each, rows in free.items():
+            own = review.categories[each]
+            if not len(rows) or _looked_at(own, len(rows)):
+                continue
+            named = own.kind == KNOWN or not is_generated(own.name)
+            looks = min(TYPICAL + PAGE, len(rows))
+            seconds = looks * LOOK + 1.7 * ANSWER + (0 if named else NAME)
+            worth = float(sure[rows].sum()) / seconds
+            found.append(Question(kind="grow", categories=(each,), images=len(rows), worth=worth))
+        return found
+
+    def _pages(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
+        """Pages of what was left open, the surest first; and a random sample of it, image by image."""
+        found, rest = [], list[int]()
+        for each, rows in free.items():
+            if not len(rows) or not _looked_at(review.categories[each], len(rows)):
+                continue
+            rest += rows.tolist()
+            page = rows[np.argsort(-sure[rows], kind="stable")[:PAGE]]
+            right = float(sure[page].mean())
+            seconds = len(page) * LOOK + ANSWER + 2 * HAND + (1 - right) * len(page) * MARK
+            shown, worth = (tuple(page.tolist()),), right * len(page) / seconds
+            found.append(Question(kind="page", categories=(each,), rows=shown, images=len(page), worth=worth))
+        if rest:
+            place = np.random.default_rng(int(run_key(self.run.facts), 16)).permutation(len(self.run.assignments))
+            one = min(rest, key=lambda row: int(place[row]))
+            worth = (1 + TEACHES) / (LOOK + ANSWER)
+            found.append(Question(kind="image", categories=(), rows=((one,),), images=len(rest), worth=worth))
+        return found
+
+    def _merges(self, review: Review, free: dict[int, Ints], best: float) -> list[Question]:
+        ids = [*free]
+        if len(ids) < 2:
+            return []
+        alike, found = self._alike(review, review.category, ids), []
+        saved = NAME + (TYPICAL + PAGE) * LOOK + ANSWER  # seconds for another category that need not be grown
+        for a, b in zip(*np.nonzero(np.triu(alike >= ALIKE)), strict=True):
+            first, second = sorted(
+                (review.categories[ids[at]] for at in (a, b)), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
+            )
+            settled = not len(free[first.id]) and not len(free[second.id])
+            if settled or second.id in first.apart or first.kind == second.kind == KNOWN:
+                continue
+            likely = float(alike[a, b])
+            worth = best * likely * saved / (2 * BESIDE * LOOK + ANSWER)
+            rows = tuple(tuple(self.typical(review, each.id, BESIDE)) for each in (first, second))
+            images = int(np.isin(review.category, (first.id, second.id)).sum())
+            found.append(
+                Question(
+                    kind="merge",
+                    categories=(first.id, second.id),
+                    rows=rows,
+                    images=images,
+                    likely=likely,
+                    worth=worth,
+                )
+            )
+        return found
+
+    def _splits(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
+        found = []
+        large = (each for each, rows in free.items() if len(rows) >= 2 * BESIDE)
+        doubtful = [each for each in large if not review.categories[each].whole]
+        doubtful.sort(key=lambda each: float(sure[free[each]].mean()))
+        for each in doubtful[:EXAMINED]:
+            parts = self.parts(review, each, 2)
+            if len(parts) < 2 or min(map(len, parts)) < BESIDE // 2:
+                continue
+            likely = self._is_mixed(review, each, parts)
+            if likely >= MIXED:
+                rows = tuple(tuple(self._nearest(part, BESIDE)) for part in parts)
+                worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAME)
+                found.append(
+                    Question(
+                        kind="split", categories=(each,), rows=rows, images=len(free[each]), likely=likely, worth=worth
+                    )
+                )
+        return found
+
+    def _audits(self, review: Review) -> list[Question]:
+        rows = self.sample(review)
+        if not rows:
+            return []
+        ids = tuple(dict.fromkeys(review.category[rows].tolist()))
+        counts = np.bincount(review.category[review.unseen])
+        waiting = sum(due(int(n), review.categories[each].tally) for each, n in enumerate(counts.tolist()) if n)
+        worth = np.inf if waiting >= SCREEN else 0.0  # as soon as a screen is full, or at the end
+        return [Question(kind="audit", categories=ids, rows=(tuple(rows),), images=len(rows), worth=float(worth))]
+
+    # What they rest on
+
+    def typical(self, review: Review, category: int, count: int) -> list[int]:
+        """Return the images of a category that are nearest to its centre."""
+        rows, centre = review.members(category), review.centres([category])[0]
+        distance = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)
+        found: list[int] = rows[np.argsort(distance, kind="stable")[:count]].tolist()
+        return found
+
+    def _nearest(self, rows: Ints, count: int) -> list[int]:
+        x = np.asarray(self.run.features[rows], dtype=np.float64)
+        found: list[int] = rows[np.argsort(((x - x.mean(axis=0)) ** 2).sum(axis=1), kind="stable")[:count]].tolist()
+        return found
+
+    def _is_mixed(self, review: Review, category: int, parts: list[Ints]) -> float:
+        """Return how likely two parts of a category are two classes."""
+        key = category, _digest(*parts)
+        if key not in self._mixed:
+            split, other = review.category.copy(), max(review.categories) + 1
+            split[parts[1]] = other
+            ids = [*dict.fromkeys(review.category.tolist()), other]
+            alike = self._alike(review, split, ids, parts={category: parts[0], other: parts[1]})
+            self._mixed[key] = 1 - float(alike[ids.index(category), ids.index(other)])
+        return self._mixed[key]
+
+    def _alike(
+        self, review: Review, category: Ints, ids: Sequence[int], parts: dict[int, Ints] | None = None
+    ) -> Floats:
+        """Return how likely each two of the categories are one class; `parts` are those with other images than now."""
+        run = self.run
+        if self._likeness is None:
+            self._likeness = Likeness(run.features, run.facts.settings.seed)
+        temperature = run.confidence.temperature
+        if run.head is not None:  # whose scores are no distances
+            temperature = max(UNCALIBRATED * float(np.mean(run.assignments.distance**2)), 1e-6)
+        parts = parts or {}
+        centres = np.zeros((len(ids), run.features.shape[1]))
+        known = [at for at, each in enumerate(ids) if each not in parts]
+        centres[known] = review.centres([ids[at] for at in known])
+        for at, each in enumerate(ids):
+            if each in parts:
+                centres[at] = np.asarray(run.features[parts[each]], dtype=np.float64).mean(axis=0)
+        return self._likeness.between(category, ids, centres, temperature)
+
+
+def _looked_at(category: ReviewedCategory, left: int) -> bool:
+    """Tell whether what is left open in a category was left when it was grown, but for a few that came later."""
+    return category.failed is not None or (category.grown is not None and left < category.grown + PAGE)
+
+
+def _digest(*rows: Ints) -> bytes:
+    return hashlib.sha256(b"|".join(np.ascontiguousarray(each).tobytes() for each in rows)).digest()
