@@ -2,7 +2,8 @@
 
     python benchmarks/review.py simulate RUN... --out results.jsonl
     python benchmarks/review.py table results.jsonl
-    python benchmarks/review.py label RUN --policy ours --minutes 10 --out FOLDER
+    python benchmarks/review.py merges RUN... --factors 1.3 1.6
+    python benchmarks/review.py label RUN --policies ours --minutes 10 --out FOLDER
 
 RUN is the folder of a run whose true classes are known. The person drives the HTTP interface of the review, judges only
 images that were shown, and takes the time of the keystroke-level model: 0.28 s for a key, 0.2 for a click, 1.1 to
@@ -17,8 +18,10 @@ morpho-P  MorphoCluster's protocol with pages of P images: look at the most typi
           and 0.2 the table takes, for each run, the fastest that has a precision of at least 0.95, in hindsight
 ours      the queue of the review, with its audits
 
-simulate writes a line per run, policy and look, with the number of settled and of right images over time. label reviews
-for some minutes and writes the reviewed run to a folder, to be sorted again.
+simulate writes a line per run, policy and look, with the number of settled and of right images over time. merges
+clusters the features of a run into more clusters than there are classes, and lets the person answer questions to merge
+only, 2 × (k − true k) of them at most. label reviews for some minutes and writes the reviewed run to a folder, to be
+sorted again.
 """
 
 import argparse
@@ -28,7 +31,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -36,12 +39,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from reviews import Client, serving, session_of
+from sample_run import sample_run
 
+from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.discovery.advice import Advice
-from sortal.runs.run import KNOWN, LABELLED, NEW
+from sortal.discovery.clusters import smooth
+from sortal.runs.run import KNOWN, LABELLED, NEW, Run
 from sortal.runs.storage import load_run
 from sortal.web.growing import ALLOWED
 from sortal.web.session import Session
@@ -379,6 +386,48 @@ def review(folder: Path, policy: str, look: float, misses: float, minutes: float
         }
 
 
+def merges(arguments: argparse.Namespace) -> None:
+    """Count the true merges that are found on runs with too many categories."""
+    for folder, factor in product(arguments.runs, arguments.factors):
+        with TemporaryDirectory() as place:
+            run = over_clustered(load_run(folder, raw=True), factor, Path(place) / "run")
+            truth = np.array(run.assignments.truth)
+            kinds = {each.id: _majority(truth[run.assignments.category == each.id]) for each in run.categories}
+            wanted, allowed = len(kinds) - len({*kinds.values()}), 2 * (len(kinds) - len({*truth.tolist()}))
+            with serving(session_of(run)) as client:
+                client.enter()
+                found = asked = 0
+                while asked < allowed:
+                    items = [each for each in client.get("/api/queue")["items"] if each["kind"] == "merge"]
+                    if not items:
+                        break
+                    pair = items[0]["categories"]
+                    same = kinds[pair[0]] == kinds[pair[1]]
+                    assert client.decide(asked, do="merge" if same else "keep", categories=pair).code == 200
+                    asked, found = asked + 1, found + same
+            print(
+                f"{folder.name} k {len(kinds)}: {found} of {wanted} merges, {asked} of {allowed} questions", flush=True
+            )
+
+
+def over_clustered(run: Run, factor: float, folder: Path) -> Run:
+    """Cluster the images of a run into more categories than there are classes."""
+    labels = [label for label in run.assignments.labels if label is not None]
+    known, x = sorted({*labels}), np.array(run.features)
+    y = np.array([known.index(label) if label is not None else -1 for label in run.assignments.labels])
+    k = round(factor * len({*run.assignments.truth}))
+    clusters = SemiSupervisedKMeans(k, n_init=10, random_state=0).fit(smooth(x, 8, torch.device("cpu")), y).labels_
+    made = sample_run(images=len(x), categories=k, known=len(known), features=x, category=clusters)
+    a = replace(made.assignments, truth=run.assignments.truth)
+    confidence = replace(made.confidence, temperature=run.confidence.temperature)
+    replace(made, folder=folder, assignments=a, confidence=confidence).save()
+    return load_run(folder, raw=True)
+
+
+def _majority(names: np.ndarray) -> str:
+    return str(Counter(names.tolist()).most_common(1)[0][0])
+
+
 def label(arguments: argparse.Namespace) -> None:
     """Review a run for some minutes, and keep the reviewed run."""
     folder = arguments.runs[0]
@@ -442,15 +491,16 @@ def main() -> None:
         table(Path(sys.argv[2]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("simulate", "label"))
+    parser.add_argument("what", choices=("simulate", "merges", "label"))
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--looks", nargs="+", type=float, default=[0.1, 0.2, 0.4])
     parser.add_argument("--misses", nargs="+", type=float, default=[0.0, 0.05])
     parser.add_argument("--policies", nargs="+", default=[])
+    parser.add_argument("--factors", nargs="+", type=float, default=[1.3, 1.6])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    {"simulate": simulate, "label": label}[arguments.what](arguments)
+    {"simulate": simulate, "merges": merges, "label": label}[arguments.what](arguments)
 
 
 if __name__ == "__main__":

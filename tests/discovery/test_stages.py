@@ -32,7 +32,7 @@ from sortal.discovery.clusters import estimator, match_known
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, stages_of
-from sortal.discovery.stages import held_out, token_plan
+from sortal.discovery.stages import held_out, set_aside, token_plan
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
@@ -482,3 +482,17 @@ def test_plain_k_means_ignores_labels_but_its_clusters_are_named_after_them(
     monkeypatch.setattr(SemiSupervisedKMeans, "fit", never)
     carry_out(job)
     assert tables(tmp_path / "run") == before
+
+
+def test_half_of_what_a_review_confirmed_is_set_aside_whatever_the_files_are_called() -> None:
+    files, labels = [f"{row}.png" for row in range(18)], ["a"] * 9 + ["b"] * 6 + [None] * 3
+    images = image_set(files, labels=labels, paths=files)
+    confirmed = np.isin(np.arange(18), [*range(2, 9), 14])
+    order = np.random.default_rng(0).permutation(18)
+    drawn = set_aside(images, confirmed, order, 7)
+    assert drawn[2:9].sum() == 3, "half of the seven of class a, rounded down"
+    assert drawn.sum() == 3, "the only one of class b stays"
+    shuffled = np.random.default_rng(1).permutation(18)
+    renamed = image_set(files, labels=[labels[row] for row in shuffled], paths=files)
+    again = set_aside(renamed, confirmed[shuffled], np.argsort(shuffled)[order], 7)
+    assert (again == drawn[shuffled]).all()

@@ -92,12 +92,12 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
     """Sort every image into a category, with a confidence."""
     recipe, quarantine = job.recipe, pixels.quarantine
     everything, pixels = _readable(job, pixels, stages)
-    everything, states = _with_decisions(job, everything, pixels, stages)
+    everything, talked_about, confirmed = _with_decisions(job, everything, pixels, stages)
     to_sort = ~everything.validation
     images, store = everything.select(to_sort), pixels.select(to_sort)
     order = content_order(images, store)
-    held = held_out(images, order, job.settings, states[to_sort] == OPEN)
-    aside = set_aside(images, states[to_sort], order, job.settings.seed)
+    held = held_out(images, order, job.settings, ~talked_about[to_sort])
+    aside = set_aside(images, confirmed[to_sort], order, job.settings.seed)
     shown = replace(images, labels=np.where(held | aside, -1, images.labels))  # to learning
     to_learn, of_learning = shown, store
     if recipe.select:
@@ -163,8 +163,13 @@ def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, P
     return images, store
 
 
-def _with_decisions(job: Job, images: ImageSet, store: PixelStore, stages: Stages) -> tuple[ImageSet, NDArray[np.str_]]:
-    """Return the images with labels from the review of an earlier run, and what people have said of each (n,)."""
+def _with_decisions(
+    job: Job, images: ImageSet, store: PixelStore, stages: Stages
+) -> tuple[ImageSet, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the images with labels from the review of an earlier run, and two masks (n,) of them.
+
+    The first is of those that people talked about, the second of those without another label that were confirmed.
+    """
     review = Review(job.before, contents_of(store.digests))
     found, given = review.labelled(images)
     if given.any():
@@ -172,7 +177,8 @@ def _with_decisions(job: Job, images: ImageSet, store: PixelStore, stages: Stage
         if not found.unlabelled.any():
             raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
         check_sortable(found.select(~found.validation), job.settings)
-    return found, review.states
+    states = review.states
+    return found, states != OPEN, np.isin(states, (CONFIRMED, UNSEEN)) & images.unlabelled
 
 
 def held_out(
@@ -194,15 +200,15 @@ def held_out(
     return held
 
 
-def set_aside(images: ImageSet, states: NDArray[np.str_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
-    """Draw the images (n,) confirmed in a review that count as unlabelled until the end: half of those of each class.
+def set_aside(images: ImageSet, confirmed: NDArray[np.bool_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:
+    """Draw those of the images `confirmed` (n,) in a review that learning sees without their label: half of each class.
 
     People confirm what a run is sure of. If all of that were labelled, only difficult images would be left unlabelled,
     and would look like classes of their own. They are drawn from the rows in this order (n,).
     """
     generator, drawn = np.random.default_rng(seed), np.zeros(len(images), dtype=bool)
     for label in np.unique(images.labels[images.labelled]):
-        rows = order[(images.labels[order] == label) & np.isin(states[order], (CONFIRMED, UNSEEN))]
+        rows = order[(images.labels[order] == label) & confirmed[order]]
         drawn[generator.choice(rows, size=len(rows) // 2, replace=False)] = True
     return drawn
 
