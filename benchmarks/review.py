@@ -106,7 +106,6 @@ class Desk:
     person: Person
     track: list[tuple[float, int, int, int]] = field(default_factory=list)
     claims: list[dict[str, Any]] = field(default_factory=list)
-    first_pass: tuple[float, int, int, int] | None = None  # where every category has been grown once
 
     def __post_init__(self) -> None:
         self.version = self.client.get("/api/version")["version"]
@@ -162,15 +161,15 @@ def ours(desk: Desk, until: float) -> None:
     """Answer what the queue asks, until time is up or nothing is left."""
     answers = {"grow": _grow, "merge": _merge, "split": _split, "audit": _audit, "page": _page, "image": _image}
     while desk.person.seconds < until and (items := desk.client.get("/api/queue")["items"]):
-        if desk.first_pass is None and items[0]["kind"] in ("page", "image"):
-            desk.first_pass = desk.track[-1]
         answers[items[0]["kind"]](desk, items[0])
 
 
 def _grow(desk: Desk, item: dict[str, Any]) -> None:
     person, number, answers, wrong, name = desk.person, item["categories"][0], "", list[int](), ""
+    shown: list[int] = []
     while (found := desk.client.get(f"/api/grow/{number}?answers={answers}"))["number"] is not None:
         rows = [*found["typical"], *found["page"]]
+        shown += rows
         seen = person.see(rows)
         name = name or desk.class_of(number, seen)
         bad = person.wrong(rows, name)
@@ -180,11 +179,9 @@ def _grow(desk: Desk, item: dict[str, Any]) -> None:
         else:
             answers += "m" if len(bad) <= ALLOWED * len(rows) else "n"
             person.answer()
-    if {*answers} == {"n"} or not answers:
-        desk.decide(do="grow", category=number, answers=answers, wrong=[])
-        return
-    desk.decide(do="grow", category=number, answers=answers, wrong=wrong)
-    desk.name(number, name)
+    desk.decide(do="grow", category=number, answers=answers, shown=shown, wrong=wrong)
+    if {*answers} - {"n"}:
+        desk.name(number, name)
 
 
 def _merge(desk: Desk, item: dict[str, Any]) -> None:
@@ -204,9 +201,7 @@ def _split(desk: Desk, item: dict[str, Any]) -> None:
         desk.decide(do="keep", categories=[number])
         return
     parts = desk.client.get(f"/api/parts/{number}?parts=2")["parts"]
-    named = desk.names[number]
-    apart = parts[0] if named == kinds[1] else parts[1]  # what is not of the class that the category has
-    desk.decide(do="split", rows=apart)
+    desk.decide(do="split", rows=parts[1])
     desk.refresh()
 
 
@@ -381,7 +376,6 @@ def review(folder: Path, policy: str, look: float, misses: float, minutes: float
             "classes": len({*desk.names.values()} & desk.classes),
             "true": len(desk.classes),
             "claims": desk.claims,
-            "first_pass": desk.first_pass,
             "track": desk.track,
         }
 
@@ -401,10 +395,10 @@ def merges(arguments: argparse.Namespace) -> None:
                     items = [each for each in client.get("/api/queue")["items"] if each["kind"] == "merge"]
                     if not items:
                         break
-                    pair = items[0]["categories"]
-                    same = kinds[pair[0]] == kinds[pair[1]]
+                    pair, shown = items[0]["categories"], items[0]["rows"]
+                    same = _majority(truth[list(shown[0])]) == _majority(truth[list(shown[1])])
                     assert client.decide(asked, do="merge" if same else "keep", categories=pair).code == 200
-                    asked, found = asked + 1, found + same
+                    asked, found = asked + 1, found + (same and kinds[pair[0]] == kinds[pair[1]])
             print(
                 f"{folder.name} k {len(kinds)}: {found} of {wanted} merges, {asked} of {allowed} questions", flush=True
             )
@@ -438,26 +432,24 @@ def label(arguments: argparse.Namespace) -> None:
 
 
 def table(path: Path) -> None:
-    """Print each policy at its end, ours also after its first pass, and how often intervals hold the truth."""
+    """Print each policy at its end, how much sooner ours has as many right, and how often intervals hold the truth."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for look, misses in sorted({(each["look"], each["misses"]) for each in lines}):
         print(f"\n{look} s a look, {misses:.0%} of intruders overlooked\n")
-        print("| run | policy | min | right/min | a gesture | precision | recall | classes | unseen | ours to it |")
+        print("| run | policy | min | right/min | a gesture | precision | recall | classes | unseen | ours sooner |")
         print("|---" * 10 + "|")
         for run in sorted({each["run"] for each in lines}):
             by = {each["policy"]: each for each in lines if _where(each) == (run, look, misses)}
-            pass_ = _first_pass(by["ours"])
             chosen = [by.get("one")]
             for page in ("morpho-50", "morpho-20"):
                 good = [each for name, each in by.items() if name.startswith(page) and _precision(each) >= ENOUGH]
                 chosen.append(max(good, key=_rate, default=None))
-            for each in [*filter(None, chosen), pass_, by["ours"]]:
-                ratio = f"{_rate(pass_) / _rate(each):.2f}" if each["policy"].startswith(("one", "morpho")) else ""
+            for each in filter(None, [*chosen, by.get("ours")]):
                 print(
                     f"| {run} | {each['policy']} | {each['seconds'] / 60:.1f} | {_rate(each):.0f} "
                     f"| {each['right'] / each['gestures']:.1f} | {_precision(each):.3f} "
                     f"| {each['right'] / each['free']:.2f} | {each['classes']} of {each['true']} "
-                    f"| {each['unseen'] / max(each['settled'], 1):.2f} | {ratio} |"
+                    f"| {each['unseen'] / max(each['settled'], 1):.2f} | {_sooner(each, by.get('ours'))} |"
                 )
     said = [each for line in lines for each in line["claims"]]
     for what, some in (("a category", [c for c in said if c["categories"] == 1]), ("all", said)):
@@ -470,12 +462,12 @@ def _where(line: dict[str, Any]) -> tuple[str, float, float]:
     return line["run"], line["look"], line["misses"]
 
 
-def _first_pass(line: dict[str, Any]) -> dict[str, Any]:
-    """Return how a review stood when every category had been grown once."""
-    seconds, settled, right, unseen = line["first_pass"] or line["track"][-1]
-    gestures = max(1, round(line["gestures"] * seconds / line["seconds"]))
-    return {**line, "policy": "ours, first pass", "seconds": seconds, "settled": settled, "right": right,
-            "unseen": unseen, "gestures": gestures}  # fmt: skip
+def _sooner(line: dict[str, Any], ours: dict[str, Any] | None) -> str:
+    """Return the time of a policy, divided by our time to as many right images, and our precision then."""
+    if ours is None or line is ours:
+        return ""
+    at = next((each for each in ours["track"] if each[2] >= line["right"]), None)
+    return "–" if at is None else f"{line['seconds'] / at[0]:.2f} ({at[2] / at[1]:.3f})"
 
 
 def _precision(line: dict[str, Any]) -> float:

@@ -20,7 +20,7 @@ from sortal.runs.storage import load_run
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-CHANGED = "text => document.querySelector('.question').innerText !== text"
+CHANGED = "text => document.querySelector('#names[open]') || document.querySelector('.question').innerText !== text"
 OFFERED = "word => [...document.querySelectorAll('#found li')].some((line) => line.textContent.includes(word))"
 in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
@@ -59,16 +59,23 @@ def kinds(client: Client) -> list[tuple[str, tuple[int, ...]]]:
     return [(each["kind"], tuple(each["categories"])) for each in client.get("/api/queue")["items"]]
 
 
+def shown_of(client: Client, category: int) -> tuple[list[int], str]:
+    """Page through a category as if everything were right; return what was shown, and the answers."""
+    shown, answers = list[int](), ""
+    while (found := client.get(f"/api/grow/{category}?answers={answers}"))["number"] is not None:
+        shown += [*found["typical"], *found["page"]]
+        answers += "y"
+    return shown, answers
+
+
 def test_a_category_is_grown_by_a_few_pages_and_the_rest_is_accepted_unseen(run: Run, client: Client) -> None:
     client.enter()
     first = client.get("/api/grow/2")
     assert (first["open"], len(first["typical"]), first["unseen"]) == (60, 4, 0)
-    shown, answers = [*first["typical"], *first["page"]], ""
+    shown, answers = shown_of(client, 2)
     wrong = [first["page"][-1]]
-    while (found := client.get(f"/api/grow/2?answers={answers}"))["number"] is not None:
-        shown += found["page"]
-        answers += "y"
-    assert client.decide(0, do="grow", category=2, answers=answers, wrong=wrong).code == 200
+    assert client.decide(0, do="grow", category=2, answers=answers, shown=shown[:-1], wrong=wrong).code == 400
+    assert client.decide(0, do="grow", category=2, answers=answers, shown=shown, wrong=wrong).code == 200
     a = load_run(run.folder).assignments
     own = np.flatnonzero(run.assignments.category == 2)
     confirmed, unseen = (np.flatnonzero(a.reviewed == state).tolist() for state in ("confirmed", "accepted unseen"))
@@ -84,7 +91,8 @@ def test_a_category_is_grown_by_a_few_pages_and_the_rest_is_accepted_unseen(run:
 
 def test_an_audit_is_of_the_sample_that_was_drawn_and_a_bad_one_reopens(run: Run, client: Client) -> None:
     client.enter()
-    assert client.decide(0, do="grow", category=2, answers="yyyy", wrong=[]).code == 200
+    shown, answers = shown_of(client, 2)
+    assert client.decide(0, do="grow", category=2, answers=answers, shown=shown, wrong=[]).code == 200
     asked = next(each for each in client.get("/api/queue")["items"] if each["kind"] == "audit")
     rows = asked["rows"][0]
     unseen = client.get("/api/overview")["unseen"]
@@ -160,7 +168,7 @@ def test_names_come_from_similar_classes_and_given_words(run: Run, client: Clien
     assert card["near"][0] in known
     found = client.get("/api/names/2")
     assert ({*found["near"]}, found["names"]) == (known, []), "without a model nothing is suggested"
-    assert client.get("/api/overview")["words"] == [*WORDS]
+    assert client.get("/api/words")["words"] == [*WORDS]
     assert [each.name for each in load_run(run.folder).categories] == [each.name for each in run.categories]
 
 
@@ -210,7 +218,8 @@ def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> Non
         for number in range(4):
             _asked(page, "Are these all")
             asked = page.inner_text(".question h1")
-            while page.inner_text(".question h1") == asked:
+            while page.inner_text(".question h1") == asked and page.query_selector("#names[open]") is None:
+                page.wait_for_selector(".answers")
                 before = page.inner_text(".question")
                 press(page, "y")
                 page.wait_for_function(CHANGED, arg=before)
@@ -219,6 +228,7 @@ def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> Non
                 page.keyboard.type(f"kind {number}")
                 press(page, "Enter")
                 says(page, f"to 'kind {number}'")
+            page.wait_for_function("text => document.querySelector('.question h1').innerText !== text", arg=asked)
         _asked(page, "Are these right?")
         press(page, "y")
         says(page, "Audited")
@@ -230,6 +240,7 @@ def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> Non
 
 def _asked(page: Page, question: str) -> None:
     page.wait_for_function("text => document.querySelector('.question h1')?.textContent.startsWith(text)", arg=question)
+    page.wait_for_selector(".answers")
 
 
 @in_a_browser

@@ -241,6 +241,7 @@ FIELDS = {
     "categories": st.lists(st.integers(-2, 12), max_size=4) | JSON,
     "answers": st.text("ymn", max_size=6) | JSON,
     "wrong": st.lists(st.integers(-2, 80), max_size=3) | JSON,
+    "shown": st.lists(st.integers(-2, 80), max_size=5) | JSON,
     "seen": st.lists(st.text(max_size=34), max_size=3) | JSON,
     "name": st.sampled_from(["fern", "", "x" * 300, *HOSTILE]) | JSON,
 }

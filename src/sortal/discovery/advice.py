@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sortal.learning.image_text import ImageText
 
 SUGGESTED = 5  # names
-COMPARED = 40  # categories, an image of each, whose common words are worth less
+KEPT = 5000  # embeddings of pictures
 LONGEST = 200  # characters of a name
 MOST = 100_000  # names
 STEP = 256  # names between two reports of progress
@@ -78,13 +78,15 @@ class Advice:
             return []
         from sortal.learning.image_text import suggest
 
-        means = np.concatenate([self._embed(each[:1]) for each in others[:COMPARED]]) if len(others) > 1 else None
+        means = np.concatenate([self._embed(each[:1]) for each in others]) if len(others) > 1 else None
         return suggest(self._embed(rows), self.embedded, self.words, SUGGESTED, others=means)
 
     def _embed(self, rows: Ints) -> Embeddings:
         assert self.model is not None
         new = [row for row in rows.tolist() if row not in self._pictures]
         if new:
+            if len(self._pictures) > KEPT:
+                self._pictures = {row: self._pictures[row] for row in rows.tolist() if row in self._pictures}
             for row, found in zip(new, self.model.embed_images([self.store.image(row) for row in new]), strict=True):
                 self._pictures[row] = found[None]
         return np.concatenate([self._pictures[row] for row in rows.tolist()])

@@ -178,7 +178,7 @@ def describe(action: Action, names: Mapping[int, str]) -> str:
         return f"Kept {' and '.join(kept)} {'apart' if len(kept) > 1 else 'whole'}"
     if isinstance(action, Grow):
         if not action.seen and not action.unseen:
-            return f"Found nothing sure in {name(action.category)}"
+            return f"Left all of {name(action.category)} open"
         unseen = f" and accepted {len(action.unseen):,} unseen" if action.unseen else ""
         return f"Confirmed {plural(len(action.seen), 'image')} of {name(action.category)}{unseen}"
     if isinstance(action, Audit):

@@ -1,21 +1,20 @@
 """Audits: how many of the images that a person accepted unseen are right, from a random sample of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
-import numpy as np
-
 REQUIRED = 0.95  # share of right images, below which a category fails
-DOUBT = 0.15  # a category fails if so many wrong ones are less likely than this where the share is as required
+DOUBT = 0.15  # a category fails if this many errors would be less likely than this at the required share
 LEVEL = 0.95  # of intervals
-SHARE, LEAST = 0.1, 4  # of the images of a category in its sample, and images at least
+SHARE, LEAST, MOST = 0.1, 4, 60  # of the images of a category in its sample; images at least and at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
     """A sample of the images of a category that were accepted unseen, and how many of it are right."""
 
+    images: int = 0  # that were accepted when the sample was drawn
     sampled: int = 0
     right: int = 0
 
@@ -35,7 +34,7 @@ Part = tuple[int, Tally]  # images of a category that are still unseen, and its 
 class Precision:
     """The estimated share of right images among those accepted unseen, with an interval."""
 
-    images: int  # accepted unseen, and those of them that the samples have shown since
+    images: int  # accepted unseen, those that samples have shown since included
     sampled: int
     estimate: float | None  # None without a sample
     low: float
@@ -44,23 +43,24 @@ class Precision:
 
 def due(unseen: int, tally: Tally) -> int:
     """Return the number of images that are still to be sampled of a category."""
-    return 0 if tally.sampled else min(unseen, max(LEAST, ceil(round(SHARE * unseen, 6))))
+    return 0 if tally.sampled else min(unseen, max(LEAST, ceil(round(SHARE * unseen, 6))), MOST)
 
 
-def precision(parts: Iterable[Part], failed: Iterable[Part] = ()) -> Precision:
+def precision(parts: Iterable[Part], failed: Iterable[Tally] = ()) -> Precision:
     """Estimate the share of right images over categories, each with its images still unseen and its tally.
 
     Those that have `failed` are no longer accepted, but those that passed did so by the same samples, some of them by
     luck. So the lower end is that of all, as if none had been dropped; the upper end is that of those that passed.
     """
-    passed = list(parts)
-    known = [(unseen + tally.sampled, tally) for unseen, tally in passed if unseen + tally.sampled]
+    known = [(tally.images if tally.sampled else unseen, tally) for unseen, tally in parts]
     images, sampled = sum(n for n, _ in known), sum(tally.sampled for _, tally in known)
     if not sampled:
         return Precision(images=images, sampled=0, estimate=None, low=0.0, high=1.0)
-    every = [*known, *((unseen + tally.sampled, tally) for unseen, tally in failed)]
-    (estimate, _, high), (_, low, _) = _estimate(known), _estimate(every)
-    return Precision(images=images, sampled=sampled, estimate=estimate, low=low, high=high)
+    every = [*known, *((tally.images, tally) for tally in failed)]
+    share, low, high = _estimate(known)
+    if len(every) > len(known):
+        low = _estimate(every)[1]
+    return Precision(images=images, sampled=sampled, estimate=share, low=low, high=high)
 
 
 def _estimate(known: Sequence[tuple[int, Tally]]) -> tuple[float, float, float]:
@@ -75,7 +75,8 @@ def _estimate(known: Sequence[tuple[int, Tally]]) -> tuple[float, float, float]:
     among, sampled = sum(n for n, _ in known), sum(tally.sampled for _, tally in known)
     right = sum(n * tally.right / tally.sampled for n, tally in known)
     size = min(sampled, max(1, floor(among**2 / sum(n**2 / tally.sampled for n, tally in known))))
-    low, high = interval(round(size * right / among), size, among)
+    low = interval(floor(round(size * right / among, 6)), size, among)[0]
+    high = interval(ceil(round(size * right / among, 6)), size, among)[1]
     return right / among, low * among / images, (high * among + images - among) / images
 
 
@@ -87,9 +88,15 @@ def interval(right: int, sampled: int, total: int, level: float = LEVEL) -> tupl
     """
     from scipy.stats import hypergeom
 
-    tail = (1 - level) / 2
-    possible = np.arange(right, total - (sampled - right) + 1)
-    at_least = hypergeom.sf(right - 1, total, possible, sampled)
-    at_most = hypergeom.cdf(right, total, possible, sampled)
-    likely = possible[(at_least > tail) & (at_most > tail)]
-    return float(likely.min() / total), float(likely.max() / total)
+    tail, least, most = (1 - level) / 2, right, total - (sampled - right)
+
+    def first(low: int, high: int, holds: Callable[[int], bool]) -> int:
+        """Return the first number for which this holds; it does for `high`, and for all that follow."""
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if holds(middle) else (middle + 1, high)
+        return low
+
+    low = first(least, most, lambda good: bool(hypergeom.sf(right - 1, total, good, sampled) > tail))
+    beyond = first(low, most + 1, lambda good: good > most or bool(hypergeom.cdf(right, total, good, sampled) <= tail))
+    return low / total, max(low, beyond - 1) / total

@@ -167,8 +167,13 @@ class Review(State):
             self._check_name(change.name, to)
             parent = int(np.bincount(source).argmax())
             if isinstance(change, Split):
-                categories[parent] = replace(categories[parent], by_hand=True, whole=False, grown=None, stability=None)
+                own = categories[parent]
+                categories[parent] = replace(
+                    own, by_hand=True, whole=False, grown=None, stability=None, tally=NO_TALLY, apart=own.apart | {to}
+                )
             categories[to] = self._new(to, change.name, parent)
+            if isinstance(change, Split):
+                categories[to] = replace(categories[to], apart=frozenset({parent}))
         back = {(content, to) for content in change.images}
         return rows, np.full(len(rows), to), state, categories, rejected - back
 
@@ -199,17 +204,18 @@ class Review(State):
         every = (first, *others)
         names = [name for each in others if each.kind == KNOWN for name in (*each.former, each.name)]
         audited = all(each.tally.sampled or not self.unseen[self.members(each.id)].any() for each in every)
-        tally = Tally(sampled=sum(e.tally.sampled for e in every), right=sum(e.tally.right for e in every))
+        tallies = [(each.tally.images, each.tally.sampled, each.tally.right) for each in every]
+        images, sampled, right = (sum(column) for column in zip(*tallies, strict=True))
         left = [each.grown for each in every if each.grown is not None]
         return replace(
             first,
             by_hand=True,
             former=(*first.former, *names),
             apart=frozenset().union(*(each.apart for each in every)) - {each.id for each in every},
-            tally=tally if audited else NO_TALLY,
+            tally=Tally(images=images, sampled=sampled, right=right) if audited else NO_TALLY,
             grown=sum(left) if len(left) == len(every) else None,
-            failed=next((each.failed for each in every if each.failed is not None), None),
-            whole=False,
+            failed=tuple(tally for each in every for tally in each.failed),
+            whole=True,
             stability=None,
         )
 
@@ -224,6 +230,8 @@ class Review(State):
 
     def _elsewhere(self, rows: Ints, rejected: Rejections) -> Ints:
         """Return the most similar category of each row that it is not rejected from."""
+        if not len(rows):
+            return rows
         ids = [each for each in self.categories if len(self.members(each))]  # nothing is like an empty one
         centres = self.centres(ids)
         x = np.asarray(self.base.features[rows], dtype=np.float64)
@@ -263,15 +271,16 @@ class Review(State):
         rejected = self.rejected | {(self._contents([row])[0], int(self.category[row])) for row in wrong.tolist()}
         categories, reopened = dict(self.categories), []
         for each in np.unique(self.category[rows]).tolist():
-            good, bad = (int((self.category[part] == each).sum()) for part in (right, wrong))
-            tally = categories[each].tally
-            tally = Tally(sampled=tally.sampled + good + bad, right=tally.right + good)
+            own, unseen = categories[each], self.members(each)[self.unseen[self.members(each)]]
+            good, bad = (len({*self._contents(part[self.category[part] == each])}) for part in (right, wrong))
+            images = own.tally.images or len({*self._contents(unseen)})
+            tally = Tally(images=images, sampled=own.tally.sampled + good + bad, right=own.tally.right + good)
+            categories[each] = replace(own, tally=tally)
             if tally.failed():
-                left = np.setdiff1d(self.members(each)[self.unseen[self.members(each)]], rows)
+                left = np.setdiff1d(unseen, rows)
                 reopened.append(left)
-                categories[each] = replace(categories[each], tally=NO_TALLY, failed=(len(left), tally))
-            else:
-                categories[each] = replace(categories[each], tally=tally)
+                open_ = int((~self.settled[self.members(each)]).sum()) + len(left)
+                categories[each] = replace(own, tally=NO_TALLY, failed=(*own.failed, tally), grown=open_)
         opened = np.concatenate(reopened) if reopened else np.zeros(0, dtype=np.int64)
         states = [(CONFIRMED, len(right)), (REJECTED, len(wrong)), (OPEN, len(opened))]
         to = np.concatenate([self.category[right], self._elsewhere(wrong, rejected), self.category[opened]])

@@ -71,15 +71,16 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
     lines: list[Decision] = []
     for each in taken:
         assert not isinstance(each.action, Undo | Redo)
-        key = each.key.partition(".")[0]
+        key, there = each.key.partition(".")[0], {*context.categories}
         if key in have:
             if isinstance(each.action, Split | Create):  # the id that it got here
                 for line in mine:
                     if line.key == key and isinstance(line.action, Split | Create | Move):
                         ids[each.action.category] = line.action.category
             context.take(each.action)
+            ids |= dict.fromkeys({*context.categories} - there - {*ids}, -1)  # they do not exist here
             continue
-        made, there = _rebased(each.action, context, ours, decided, ids), {*context.categories}
+        made = _rebased(each.action, context, ours, decided, ids)
         context.take(each.action)
         for number, (change, reason) in enumerate(made):
             line = replace(each, key=each.key if number == 0 else f"{each.key}.{number}", action=change)
@@ -91,8 +92,7 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
                 except InputError as error:
                     reason = str(error)
             lines.append(replace(line, disputed=reason))
-        for new in {*context.categories} - there:
-            ids.setdefault(new, -1)  # it does not exist here
+        ids |= dict.fromkeys({*context.categories} - there - {*ids}, -1)
     for each in _surviving(mine)[0]:
         if (undo := taken_back.get(each.key)) and undo.key not in have:
             lines.append(replace(undo, disputed="They undid a decision that still stands here."))
@@ -146,13 +146,18 @@ def _rebased(
         return [(Merge(categories=into), "")] if len(into) > 1 else []
     if isinstance(change, Keep):
         same = tuple(dict.fromkeys(map(here, change.categories)))
-        kept = len(same) == len(change.categories) and {*same} <= {*ours.categories}
-        return [(Keep(categories=same), "")] if kept else []
+        if len(same) < len(change.categories):
+            return []  # they are one here
+        missing = {*same} - {*ours.categories}
+        return [(Keep(categories=same), "A category does not exist here." if missing else "")]
     if isinstance(change, Refit):
         return [(change, "A refit depends on all decisions before it. Refit again here.")]
     if isinstance(change, Grow):
         return _grown(change, ours, decided, here(change.category))
-    if isinstance(change, Audit):  # what it says of images; whoever accepted them audits the rest
+    if isinstance(change, Audit):
+        if ours.unseen[ours.rows_of((*change.right, *change.wrong))].all():
+            return [(change, "")]
+        # Here some were not accepted unseen, so it is no sample, but what it says of images holds.
         found = _images(Accept(images=change.right), theirs, ours, decided, here) if change.right else []
         for content in change.wrong:
             away = Reject(images=(content,), category=int(theirs.category[theirs.rows_of([content])[0]]))

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.runs.audit import NO_TALLY, Part, Precision, Tally, precision
+from sortal.runs.audit import NO_TALLY, Precision, Tally, precision
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, rows_of
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
@@ -29,7 +29,7 @@ class ReviewedCategory:
     whole: bool = False  # whether a person has said that it is not to be split
     apart: frozenset[int] = frozenset()  # ids of categories that it is not to be merged with
     tally: Tally = NO_TALLY  # of its images that were accepted unseen
-    failed: Part | None = None  # the images then unseen, and the tally, if it has failed an audit
+    failed: tuple[Tally, ...] = ()  # of audits that it has failed
     grown: int | None = None  # images that were left open when it was last grown
     stability: float | None = None  # share of it that stays together, if it was refitted
 
@@ -99,7 +99,7 @@ class State:
         """Estimate how many of the images accepted unseen are right, in all or the given categories."""
         counts = dict(zip(*np.unique(self.category[self.unseen], return_counts=True), strict=True))
         among = [self.categories[each] for each in (self.categories if ids is None else ids)]
-        failed = [each.failed for each in among if each.failed is not None]
+        failed = [tally for each in among for tally in each.failed]
         return precision([(int(counts.get(each.id, 0)), each.tally) for each in among], failed)
 
     def run(self) -> Run:

@@ -32,7 +32,7 @@ class Search:
 
 
 def search(pages: int, first: int, answers: Sequence[str]) -> Search:
-    """Return where the search among so many pages stands that started at the `first`, after these answers.
+    """Return the state of a search over so many pages that began at page `first`, after these answers.
 
     It ends after at most 2 log₂(pages) + 2 answers; what comes after its end is ignored.
     """
@@ -87,19 +87,25 @@ def rank(rows: Ints, confidence: Floats) -> Ranking:
     return Ranking(rows=rows, edges=edges, first=max(likely, default=0))
 
 
+def shown(ranking: Ranking, answers: str) -> set[int]:
+    """Return the rows that were on the pages that these answers are about."""
+    found = search(ranking.pages, ranking.first, answers)
+    return {row for page in found.answers for row in _rows(ranking, page)}
+
+
 def outcome(ranking: Ranking, answers: str, wrong: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
     """Return the rows that were seen and are right, those accepted unseen, and those that are wrong.
 
     On a page that is mostly right, images that were not chosen as wrong stay open: some of them are.
     """
-    found, bad = search(ranking.pages, ranking.first, answers), {*wrong}
-    seen, shown = list[int](), set[int]()
-    for page, answer in found.answers.items():
-        rows = ranking.page(page).tolist()
-        if page == ranking.first:
-            rows = [*ranking.typical.tolist(), *rows]
-        shown.update(rows)
-        if answer == ALL:
-            seen += [row for row in rows if row not in bad]
+    found, bad, visible = search(ranking.pages, ranking.first, answers), {*wrong}, shown(ranking, answers)
+    right = [page for page, answer in found.answers.items() if answer == ALL]
+    seen = [row for page in right for row in _rows(ranking, page) if row not in bad]
     before = ranking.rows[: ranking.edges[found.good]].tolist() if found.good else []
-    return seen, [row for row in before if row not in shown], [row for row in wrong if row in shown]
+    return seen, [row for row in before if row not in visible], [row for row in wrong if row in visible]
+
+
+def _rows(ranking: Ranking, page: int) -> list[int]:
+    """Return what is shown of a page: typical images come with the first."""
+    typical = ranking.typical.tolist() if page == ranking.first else []
+    return [*typical, *ranking.page(page).tolist()]

@@ -1,4 +1,4 @@
-"""What to ask next in a review: what settles most images per second of a person's time comes first.
+"""What to ask next in a review: questions that settle the most images per second of a person's time come first.
 
 Times are those of the keystroke-level model (Card, Moran and Newell 1980) and of looking at a thumbnail.
 """
@@ -30,6 +30,9 @@ BESIDE = 8  # images of each category, or part, that are shown beside the other
 ALIKE, MIXED = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit
+OFFERED = 20  # pairs that are offered at once, and images one by one
+RIVALS = 20  # categories that two parts are compared among
+LAST = 0.3  # worth of an audit whose screen is not full
 TEACHES = 0.8  # further images that are right when the run is sorted again, for each drawn at random and labelled
 
 Kind = Literal["grow", "merge", "split", "audit", "page", "image"]
@@ -75,8 +78,9 @@ class Guide:
     run: Run
     advisor: Advisor | None = None
     _likeness: Likeness | None = None
-    _parts: dict[tuple[int, int, bytes], list[Ints]] = field(default_factory=dict)
-    _mixed: dict[tuple[int, bytes], float] = field(default_factory=dict)
+    # The last proposals and findings, with digests of what they are about.
+    _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
+    _mixed: dict[int, tuple[bytes, float]] = field(default_factory=dict)
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
@@ -96,17 +100,19 @@ class Guide:
     def parts(self, review: Review, category: int, count: int) -> list[Ints]:
         """Divide a category into so many parts, the first of which has what is labelled or confirmed."""
         rows = review.members(category)
-        key = category, count, _digest(rows, review.reviewed[rows])
-        if key not in self._parts:
+        digest, kept = _digest(rows, review.reviewed[rows]), self._parts.get((category, count))
+        if kept is None or kept[0] != digest:
             seen = review.settled[rows] & ~review.unseen[rows]
-            self._parts[key] = [] if self.advisor is None else self.advisor.parts(rows, rows[seen], count)
-        return self._parts[key]
+            found = [] if self.advisor is None else self.advisor.parts(rows, rows[seen], count)
+            self._parts[category, count] = kept = digest, found
+        return kept[1]
 
     def sample(self, review: Review) -> list[int]:
         """Draw images that were accepted unseen, for an audit: always the same ones until something changes."""
-        found: list[int] = []
-        waiting = {each: review.members(each)[review.unseen[review.members(each)]] for each in review.categories}
-        for each, rows in sorted(waiting.items(), key=lambda item: (-len(item[1]), item[0])):
+        found, unseen = list[int](), np.flatnonzero(review.unseen)
+        counts = np.bincount(review.category[unseen])
+        for each in sorted(np.flatnonzero(counts).tolist(), key=lambda each: (-counts[each], each)):
+            rows = unseen[review.category[unseen] == each]
             count = due(len(rows), review.categories[each].tally)
             if count and (not found or len(found) + count <= SCREEN):
                 seed = [int(run_key(self.run.facts), 16), each, len(rows)]
@@ -142,38 +148,32 @@ class Guide:
             found.append(Question(kind="page", categories=(each,), rows=shown, images=len(page), worth=worth))
         if rest:
             place = np.random.default_rng(int(run_key(self.run.facts), 16)).permutation(len(self.run.assignments))
-            one = min(rest, key=lambda row: int(place[row]))
+            drawn = tuple(sorted(rest, key=lambda row: int(place[row]))[:OFFERED])
             worth = (1 + TEACHES) / (LOOK + ANSWER)
-            found.append(Question(kind="image", categories=(), rows=((one,),), images=len(rest), worth=worth))
+            found.append(Question(kind="image", categories=(), rows=(drawn,), images=len(rest), worth=worth))
         return found
 
     def _merges(self, review: Review, free: dict[int, Ints], best: float) -> list[Question]:
         ids = [*free]
         if len(ids) < 2:
             return []
-        alike, found = self._alike(review, review.category, ids), []
-        saved = NAME + (TYPICAL + PAGE) * LOOK + ANSWER  # seconds for another category that need not be grown
-        for a, b in zip(*np.nonzero(np.triu(alike >= ALIKE)), strict=True):
+        alike, sizes = self._alike(review, review.category, ids), np.bincount(review.category)
+        pairs = sorted(zip(*np.nonzero(np.triu(alike >= ALIKE)), strict=True), key=lambda pair: -alike[pair])
+        found, saved = list[Question](), NAME + (TYPICAL + PAGE) * LOOK + ANSWER  # seconds to grow another category
+        for pair in pairs:
             first, second = sorted(
-                (review.categories[ids[at]] for at in (a, b)), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
+                (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
             )
             settled = not len(free[first.id]) and not len(free[second.id])
             if settled or second.id in first.apart or first.kind == second.kind == KNOWN:
                 continue
-            likely = float(alike[a, b])
+            likely, both = float(alike[pair]), (first.id, second.id)
+            rows = tuple(tuple(self.typical(review, each, BESIDE)) for each in both)
             worth = best * likely * saved / (2 * BESIDE * LOOK + ANSWER)
-            rows = tuple(tuple(self.typical(review, each.id, BESIDE)) for each in (first, second))
-            images = int(np.isin(review.category, (first.id, second.id)).sum())
-            found.append(
-                Question(
-                    kind="merge",
-                    categories=(first.id, second.id),
-                    rows=rows,
-                    images=images,
-                    likely=likely,
-                    worth=worth,
-                )
-            )
+            images = int(sizes[[*both]].sum())
+            found.append(Question(kind="merge", categories=both, rows=rows, images=images, likely=likely, worth=worth))
+            if len(found) == OFFERED:
+                break
         return found
 
     def _splits(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
@@ -203,7 +203,7 @@ class Guide:
         ids = tuple(dict.fromkeys(review.category[rows].tolist()))
         counts = np.bincount(review.category[review.unseen])
         waiting = sum(due(int(n), review.categories[each].tally) for each, n in enumerate(counts.tolist()) if n)
-        worth = np.inf if waiting >= SCREEN else 0.0  # as soon as a screen is full, or at the end
+        worth = np.inf if waiting >= SCREEN else LAST  # as soon as a screen is full, or nearly at the end
         return [Question(kind="audit", categories=ids, rows=(tuple(rows),), images=len(rows), worth=float(worth))]
 
     # What they rest on
@@ -222,14 +222,16 @@ class Guide:
 
     def _is_mixed(self, review: Review, category: int, parts: list[Ints]) -> float:
         """Return how likely two parts of a category are two classes."""
-        key = category, _digest(*parts)
-        if key not in self._mixed:
+        digest, kept = _digest(*parts), self._mixed.get(category)
+        if kept is None or kept[0] != digest:
             split, other = review.category.copy(), max(review.categories) + 1
             split[parts[1]] = other
-            ids = [*dict.fromkeys(review.category.tolist()), other]
-            alike = self._alike(review, split, ids, parts={category: parts[0], other: parts[1]})
-            self._mixed[key] = 1 - float(alike[ids.index(category), ids.index(other)])
-        return self._mixed[key]
+            among = [each for each in np.unique(review.category).tolist() if each != category]
+            distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)
+            rivals = [among[at] for at in np.argsort(distance, kind="stable")[:RIVALS]]
+            alike = self._alike(review, split, [category, other, *rivals], {category: parts[0], other: parts[1]})
+            self._mixed[category] = kept = digest, 1 - float(alike[0, 1])
+        return kept[1]
 
     def _alike(
         self, review: Review, category: Ints, ids: Sequence[int], parts: dict[int, Ints] | None = None
@@ -253,7 +255,7 @@ class Guide:
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:
     """Tell whether what is left open in a category was left when it was grown, but for a few that came later."""
-    return category.failed is not None or (category.grown is not None and left < category.grown + PAGE)
+    return category.grown is not None and left < category.grown + PAGE
 
 
 def _digest(*rows: Ints) -> bytes:

@@ -151,6 +151,9 @@ def application(session: Session) -> Starlette:
             return _bad("order must be doubt or typical.")
         return _found(session.category(request.path_params["number"], order))
 
+    def words(request: Request) -> Response:
+        return Answer(session.words())
+
     def queue(request: Request) -> Response:
         return Answer(session.queue())
 
@@ -234,6 +237,7 @@ def application(session: Session) -> Starlette:
         Route("/api/version", version),
         Route("/api/category/{number:int}", category),
         Route("/api/queue", queue),
+        Route("/api/words", words),
         Route("/api/grow/{number:int}", grow),
         Route("/api/parts/{number:int}", parts),
         Route("/api/names/{number:int}", names),

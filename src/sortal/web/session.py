@@ -21,6 +21,7 @@ from sortal.web import growing
 from sortal.web.guide import Advisor, Guide
 
 TYPICAL = 8  # images on a card, and beside an image
+OTHERS = 40  # categories that a name is compared for
 NEAR = 4  # categories of each kind that are most similar to an image
 
 
@@ -92,13 +93,14 @@ class Session:
             return self._growth(request)
         if verb in ("page", "audit"):
             rows, wrong = (self._numbers(request.get(name)) for name in ("rows", "wrong"))
-            right = self._contents([row for row in rows if row not in {*wrong}])
+            bad = self._contents(wrong)
+            right = [each for each in self._contents(rows) if each not in {*bad}]  # copies are decided together
             if verb == "page":
                 made = {"category": request.get("category"), "seen": right, "unseen": []}
-                return from_json({"do": "grow", **made, "wrong": self._contents(wrong)})
+                return from_json({"do": "grow", **made, "wrong": bad})
             if rows != self._guide.sample(self._review) or {*wrong} - {*rows}:
                 raise ValueError("rows must be the sample that was drawn")
-            return from_json({"do": "audit", "right": right, "wrong": self._contents(wrong)})
+            return from_json({"do": "audit", "right": right, "wrong": bad})
         if "rows" in found:
             found["images"] = self._contents(self._numbers(found.pop("rows")))
         if verb in ("split", "create"):
@@ -113,9 +115,16 @@ class Session:
         if not isinstance(answers, str) or {*answers} - growing.ANSWERS:
             raise ValueError("answers must be letters y, m and n")
         ranking = self._guide.ranking(self._review, self._sure(), category)
+        if {*self._numbers(request.get("shown"))} != growing.shown(ranking, answers):
+            raise ValueError("the pages are no longer those that were shown; look again")
         rows = growing.outcome(ranking, answers, self._numbers(request.get("wrong", [])))
-        seen, unseen, wrong = (tuple(self._contents(each)) for each in rows)
-        return Grow(category=category, seen=seen, unseen=unseen, wrong=wrong)
+        seen, unseen, wrong = (dict.fromkeys(self._contents(each)) for each in rows)  # copies are decided together
+        return Grow(
+            category=category,
+            seen=tuple(each for each in seen if each not in wrong),
+            unseen=tuple(each for each in unseen if each not in wrong and each not in seen),
+            wrong=tuple(wrong),
+        )
 
     def _numbers(self, rows: Any) -> list[int]:
         n = len(self.run.assignments)
@@ -155,11 +164,14 @@ class Session:
                 "undo": lower(self._history.done[-1]) if self._history.done else None,
                 "redo": lower(self._history.undone[-1]) if self._history.undone else None,
                 "free_name": review.free_name(),
-                "words": [] if self.advisor is None else list(self.advisor.words),
                 "unseen": self._precision(),
                 "unsure_below": self.run.confidence.unsure_below,
             }
             return self._overview
+
+    def words(self) -> dict[str, Any]:
+        """Return the names that the person has given."""
+        return {"words": [] if self.advisor is None else list(self.advisor.words)}
 
     def queue(self) -> dict[str, Any]:
         """Return what to ask next, what settles most images in the least time first."""
@@ -229,10 +241,11 @@ class Session:
             if number not in self._review.categories:
                 return None
             near = self._nearest_known([number], self._review.centres([number]))[number]
-            typical = {each: self._guide.typical(self._review, each, TYPICAL) for each in self._review.categories}
+            if self.advisor is None or not self.advisor.words or not len(self._review.members(number)):
+                return {"near": near, "names": []}
+            others = [*self._review.categories][:OTHERS]
+            typical = {each: self._guide.typical(self._review, each, TYPICAL) for each in (number, *others)}
         rows = {each: np.array(rows, dtype=np.int64) for each, rows in typical.items() if rows}
-        if self.advisor is None or number not in rows:
-            return {"near": near, "names": []}
         with self._advising:
             return {"near": near, "names": self.advisor.names(rows[number], [*rows.values()])}
 

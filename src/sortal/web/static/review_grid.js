@@ -219,7 +219,7 @@ export class Grid {
       this.anchor = this.cursor;
     } else if (event.key === "Enter") this.open(this.data.rows[this.cursor]);
     else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) this.choose(this.data.rows);
-    else if (event.key === "Escape") this.choose([]);
+    else if (event.key === "Escape" && this.chosen.size) this.choose([]);
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -6,14 +6,21 @@ import { categoryOf, decide, get } from "/static/review_state.js";
 import { counted, isolated, make, thousands } from "/static/shared.js";
 
 export async function refitting(view) {
-  view.replaceChildren(make("p", { className: "state", role: "status", textContent: "Clustering again…" }));
+  const place = make("div", {}, make("p", { className: "state", role: "status", textContent: "Clustering again…" }));
+  view.replaceChildren(place);
   const keys = [];
+  let taken = false;
   const update = async () => {
+    if (taken) return;
     const found = await get("/api/refit");
     const fresh = new Map(found.new.map((each) => [each.id, each.name]));
     const named = (id) => (categoryOf(id) ? shown(categoryOf(id)) : isolated(fresh.get(id) ?? ""));
     const images = found.moves.reduce((sum, move) => sum + move.images, 0);
-    const accept = async () => { if (await decide({ do: "refit" }, found.version)) location.hash = "#/"; };
+    const accept = async () => {
+      taken = true; // it is not computed again while it is carried out
+      if (await decide({ do: "refit" }, found.version)) location.hash = "#/";
+      else taken = false;
+    };
     const drop = () => { location.hash = "#/"; };
     keys.splice(0, keys.length, ...(images ? [["y", "take it: one step, which can be undone", accept]] : []), ["n", "drop it", drop]);
     const lines = found.moves.map((move) => make(
@@ -29,7 +36,7 @@ export async function refitting(view) {
       make("ul", { className: "moves" }, ...lines),
     );
     offer(body, keys);
-    view.replaceChildren(body);
+    place.replaceChildren(body);
   };
   return { title: "Refit", keys, update, close() {} };
 }

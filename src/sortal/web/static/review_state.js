@@ -3,7 +3,7 @@
 import { byId } from "/static/shared.js";
 
 export const REVIEWED = ["no", "confirmed", "moved", "rejected", "unseen"];
-export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: [], unseen: null };
+export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: null, unseen: null };
 export const categoryOf = (id) => state.categories.find((each) => each.id === id);
 const listeners = new Set();
 /** Call a function whenever the state has changed. */
@@ -18,6 +18,7 @@ export async function get(path) {
 
 export async function refresh() {
   Object.assign(state, await get("/api/overview"));
+  state.words ??= (await get("/api/words")).words; // once
   for (const listener of listeners) await listener();
 }
 
