@@ -2,6 +2,7 @@
 
 import json as jsonlib
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -47,7 +48,7 @@ Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio",
 OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
 HOW = "How images are placed into a folder."
 WHICH = "Comma-separated figures to draw; all by default."
-WORDS = "File of names to choose from, one a line."
+WORDS = "File of names to choose from, one per line."
 TEXT_MODEL = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
 SHOWN = "Files to show attention on; a sample of old and new classes by default."
 
@@ -151,7 +152,7 @@ def review(
         from sortal.discovery.reviewing import open_review
 
         server = open_review(run, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
-    with server:
+    with server, suppress(KeyboardInterrupt):  # from here on it is the way to end
         print(f"Review: {server.url}\nCtrl-C ends it.", flush=True)
         server.run(browser=browser)
 

@@ -95,7 +95,7 @@ class Advice:
 def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path | None, runtime: Runtime) -> Advice:
     """Read the names a person has given, and embed them with a local image-text model, if there is one."""
     if text_model is not None and words is None:
-        raise InputError("An image-text model needs names to choose from. Give a file with one name a line.")
+        raise InputError("An image-text model needs names to choose from. Give a file with one name per line.")
     names = read_words(words) if words is not None else ()
     if text_model is None:
         return Advice(run=run, store=store, words=names)
@@ -107,7 +107,7 @@ def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path 
 
 
 def read_words(path: Path) -> tuple[str, ...]:
-    """Read a file with one name a line."""
+    """Read a file with one name per line."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -115,7 +115,7 @@ def read_words(path: Path) -> tuple[str, ...]:
         raise InputError(f"The names in {str(path)!r} cannot be read: {why}.") from error
     names = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not names or len(names) > MOST:
-        raise InputError(f"A file of names must have 1 to {MOST:,} of them, one a line, got {len(names):,}.")
+        raise InputError(f"A file of names must have 1 to {MOST:,} of them, one per line, got {len(names):,}.")
     for name in names:
         if len(name) > LONGEST or not name.isprintable():
             raise InputError(

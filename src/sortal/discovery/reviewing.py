@@ -32,7 +32,7 @@ def review(
     """Review the run in a folder in the browser, until Ctrl-C or the interrupt of a notebook.
 
     Every decision is in the folder before the page shows it. Load the run again to have them. `words` is a file with
-    names to choose from, one a line; `text_model` a folder with an image-text model of open_clip, which then suggests
+    names to choose from, one per line; `text_model` a folder with an image-text model of open_clip, which then suggests
     some of them.
 
     >>> sortal.review("photos-run")  # doctest: +SKIP

@@ -174,7 +174,7 @@ class Session:
         return {"words": [] if self.advisor is None else list(self.advisor.words)}
 
     def queue(self) -> dict[str, Any]:
-        """Return what to ask next, what settles most images in the least time first."""
+        """Return what to ask next; questions that settle the most images per second come first."""
         with self._lock:
             if self._queue.get("version") != self.version:
                 asked = self._guide.questions(self._review, self._sure())

@@ -39,7 +39,7 @@ function overview() {
     cards.replaceChildren(...[...state.categories].sort((a, b) => b.size - a.size || a.id - b.id).map(card));
     unseen.textContent = accepted(state.unseen.overall);
     const { items } = await get("/api/queue");
-    intro.textContent = items.length ? "What settles most images in the least time comes first; each question is one screen, answered by one key." : state.settled < state.images ? "Nothing is left to ask." : "Every image is settled. Sort again, export, or look at any category.";
+    intro.textContent = items.length ? "Questions that settle the most images per second come first. Each is one screen, answered by one key." : state.settled < state.images ? "Nothing is left to ask." : "Every image is settled. Sort again, export, or look at any category.";
     queue.replaceChildren(...items.slice(0, 5).map((item, at) => {
       const [what, why] = inWords(item);
       return make("li", {}, make("a", { href: at ? `#/next/${at}` : "#/next" }, what, make("span", { className: "why", textContent: why })));

@@ -148,7 +148,7 @@ async function grow(body, item, at, next) {
     ["n", "no, more are wrong", answer("n")],
     ["t", "take what is sure so far", once(finish)],
     ["r", "name it", () => rename(id)],
-    ["Ctrl-Z", "take the last answer back", once(back)],
+    ["Ctrl-Z", "back", once(back)],
   ];
   await draw("");
   busy = false;
