@@ -282,3 +282,16 @@ def test_a_question_is_put_off(run: Run, client: Client, opened: Open) -> None: 
     press(page, "u")
     page.wait_for_function("text => document.querySelector('.question h1').innerText !== text", arg=asked)
     assert client.session.version == 0
+
+
+@in_a_browser
+def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None:  # noqa: F811
+    page = opened(client, "/next")
+    page.wait_for_selector(".answers")
+    before = page.inner_text(".question")
+    press(page, "n")
+    page.wait_for_function("() => document.querySelector('.question').innerText.includes('So far')")
+    press(page, "Control+z")
+    page.wait_for_function("() => !document.querySelector('.question').innerText.includes('So far')")
+    assert page.inner_text(".question") == before, "with its answers"
+    assert client.session.version == 0

@@ -94,6 +94,7 @@ const gridOf = async (rows, changed) => new Grid(await get(`/api/images?rows=${r
 async function grow(body, item, at, next) {
   const [id] = item.categories;
   let [answers, grids, page, busy] = ["", [], [], true]; // a key pressed twice is one answer
+  let bar = null; // the answers, once they are offered
   const pages = []; // what was shown and chosen, for each answer
   const chosen = () => grids.flatMap((grid) => [...grid.chosen]);
   const once = (action) => async () => {
@@ -120,18 +121,18 @@ async function grow(body, item, at, next) {
     grids = [];
     grids = await Promise.all([found.typical, found.page].filter((rows) => rows.length).map((rows) => gridOf(rows, tell)));
     before.forEach((grid) => grid.close());
-    page = [...found.typical, ...found.page];
     const where = `Page ${thousands(found.number + 1)} of ${thousands(found.pages)}, from the surest to the least sure, of ${counted(found.open, "open image")}.`;
     const so = answers ? ` So far ${thousands(found.seen)} seen and ${thousands(found.unseen)} unseen would be accepted.` : " If these are right, so are those before them, which are accepted unseen.";
-    const bar = body.querySelector(".answers");
+    if (page.length) bar = body.querySelector(".answers"); // that of this question
     body.replaceChildren(
       headline(["Are these all ", shown(categoryOf(id)), "?"], where, so),
       make("p", { className: "small" }, told),
       ...(found.typical.length && found.page.length ? [make("h2", { textContent: "The surest" }), grids[0].element, make("h2", { textContent: "At the edge" }), grids[1].element] : [grids[0].element]),
-      ...(bar && answers ? [bar] : []),
+      ...(bar ? [bar] : []),
     );
+    page = [...found.typical, ...found.page];
     tell();
-    if (answers) body.querySelector("h1").focus({ preventScroll: true });
+    if (bar) body.querySelector("h1").focus({ preventScroll: true });
   };
   const answer = (letter) => once(async () => {
     pages.push({ rows: page, wrong: chosen() });
@@ -139,8 +140,8 @@ async function grow(body, item, at, next) {
   });
   const back = async () => {
     if (!answers) return decide({ do: "undo" });
-    pages.pop();
     await draw(answers.slice(0, -1));
+    pages.pop();
   };
   const keys = [
     ["y", "yes, all but the chosen", answer("y")],
