@@ -276,12 +276,12 @@ def test_names_are_read_line_by_line(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, "names.txt' cannot be read: No such file"),
-        (b"", "must have 1 to 100,000 of them, one a line, got 0"),
-        (b" \n\n\t\n", "must have 1 to 100,000 of them, one a line, got 0"),
+        (b"", "must have 1 to 100,000 of them, one per line, got 0"),
+        (b" \n\n\t\n", "must have 1 to 100,000 of them, one per line, got 0"),
         (b"ash\n\xff\xfe\n", "cannot be read: it is not UTF-8 text"),
         (b"ash\n" + 201 * b"x", "1 to 200 printable characters, got 'x{40}' in .*names.txt"),
         (b"ash\no\x07ak\n", r"1 to 200 printable characters, got 'o\\x07ak'"),
-        (b"".join(b"%d\n" % each for each in range(100_001)), "1 to 100,000 of them, one a line, got 100,001"),
+        (b"".join(b"%d\n" % each for each in range(100_001)), "1 to 100,000 of them, one per line, got 100,001"),
     ],
     ids=["missing", "empty", "blank", "bytes", "long", "control", "many"],
 )
