@@ -9,11 +9,13 @@ import gc
 import os
 import shutil
 import signal
+import socket
 from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import hypothesis
 import pytest
@@ -100,3 +102,14 @@ def fork_server() -> ForkServer:
     from fork_server import shared
 
     return shared()
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail tests that use the network."""
+    refuse = Mock(side_effect=OSError("a test used the network"))
+    for name in ("getaddrinfo", "create_connection"):
+        monkeypatch.setattr(socket, name, refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    yield
+    refuse.assert_not_called()

@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,18 +21,8 @@ from sortal.learning.backbones.convnet import ConvNet, ResNet
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.backbones.vit import VisionTransformer
 
+pytestmark = pytest.mark.usefixtures("no_network")
 REVISION = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail tests that use the network."""
-    refuse = Mock(side_effect=OSError("a test used the network"))
-    for name in ("getaddrinfo", "create_connection"):
-        monkeypatch.setattr(socket, name, refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    yield
-    refuse.assert_not_called()
 
 
 @pytest.fixture

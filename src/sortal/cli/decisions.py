@@ -22,7 +22,7 @@ decisions = App(name="decisions", help_format="plaintext", help_epilogue=DECISIO
 def list_decisions(run: RunFolder, *, json: Json = False) -> None:
     """List what people decided about a run, the oldest first.
 
-    Decisions are in the file decisions.jsonl of the run, one a line. When the
+    Decisions are in the file decisions.jsonl of the run, one per line. When the
     run is updated or sorted again, they become part of it, and the file is kept
     as decisions-1.jsonl, decisions-2.jsonl and so on.
     """
