@@ -44,6 +44,10 @@ class InputError(SortalError, ValueError):
     """Invalid data or an invalid parameter. Also a `ValueError`, which users of scikit-learn catch."""
 
 
+class ElsewhereError(SortalError):
+    """Another process of the same run failed, and has said why."""
+
+
 # Why an image cannot be read.
 Reason = Literal[
     "missing",  # no such file, or a broken link

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,12 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from fork_server import KILLED, ForkServer, die
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from processes import run_two
 from stores import small_store
 from torch import Tensor
 
@@ -27,9 +26,17 @@ from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
-from sortal.learning.token_cache import Budget, CachedTokens, LiveViews, TokenPlan, cache_tokens, plan_tokens
+from sortal.learning.token_cache import (
+    Budget,
+    CachedTokens,
+    InputSource,
+    LiveViews,
+    Mask,
+    TokenPlan,
+    cache_tokens,
+    plan_tokens,
+)
 from sortal.system.device import Compute
-from sortal.system.distributed import Processes
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
@@ -213,33 +220,6 @@ def test_marks_are_written_periodically_and_at_the_end(tmp_path: Path, monkeypat
     assert marks == [0, 0, 6, 6, 10, 12]
 
 
-# Two processes
-
-
-SHARED = {"odd": ([4, 0, 5], (4, 5)), "one image": ([2], (1, 2)), "all": (ROWS, (6, 6))}  # rows, views for each
-
-
-def both(rank: int, folder: Path) -> None:
-    """Cache tokens as one of two processes, and save the results."""
-    found: dict[str, Any] = {}
-    for name, (rows, _) in SHARED.items():
-        trunk, reports = Counting(tiny()), list[Report]()
-        runtime = Runtime(progress=lambda *report, reports=reports: reports.append(report))
-        kept = computed(trunk, rows=np.array(rows), processes=Processes(dist.group.WORLD), runtime=runtime)
-        found[name] = (bits(kept.tokens), sum(trunk.sizes), reports)
-    torch.save(found, folder / f"{rank}.pt")
-
-
-def test_two_processes_share_the_work_and_both_get_all_tokens(tmp_path: Path) -> None:
-    run_two(both, tmp_path)
-    for rank in (0, 1):
-        found = torch.load(tmp_path / f"{rank}.pt")
-        for name, (rows, shares) in SHARED.items():
-            share = shares[rank]
-            all_of_them = bits(computed(rows=np.array(rows)).tokens)
-            assert found[name] == (all_of_them, share, [("Computing tokens", share, share)])
-
-
 # Streams
 
 NONE = Draws(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3), dtype=np.int64))
@@ -263,6 +243,35 @@ def test_a_step_of_cached_views_has_the_first_view_of_each_image_then_the_second
     assert list(kept.stream(NONE, epoch)) == []
     with pytest.raises((IndexError, RuntimeError)):  # an image without tokens is an error
         list(kept.stream(Draws(np.array([[1]]), np.array([[0]])), epoch))
+
+
+@pytest.mark.parametrize("split", [0, 1, 3])
+def test_processes_that_cache_some_images_each_stream_together_what_one_would(split: int) -> None:
+    """Each at its own places of the batch; a process without images streams nothing."""
+    draws, shards = some_draws(ROWS), [computed(rows=rows) for rows in (ROWS[:split], ROWS[split:])]
+    masks = [shard.chosen(draws) for shard in shards]
+    assert (masks[0] ^ masks[1]).all()
+    assert_streams_join(computed(), list(zip(shards, masks, strict=True)), draws)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_processes_divide_live_views_equally(size: int) -> None:
+    store, trunk, draws = small_store(6, 8), FrozenEncoder(tiny(), Compute(CPU)), some_draws(np.arange(6))
+    each = [LiveViews(trunk, store, flip=True, seed=7, share=(rank, size)) for rank in range(size)]
+    masks = [one.chosen(draws) for one in each]
+    assert (np.sum(masks, axis=0) == 1).all()
+    assert {mask.sum(1).max() for mask in masks} <= {5 // size, 5 // size + 1}
+    parts = [(one, mask) for one, mask in zip(each, masks, strict=True) if mask.any()]
+    assert_streams_join(LiveViews(trunk, store, flip=True, seed=7), parts, draws)
+
+
+def assert_streams_join(whole: InputSource, parts: Sequence[tuple[InputSource, Mask]], draws: Draws) -> None:
+    streams = [list(source.stream(draws, 3, mask)) for source, mask in parts]
+    for at, wanted in enumerate(whole.stream(draws, 3)):
+        joined = torch.zeros_like(wanted)
+        for stream, (_, mask) in zip(streams, parts, strict=True):
+            joined[np.flatnonzero(np.tile(mask[at], 2))] = stream[at]
+        assert torch.equal(joined, wanted)
 
 
 @pytest.mark.parametrize("flip", [True, False])

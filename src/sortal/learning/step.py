@@ -97,8 +97,9 @@ def schedule(config: Training, epoch: int, done: float = 0.0) -> float:
 class TrainingStep:
     """Updates a method's weights with one batch; `names` lists its losses in order, and the norm of the gradient.
 
-    The losses are computed on the outputs gathered from all processes; each process then backpropagates the gradient of
-    its own part, in chunks. So the gradients do not depend on the number of processes or chunks.
+    Of several processes, each computes the outputs of its own views, which may be many or none. All compute the losses
+    on the outputs of the whole batch; then each backpropagates the gradient of its own, in chunks. So the gradients do
+    not depend on the number of processes or chunks.
     """
 
     processes: Processes
@@ -114,22 +115,31 @@ class TrainingStep:
         self._graph: Callable[..., Tensor] | None = None
         self._steps = 0
 
-    def __call__(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
-        """Update the weights with this process's rows of a `Batch`, first views first; return the values of `names`."""
+    def __call__(
+        self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor, places: Tensor | None = None
+    ) -> Tensor:
+        """Update the weights with a `Batch`, first views first; return the values of `names`.
+
+        With several processes, `inputs` are those of this process, at these `places` of the batch.
+        """
         self._steps += 1
         if self._steps == WARM + 1 and self.compute.device.type == "cuda" and self.processes.size == 1:
             self._graph = _record(self._fitting, inputs, images, labels, progress)
             if self._graph is None:
                 self.optimiser.zero_grad()  # recorded, but never computed
-        return (self._graph or self._fitting)(inputs, images, labels, progress)
+        if self._graph is not None:
+            return self._graph(inputs, images, labels, progress)
+        return self._fitting(inputs, images, labels, progress, places)
 
-    def _fitting(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> Tensor:
+    def _fitting(
+        self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor, places: Tensor | None = None
+    ) -> Tensor:
         """Do one step, doubling the chunks until it fits in memory."""
         if self.processes.size > 1 and self._steps == 1:
-            self._rehearse(inputs)
+            self._rehearse(inputs, len(images))
         while True:
             try:
-                terms, batch = self._gradients(inputs, images, labels, progress)
+                terms, batch = self._gradients(inputs, images, labels, progress, places)
                 break
             except RuntimeError as error:
                 if not is_out_of_memory(error):
@@ -142,13 +152,20 @@ class TrainingStep:
             self.method.after_step(batch)
         return torch.cat([terms, norm[None]])
 
-    def _rehearse(self, inputs: Tensor) -> None:
-        """Double the chunks until they fit in all processes, before the processes wait for each other."""
+    def _rehearse(self, inputs: Tensor, views: int) -> None:
+        """Double the chunks until they fit in all processes, before the processes wait for each other.
+
+        A process computes a random share of the views of a batch, hardly ever more than four standard deviations above
+        the mean.
+        """
+        mean = views / self.processes.size
+        most = min(math.ceil(mean + 4 * math.sqrt(mean)), views)
+        like = inputs.new_zeros(most, *inputs.shape[1:])
         while True:
             short, problem = torch.zeros(1, device=self.compute.device), None
             try:
                 with self.compute.autocast():
-                    outputs = self._forward(inputs.chunk(self.chunks)[0])
+                    outputs = self._forward(like.chunk(self.chunks)[0])
                 outputs.backward(torch.zeros_like(outputs))
             except RuntimeError as error:
                 if not is_out_of_memory(error):
@@ -157,7 +174,7 @@ class TrainingStep:
             self.optimiser.zero_grad()
             if not self.processes.sum(short).item():
                 return
-            self._double_chunks(problem, possible=self.chunks < len(inputs))  # raises in all processes, or in none
+            self._double_chunks(problem, possible=self.chunks < most)  # raises in all processes, or in none
 
     def _double_chunks(self, problem: RuntimeError | None, *, possible: bool) -> None:
         if not possible:
@@ -169,19 +186,20 @@ class TrainingStep:
         self.chunks *= 2
         logger.warning("Out of memory: batches are now split into %d chunks, with the same result.", self.chunks)
 
-    def _gradients(self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor) -> tuple[Tensor, Batch]:
+    def _gradients(
+        self, inputs: Tensor, images: Tensor, labels: Tensor, progress: Tensor, places: Tensor | None
+    ) -> tuple[Tensor, Batch]:
         """Accumulate the gradients of the whole batch; return the losses and the batch."""
         parts = inputs.chunk(self.chunks)
         with torch.set_grad_enabled(len(parts) == 1), self.compute.autocast():
             outputs = torch.cat([self._forward(part) for part in parts])
-        whole = self._gather(outputs.detach()).requires_grad_()
-        batch = Batch(whole, self._gather(images), self._gather(labels), progress)
+        whole = self._whole(outputs.detach(), len(images), places).requires_grad_()
+        batch = Batch(whole, images, labels, progress)
         losses = self.method.losses(batch)
         self.names = [*losses, GRADIENT_NORM]
         terms = torch.stack(list(losses.values()))
         (gradient,) = torch.autograd.grad(terms.sum(), whole)
-        by_process = gradient.unflatten(0, (2, self.processes.size, -1))
-        own = by_process[:, self.processes.rank].flatten(0, 1)
+        own = gradient if places is None else gradient[places.to(gradient.device)]
         if len(parts) == 1:
             outputs.backward(own)
         else:
@@ -192,11 +210,14 @@ class TrainingStep:
         self.processes.sum_in_place(value.grad for value in self.method.parameters() if value.grad is not None)
         return terms.detach(), batch
 
-    def _gather(self, values: Tensor) -> Tensor:
-        """Gather the rows of all processes: all first views, then all second views."""
-        gathered = self.processes.stack(values)  # (processes, views, ...)
-        by_view: Tensor = gathered.unflatten(1, (2, -1)).transpose(0, 1)  # (2, processes, images, ...)
-        return by_view.flatten(0, 2)
+    def _whole(self, outputs: Tensor, views: int, places: Tensor | None) -> Tensor:
+        """Return the outputs of the whole batch, (views, ...), of which each process has some."""
+        if places is None:
+            return outputs
+        dtype = torch.promote_types(outputs.dtype, torch.float32)  # in which every backend can add
+        whole = torch.zeros((views, *outputs.shape[1:]), dtype=dtype, device=outputs.device)
+        whole[places.to(outputs.device)] = outputs.to(dtype)
+        return self.processes.sum(whole).to(outputs.dtype)  # of values and zeros: exact
 
 
 def _record(step: Callable[..., Tensor], *values: Tensor) -> Callable[..., Tensor] | None:

@@ -4,7 +4,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.errors import InputError
@@ -24,12 +25,12 @@ from sortal.learning.batches import Draws
 from sortal.learning.frozen import ON_CPU, FrozenEncoder, prefetch
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.runs import cache
-from sortal.system.distributed import Processes
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
 Where = Literal["device", "memory", "file"]
+Mask = NDArray[np.bool_]
 COMMIT = 10.0  # seconds between marks of a file; a kill loses at most the tokens since
 PIECE = 256  # crops per batch
 MARGIN = 2**28  # bytes to leave free on the disk
@@ -131,14 +132,22 @@ class LiveViews:
     store: PixelStore
     flip: bool
     seed: int
+    share: tuple[int, int] = (0, 1)  # number of this process, and of all processes, among which batches are divided
 
-    def stream(self, draws: Draws, epoch: int) -> Iterator[Tensor]:
-        """Yield the tail's inputs of each step, (2 · batch_size, ...): first views of all images, then second views."""
+    def chosen(self, draws: Draws) -> Mask:
+        """Return the mask (steps, batch_size) of the images whose views this process computes: an equal share."""
+        (rank, size), n = self.share, draws.rows.shape[1]
+        at = np.arange(n)
+        return np.broadcast_to((at >= n * rank // size) & (at < n * (rank + 1) // size), draws.rows.shape)
+
+    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
+        """Yield the tail's inputs of each step, first views of all images, then second views; only those `chosen`."""
         size, keys = self.trunk.backbone.spec.image_size, views.content_keys(self.store)
         draw = partial(views.random_crops, self.store, keys, size=size, flip=self.flip, seed=self.seed, epoch=epoch)
-        rows = np.concatenate([draws.rows, draws.rows], axis=1)
-        steps = zip(rows, np.concatenate([2 * draws.times, 2 * draws.times + 1], axis=1), strict=True)
-        return self.trunk.stream(self.store, (draw(*step) for step in steps))
+        rows, numbers = (
+            _by_step(pair, chosen) for pair in ((draws.rows, draws.rows), (2 * draws.times, 2 * draws.times + 1))
+        )
+        return self.trunk.stream(self.store, map(draw, rows, numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,16 +160,21 @@ class CachedTokens:
     seed: int
     device: torch.device  # to stream to
 
-    def stream(self, draws: Draws, epoch: int) -> Iterator[Tensor]:
+    def chosen(self, draws: Draws) -> Mask:
+        """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
+        return self.slot[draws.rows] >= 0
+
+    def stream(self, draws: Draws, epoch: int, chosen: Mask | None = None) -> Iterator[Tensor]:
         """Yield what `LiveViews.stream` yields, of cached views."""
         n_views = self.tokens.shape[1]
         flat = self.tokens.flatten(0, 1)
         keys, times = self.keys[draws.rows.ravel()], draws.times.ravel()
         pairs = views.choose_pairs(keys, times, views=n_views, seed=self.seed, epoch=epoch)
         places = self.slot[draws.rows] * n_views + pairs.reshape(2, *draws.rows.shape)  # (2, steps, batch_size)
-        slots = torch.from_numpy(places.transpose(1, 0, 2).reshape(len(draws.rows), 2 * draws.rows.shape[1]))
+        slots = [torch.from_numpy(step) for step in _by_step(places, chosen)]
         if self.tokens.device.type == self.device.type != "cpu":
-            yield from (flat.index_select(0, step) for step in slots.to(self.device))
+            there = torch.cat(slots).to(self.device) if slots else torch.zeros(0)
+            yield from (flat.index_select(0, step) for step in there.split([len(step) for step in slots]))
             return
         pinned = self.device.type == "cuda"
 
@@ -173,6 +187,13 @@ class CachedTokens:
 
 
 InputSource = LiveViews | CachedTokens
+
+
+def _by_step(views_of: Iterable[Rows], chosen: Mask | None) -> Iterator[Rows]:
+    """Yield the entries of each step, those of first views (steps, batch_size), then of second; only those `chosen`."""
+    for step, (first, second) in enumerate(zip(*views_of, strict=True)):
+        which = slice(None) if chosen is None else chosen[step]
+        yield np.concatenate([first[which], second[which]])
 
 
 @dataclass(eq=False)
@@ -238,10 +259,9 @@ def cache_tokens(
     where: Where,
     folder: Path | None = None,
     key: str = "",
-    processes: Processes | None = None,
     runtime: Runtime = Runtime(),
 ) -> CachedTokens:
-    """Compute and cache the tokens of `n_views` views of each of `rows`; processes share the work.
+    """Compute and cache the tokens of `n_views` views of each of `rows`.
 
     A file in `folder` is marked with `key` and the views done every few seconds and at Ctrl-C, so that an interrupted
     run resumes; tokens with another key are overwritten.
@@ -254,14 +274,11 @@ def cache_tokens(
         tokens, done, commit = _open_file(folder, shape, key)
     else:
         tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
-    processes = processes or Processes()
-    first, end = processes.share_of(total)
-    done = max(done, first)
 
     def crops(begin: int) -> Iterator[Crops]:
         piece = min(PIECE, ON_CPU) if trunk.backbone.device.type == "cpu" else PIECE
-        for start in range(begin, end, piece):
-            at = np.arange(start, min(start + piece, end))
+        for start in range(begin, total, piece):
+            at = np.arange(start, min(start + piece, total))
             of, number = rows[at // n_views], at % n_views
             yield views.random_crops(store, keys, of, number, size=size, flip=flip, seed=seed, epoch=0)
 
@@ -270,14 +287,13 @@ def cache_tokens(
         for part in trunk.stream(store, crops(done)):
             tokens[done : done + len(part)] = part.to(torch.bfloat16)
             done += len(part)
-            if commit is not None and (monotonic() - committed > COMMIT or done == end):
+            if commit is not None and (monotonic() - committed > COMMIT or done == total):
                 commit(done)
                 committed = monotonic()
-            runtime.progress("Computing tokens", done - first, end - first)
+            runtime.progress("Computing tokens", done, total)
             if commit is not None and stopped():
                 commit(done)
                 raise KeyboardInterrupt
-    processes.exchange_rows(tokens)
     slot = np.full(len(keys), -1)
     slot[rows] = np.arange(len(rows))
     return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), slot, keys, seed, trunk.compute.device)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from sortal.learning.health import IMAGES, Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
-from sortal.learning.token_cache import Budget, InputSource, SharedTokens, TokenPlan
+from sortal.learning.token_cache import Budget, InputSource, Mask, SharedTokens, TokenPlan
 from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
@@ -67,7 +67,7 @@ def train(
     """
     config = config or Training()
     processes = processes or launch(runtime.device)
-    _check(method, images, store, config, processes)
+    _check(method, images, store, config)
     place = None if folder is None or not processes.is_first else Path(folder)  # only the first process writes
     with lock_folder(place):
         method.to(processes.device)
@@ -144,7 +144,8 @@ class Trainer:
         c = self.config
         choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
-        of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE)
+        # Several processes have batches of many sizes, each of which would be compiled.
+        of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
         validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
         source = self.inputs.make(trunk, plan)
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
@@ -212,13 +213,15 @@ class Trainer:
         while p.epoch < config.epochs:
             draws = self._draws(p.epoch, start=p.step)
             rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.processes.device)
+            chosen = None if self.processes.size == 1 else source.chosen(draws)
             exact = torch.float32 if self.processes.device.type == "mps" else torch.float64  # which mps does not have
             sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=self.processes.device)
             progress = torch.tensor(p.epoch / config.epochs, device=self.processes.device)
             started = perf_counter()
-            for inputs, rows in zip(source.stream(draws, p.epoch), rows_of_views, strict=True):
+            streams = source.stream(draws, p.epoch, chosen), rows_of_views, _places(chosen, len(draws.rows))
+            for inputs, rows, places in zip(*streams, strict=True):
                 step.optimiser.set_lr(self._lr((p.step + 1) / self.steps))
-                sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress)
+                sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress, places)
                 p.step += 1
                 if self.processes.is_first:
                     self.runtime.progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
@@ -234,12 +237,10 @@ class Trainer:
                 saved = monotonic()
 
     def _draws(self, epoch: int, start: int) -> Draws:
-        """Draw the batches of an epoch, and return this process's rows of them, from step `start` on."""
+        """Draw the batches of an epoch, from step `start` on, alike in all processes."""
         c, labelled = self.config, np.asarray(self.images.labels[self.rows] >= 0)
         draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=epoch)
-        size = c.batch_size // self.processes.size
-        part = slice(self.processes.rank * size, (self.processes.rank + 1) * size)
-        return Draws(draws.rows[start:, part], draws.times[start:, part])
+        return Draws(draws.rows[start:], draws.times[start:])
 
     def _update_progress(self, sums: Tensor, step: TrainingStep, seconds: float) -> None:
         p = self.progress
@@ -381,7 +382,14 @@ class Trainer:
             raise KeyboardInterrupt
 
 
-def _check(method: Method, images: ImageSet, store: PixelStore, config: Training, processes: Processes) -> None:
+def _places(chosen: Mask | None, steps: int) -> Iterable[Tensor | None]:
+    """Return where the views of a process are among those of each step; `chosen` (steps, images) masks its images."""
+    if chosen is None:
+        return [None] * steps
+    return [torch.from_numpy(np.flatnonzero(np.tile(images, 2))) for images in chosen]
+
+
+def _check(method: Method, images: ImageSet, store: PixelStore, config: Training) -> None:
     if len(images) != len(store):
         raise InputError(f"store must have one row per image, got {len(store):,} rows for {len(images):,} images.")
     if images.validation.all():
@@ -390,8 +398,6 @@ def _check(method: Method, images: ImageSet, store: PixelStore, config: Training
     views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
     if not any(value.requires_grad for value in method.backbone.parameters()):
         raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")
-    if config.batch_size % processes.size:
-        raise InputError(f"batch_size must be a multiple of {processes.size} (the processes), got {config.batch_size}.")
     if config.views not in (None, AUTO) and not method.backbone.has_trunk:
         raise InputError(
             f"views must be None or 'auto' for a backbone without frozen blocks, whose tokens could be cached, "

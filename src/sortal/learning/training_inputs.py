@@ -26,7 +26,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class TrainingInputs:
-    """Plans and makes the inputs of a run on some rows of a store; `content` is a digest of its images."""
+    """Plans and makes the inputs of a run on some rows of a store; `content` is a digest of its images.
+
+    Of several processes, each caches the tokens of its own share of the images.
+    """
 
     backbone: Backbone
     store: PixelStore
@@ -44,8 +47,8 @@ class TrainingInputs:
         """Plan where to cache the wanted views, if they fit, and note the cost; a resumed run must have its own."""
         if wanted is None or (wanted == AUTO and not self.backbone.has_trunk):
             return None
-        n_views = VIEWS if isinstance(wanted, str) else wanted
-        needed = len(self.rows) * n_views * 2 * math.prod(token_cache.token_shape(self.backbone))
+        n_views, own = VIEWS if isinstance(wanted, str) else wanted, len(self._own)
+        needed = own * n_views * 2 * math.prod(token_cache.token_shape(self.backbone))
         if self.shared is not None and self.shared.key == self._key(n_views):
             self.views = n_views
             return TokenPlan(needed, self.shared.where)
@@ -59,7 +62,8 @@ class TrainingInputs:
                 "tokens), which no longer fit the budget. Raise the budget, or choose another folder."
             )
         if self.processes.is_first:
-            self.runtime.note(f"{n_views} views of {len(self.rows):,} images: {plan}.")
+            each = " in each process" if self.processes.size > 1 else ""
+            self.runtime.note(f"{n_views} views of {own:,} images{each}: {plan}.")
         if plan.where is None:
             logger.warning("Training is slower than it could be: %s.", plan)
             return None
@@ -70,21 +74,20 @@ class TrainingInputs:
         """Compute the tokens that were planned, unless they are shared already; without a plan, use live views."""
         flip, seed = self.config.flip, self.config.seed
         if plan is None or plan.where is None or self.views is None:
-            return LiveViews(trunk, self.store, flip=flip, seed=seed)
+            return LiveViews(trunk, self.store, flip=flip, seed=seed, share=(self.processes.rank, self.processes.size))
         key = self._key(self.views)
         if self.shared is not None and self.shared.key == key and self.shared.tokens is not None:
             return self.shared.tokens
         tokens = token_cache.cache_tokens(
             trunk,
             self.store,
-            self.rows,
+            self._own,
             n_views=self.views,
             flip=flip,
             seed=seed,
             where=plan.where,
             folder=self._folder,
             key=key,
-            processes=self.processes,
             runtime=self.runtime,
         )
         if self.shared is not None:
@@ -104,6 +107,10 @@ class TrainingInputs:
         """Delete a file of tokens that is not shared."""
         if self.shared is None and self.folder is not None:
             token_cache.delete_tokens(self.folder)
+
+    @property
+    def _own(self) -> Rows:
+        return self.rows[slice(*self.processes.share_of(len(self.rows)))]
 
     @property
     def _folder(self) -> Path | None:

@@ -1,7 +1,9 @@
 """This process among those that torchrun started: its device, its rank, and collective operations."""
 
+import atexit
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -9,11 +11,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sortal.errors import ElsewhereError, SortalError
 from sortal.system.device import choose_device
 
 PIECE = 2**28  # bytes per broadcast of rows
 TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
 T = TypeVar("T")
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Turn the errors by which a collective operation reports that another process is gone into ElsewhereError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+            raise
+        message = "Another process of this run ended, or cannot be reached any more. Its own message says why."
+        raise ElsewhereError(message) from error
 
 
 class Processes:
@@ -30,6 +45,23 @@ class Processes:
         """Wait until every process has arrived."""
         self.gather_objects(None)
 
+    def by_first(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns in the first process, where alone it is called; if it fails there, fail in all."""
+        if self.size == 1:
+            return work()
+        if not self.is_first:
+            found, failed = self.broadcast((None, False))
+            if failed:
+                raise ElsewhereError("The first process of this run failed. Its own message says why.")
+            return found  # type: ignore[return-value]  # what the first one returned
+        try:
+            result = work()
+        except SortalError:
+            self.broadcast((None, True))
+            raise
+        return self.broadcast((result, False))[0]
+
+    @_answered()
     def broadcast(self, value: T) -> T:
         """Return the first process's `value`, which must be picklable."""
         values = [value]
@@ -37,6 +69,7 @@ class Processes:
             dist.broadcast_object_list(values, group_src=0, group=self.group)
         return values[0]
 
+    @_answered()
     def broadcast_tensors(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite tensors with those of the first process."""
         if self.size > 1:
@@ -45,6 +78,7 @@ class Processes:
                 dist.broadcast(values, group_src=0, group=self.group)
                 tensor.data.copy_(values)
 
+    @_answered()
     def sum(self, values: Tensor) -> Tensor:
         """Return the sum of `values` over the processes."""
         if self.size > 1:
@@ -52,6 +86,7 @@ class Processes:
             dist.all_reduce(values, group=self.group)
         return values
 
+    @_answered()
     def sum_in_place(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite tensors with their sums over the processes, in one operation."""
         parts = list(tensors) if self.size > 1 else []
@@ -61,6 +96,7 @@ class Processes:
             for part, values in zip(parts, total.split([part.numel() for part in parts]), strict=True):
                 part.copy_(values.view_as(part))
 
+    @_answered()
     def gather_objects(self, value: Any) -> list[Any]:
         """Return the `value` of every process, in rank order."""
         if self.size == 1:
@@ -69,6 +105,7 @@ class Processes:
         dist.all_gather_object(values, value, group=self.group)
         return values
 
+    @_answered()
     def stack(self, values: Tensor) -> Tensor:
         """Return (processes, ...): the equally shaped `values` of every process, in rank order."""
         if self.size == 1:
@@ -90,6 +127,7 @@ class Processes:
         rank = self.rank if rank is None else rank
         return n * rank // self.size, n * (rank + 1) // self.size
 
+    @_answered()
     def exchange_rows(self, rows: Tensor) -> None:
         """Fill in the rows that other processes computed, each its `share_of` them."""
         if self.group is None or not rows.numel():
@@ -114,5 +152,12 @@ def launch(device: str = "auto") -> Processes:
         chosen = choose_device(f"cuda:{os.environ['LOCAL_RANK']}", None)
         torch.cuda.set_device(chosen)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
+        with _answered():
+            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
+        atexit.register(_leave)
     return Processes(dist.group.WORLD, chosen)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()
