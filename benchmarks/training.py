@@ -48,7 +48,8 @@ def noise(n: int) -> tuple[ImageSet, PixelStore]:
     flat = np.resize(np.random.default_rng(0).integers(0, 256, 64 * one, dtype=np.uint8), n * one)
     names = [f"{i}.png" for i in range(n)]
     store = PixelStore(
-        flat=flat,
+        flat=(flat,),
+        parts=np.zeros(n, dtype=np.int64),
         offsets=np.arange(n) * one,
         heights=np.full(n, HEIGHT),
         widths=np.full(n, WIDTH),

@@ -23,7 +23,8 @@ def store_of(images: Sequence[Image]) -> PixelStore:
     sizes = np.array([image.size for image in images], dtype=np.int64)
     heights, widths = np.array([image.shape[:2] for image in images], dtype=np.int64).reshape(-1, 2).T
     return PixelStore(
-        flat=np.concatenate([np.zeros(0, np.uint8), *(image.ravel() for image in images)]),
+        flat=(np.concatenate([np.zeros(0, np.uint8), *(image.ravel() for image in images)]),),
+        parts=np.zeros(len(images), dtype=np.int64),
         offsets=np.cumsum(sizes) - sizes,
         heights=heights,
         widths=widths,

@@ -12,6 +12,7 @@ from sortal.images.store.index import Index, StoredImage, stamp_of
 
 STAMP = [7, 1, 2, 3]
 IMAGE = StoredImage(10, 3, 4, [8, 6, 16, 1])
+STORED = {name: value for name, value in IMAGE._asdict().items() if name != "part"}
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def path(home: Path) -> Path:
 
 
 def noted(path: str, digest: str, stamp: list[int] = STAMP) -> dict[str, object]:
-    return {"path": path, "stamp": stamp, "digest": digest, "stored": IMAGE._asdict()}
+    return {"path": path, "stamp": stamp, "digest": digest, "stored": STORED}
 
 
 def test_flushed_lines_are_read_again_and_nothing_is_written_twice(home: Path, path: Path) -> None:
@@ -91,7 +92,6 @@ def test_a_torn_line_loses_only_that_line(home: Path, path: Path) -> None:
         assert Index(home).content("/c", STAMP) == "cc"
 
 
-STORED = IMAGE._asdict()
 WRONG: list[object] = [
     3,
     {**STORED, "offset": 11},  # beyond the end of the file

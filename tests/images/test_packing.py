@@ -4,9 +4,12 @@ import errno
 import io
 import json
 import os
+import pickle
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -585,3 +588,63 @@ def test_if_a_row_of_an_array_fails_so_do_its_copies(store: Path, monkeypatch: p
     monkeypatch.setattr(packing, "run_workers", lambda _, items, **__: ((item.row, crash) for item in items))
     images = rows_of(np.zeros((2, 20, 30, 3), np.uint8))
     check(pack_small(images, store), images, bad={"000": "crashed", "001": "crashed"})
+
+
+# Several processes
+
+
+class Member:
+    """One of several threads that stand for processes, which exchange objects when all have arrived."""
+
+    def __init__(self, rank: int, size: int, barrier: threading.Barrier, board: dict[int, Any]) -> None:
+        self.rank, self.size, self.barrier, self.board = rank, size, barrier, board
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        self.board[self.rank] = value
+        self.barrier.wait(60)
+        return [self.board[rank] for rank in range(self.size)]
+
+
+def pack_together(size: int, images: ImageSet, store: Path) -> list[PixelStore]:
+    barrier, board = threading.Barrier(size), dict[int, Any]()
+    with ThreadPoolExecutor(size) as pool:
+        jobs = [pool.submit(pack_small, images, store, team=Member(rank, size, barrier, board)) for rank in range(size)]
+        return [job.result() for job in jobs]
+
+
+def test_processes_share_out_the_files_and_all_get_every_image(folder: Path, store: Path, inline: Inline) -> None:
+    """Copies that different processes read, and unreadable files, are the same for all of them."""
+    images = fill(folder, 7)
+    shutil.copy(folder / "000.png", folder / "copy.png")
+    (folder / "bad.png").write_bytes((folder / "001.png").read_bytes()[:60])
+    images = read(folder)
+    for made in pack_together(2, images, store):
+        check(made, images, bad={"bad.png": "truncated"})
+        assert len(made.files) == 2
+    assert sorted(name for name, _ in inline.done) == sorted(images.files), "each file is read once"
+    inline.done.clear()
+    check(pack_small(images, store), images, bad={"bad.png": "truncated"})
+    assert not inline.done, "a single process finds all parts"
+    for seed in (20, 21, 22):
+        save(folder / f"more {seed}.png", seed=seed)
+    images = read(folder)
+    for made in pack_together(3, images, store):
+        check(made, images, bad={"bad.png": "truncated"})
+    assert len(inline.done) == 3
+
+
+def test_a_failure_of_one_process_that_may_pass_is_known_to_all(folder: Path, store: Path, inline: Inline) -> None:
+    images = fill(folder, 4)
+    (folder / "002.png").unlink()
+    for made in pack_together(2, images, store):
+        check(made, images, bad={"002.png": "missing"})
+
+
+def test_a_store_of_several_parts_can_be_selected_and_sent(folder: Path, store: Path, inline: Inline) -> None:
+    images = fill(folder, 5)
+    made, _ = pack_together(2, images, store)
+    mask = np.array([True, False, False, True, True])
+    sent = pickle.loads(pickle.dumps(made.select(mask)))
+    check(sent, images.select(mask))
+    assert len(pickle.dumps(made)) < 3000
+    np.testing.assert_array_equal(made.thumbnails(), pack_small(images, store.with_name("other")).thumbnails())

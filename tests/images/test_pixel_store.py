@@ -33,7 +33,8 @@ def build(folder: Path | None = None) -> tuple[PixelStore, Images]:
     heights, widths = np.array(SIZES, dtype=np.int64).T
     digests = [b"%032d" % row if heights[row] else b"" for row in range(len(SIZES))]
     store = PixelStore(
-        flat=flat,
+        flat=(flat,),
+        parts=np.zeros(len(SIZES), dtype=np.int64),
         offsets=sizes.sum() - np.cumsum(sizes),
         heights=heights,
         widths=widths,
@@ -41,7 +42,7 @@ def build(folder: Path | None = None) -> tuple[PixelStore, Images]:
         digests=np.array(digests, dtype="S32"),
         facts=np.zeros(len(SIZES), FACTS),
         made="so",
-        file=file,
+        files=() if file is None else (file,),
     )
     return store, images
 

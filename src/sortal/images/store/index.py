@@ -12,6 +12,7 @@ from sortal.errors import Reason
 from sortal.images import near_duplicates
 from sortal.images.decoding import DECODER, FACTS
 
+INDEX = "index.jsonl"
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
 
 
@@ -31,6 +32,7 @@ class StoredImage(NamedTuple):
     height: int
     width: int
     facts: list[int]  # in the order of decoding.FACTS
+    part: int = 0  # of the store; implied by the index that lists it
 
     @property
     def end(self) -> int:
@@ -43,39 +45,54 @@ def bytes_of(height: int, width: int) -> int:
 
 
 class Index:
-    """A log of JSON lines that any number of processes may append to; a line torn by a kill is skipped.
+    """Logs of JSON lines, one for each part of a store; this process appends to one of them, and reads all.
 
     A line has the "digest" of a content and some of: "path" and "stamp" of a file with that content, the fields of its
-    StoredImage ("stored"), or why it is "unreadable" (reason, detail) and for which "decoder".
+    StoredImage ("stored"), or why it is "unreadable" (reason, detail) and for which "decoder". A line torn by a kill is
+    skipped.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, part: int = 0) -> None:
         self.home = home
-        self.path = home / "index.jsonl"
-        self.pixels = home / "pixels.bin"
+        self.part = part
         self.stored: dict[str, StoredImage] = {}
         self.unreadable: dict[str, tuple[Reason, str]] = {}
         self._files: dict[str, tuple[Stamp, str]] = {}
         self._unwritten: list[str] = []
-        self._position = 0
+        self._positions: dict[int, int] = {}  # read so far, of each part
         self.refresh()
+
+    def folder(self, part: int | None = None) -> Path:
+        """Return the folder of a part, by default the one that this process writes."""
+        part = self.part if part is None else part
+        return self.home / str(part) if part else self.home
+
+    def pixels(self, part: int | None = None) -> Path:
+        """Return the pixel file of a part, by default the one that this process writes."""
+        return self.folder(part) / "pixels.bin"
 
     def refresh(self) -> None:
         """Read the lines appended since the last call. Pixels missing from their file count as not stored."""
-        if not self.path.exists():
+        others = (path.parent.name for path in self.home.glob(f"*/{INDEX}"))
+        for part in (0, *sorted(int(name) for name in others if name.isdecimal())):
+            self._read(part)
+
+    def _read(self, part: int) -> None:
+        path, pixels = self.folder(part) / INDEX, self.pixels(part)
+        if not path.exists():
             return
-        with self.path.open("rb") as file:
-            file.seek(self._position)
+        with path.open("rb") as file:
+            file.seek(self._positions.get(part, 0))
             text = file.read()
-        self._position += text.rfind(b"\n") + 1
-        size = self.pixels.stat().st_size if self.pixels.exists() else 0
+        self._positions[part] = self._positions.get(part, 0) + text.rfind(b"\n") + 1
+        size = pixels.stat().st_size if pixels.exists() else 0
         for line in text.split(b"\n"):
             try:
                 record = json.loads(line)
             except ValueError:
                 continue
             if _is_record(record) and ("stored" not in record or StoredImage(**record["stored"]).end <= size):
-                self._note(record)
+                self._note(record, part)
 
     def knows(self, digest: str) -> bool:
         """Return whether a content is stored or known to be unreadable."""
@@ -90,7 +107,7 @@ class Index:
         """Add a record, to be written by the next `flush`."""
         if "unreadable" in record:
             record = {**record, "decoder": DECODER}
-        self._note(record)
+        self._note(record, self.part)
         self._unwritten.append(json.dumps(record, separators=(",", ":")))
 
     def flush(self) -> None:
@@ -100,17 +117,17 @@ class Index:
         # The leading line break ends a line that a killed process left unfinished.
         text = "\n" + "\n".join(self._unwritten) + "\n"
         self._unwritten.clear()
-        with self.path.open("ab") as file:
+        with (self.folder() / INDEX).open("ab") as file:
             file.write(text.encode())
             file.flush()
             os.fsync(file.fileno())
 
-    def _note(self, record: dict[str, Any]) -> None:
+    def _note(self, record: dict[str, Any], part: int) -> None:
         digest = record["digest"]
         if "path" in record:
             self._files[record["path"]] = (record["stamp"], digest)
         if "stored" in record:
-            self.stored[digest] = StoredImage(**record["stored"])
+            self.stored[digest] = StoredImage(**record["stored"], part=part)
         if "unreadable" in record and record["decoder"] == DECODER:
             reason, detail = record["unreadable"]
             self.unreadable[digest] = (reason, detail)
@@ -133,9 +150,10 @@ def _is_record(record: object) -> bool:
 
 
 def _is_stored(value: object) -> bool:
-    if not isinstance(value, dict) or value.keys() != set(StoredImage._fields):
+    *names, _ = StoredImage._fields
+    if not isinstance(value, dict) or value.keys() != set(names):
         return False
-    *place, facts = (value[name] for name in StoredImage._fields)
+    *place, facts = (value[name] for name in names)
     return _is_list(place, int) and min(place) >= 0 and _is_list(facts, int, len(FACTS.names or ()))
 
 

@@ -6,6 +6,7 @@ A store is a folder that may hold several image sets under several settings. Eac
     index.jsonl        the content of every file read; for each content the facts about it and where its pixels are
     pixels.bin         uint8 pixels (height, width, 3) and thumbnail, image after image; it only grows
     .lock              held by the process that writes; others wait for it and then find its images
+    1, 2, ...          further parts of the same kind, each written by one of several processes that work together
 
 One pass over the files hashes, checks and decodes each: a worker reads a file, asks this process for a place, which
 only a new content gets, and writes the pixels there. Every few seconds the pixels are synced to disk and then their
@@ -21,6 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from sortal.errors import InputError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
-from sortal.images.store.index import Index, Stamp, StoredImage, bytes_of, stamp_of
+from sortal.images.store.index import Index, Stamp, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime
@@ -40,6 +42,25 @@ FORMAT = 1  # of the pixels
 COMMIT = 2.0  # seconds between commits: the most work that a kill can lose
 MARGIN = 2**26  # bytes that stay free on the disk
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
+
+
+class Team(Protocol):
+    """Processes that pack one set of images together."""
+
+    rank: int
+    size: int
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        """Return the `value` of every process, in rank order."""
+
+
+class Alone(Team):
+    """A process of its own."""
+
+    rank, size = 0, 1
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return [value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,43 +83,58 @@ def pack(
     *,
     settings: Settings | None = None,
     budget: int | None = None,
+    team: Team | None = None,
     runtime: Runtime = Runtime(),
 ) -> PixelStore:
     """Store every image that is not in the store yet, and open the store for the rows of the set.
 
     `budget` limits the bytes of pixels under all settings; the free disk space always does. Nothing is written beyond
-    either. Unreadable images end up in `quarantine`.
+    either. Unreadable images end up in `quarantine`. The processes of a `team` share out the images among them; all
+    must be able to write to the folder, and each returns the whole set.
     """
     if not isinstance(images, ImageSet):
         raise InputError(f"images must be an ImageSet, got {type(images).__name__}. Pass read_images(...).")
     if budget is not None and not isinstance(budget, int):
         raise InputError(f"budget must be a whole number of bytes, got {budget!r}.")
     settings = settings or Settings()
-    index = Index(Path(folder) / settings.key)
+    team = team or Alone()
+    index = Index(Path(folder) / settings.key, team.rank)
     contents, items, stamps = _look_up(images, index)
+    items = [item for item in items if item.row % team.size == team.rank]
     failures: dict[int, tuple[Reason, str]] = {}  # by row: why it could not be read this time
-    if items:
+    tried: dict[str, int] = {}  # by content: the row that was to be stored
+    if items or (team.size > 1 and team.rank == 0):
         sizes = {stamp[0] for stamp in stamps.values() if stamp} - {0}  # files of equal size may be copies
-        _prepare(index.home, settings, len(sizes) if stamps else len(items), budget)
+        _prepare(index, settings, len(sizes) if stamps else len(items), budget)
         waiting = "Waiting for another process that reads images"
-        with lock_folder(index.home, lambda: runtime.progress(waiting, 0, 0)):
+        with lock_folder(index.folder(), lambda: runtime.progress(waiting, 0, 0)):
             index.refresh()  # another process may have stored images before this one had the lock
             writer = _Writer(index, budget)
-            options = {**asdict(settings), "file": str(index.pixels)}
+            options = {**asdict(settings), "file": str(index.pixels())}
             run = run_workers(store_image, items, options=options, workers=runtime.workers, answer=writer.assign_place)
             with closing(writer), closing(run) as results:
-                for done, (row, result) in enumerate(results, start=len(images) - len(items) + 1):
+                for done, (row, result) in enumerate(results, start=1):
                     if "digest" in result:
                         contents[row] = result["digest"]
                         file = {"path": os.path.abspath(images.paths[row]), "stamp": stamps[row]} if stamps else {}
                         writer.add({**file, **result})
                     else:
                         failures[row] = (result["reason"], result["detail"])
-                    runtime.progress("Reading images", done, len(images))
-            tried = {contents[item.row]: item.row for item in items} | writer.places
-            for row, content in enumerate(contents):  # copies share the failure of the one that was tried
-                if row not in failures and not index.knows(content):
-                    failures[row] = failures[tried[content]]
+                    left = (len(items) - done) * team.size  # as if all processes were equally fast
+                    runtime.progress("Reading images", max(len(images) - left, 0), len(images))
+            tried = writer.places
+    if team.size > 1:
+        read = {item.row: contents[item.row] for item in items}
+        for theirs, their_failures, their_tried in team.gather_objects((read, failures, tried)):
+            failures |= their_failures
+            tried |= their_tried
+            for row, content in theirs.items():
+                contents[row] = content
+        index.refresh()
+    tried = {contents[row]: row for row in failures} | tried
+    for row, content in enumerate(contents):  # copies share the failure of the one that was tried
+        if row not in failures and not index.knows(content):
+            failures[row] = failures[tried[content]]
     found = {row: failures.get(row) or index.unreadable.get(content) for row, content in enumerate(contents)}
     quarantine = tuple(Quarantined(images.files[row], *reason) for row, reason in found.items() if reason)
     return open_store(index, ["" if found[row] else content for row, content in enumerate(contents)], quarantine)
@@ -125,11 +161,12 @@ def _errors_named(home: Path) -> Iterator[None]:
         raise InputError(f"The pixel store in {str(home)!r} cannot be written: {error.strerror or error}.") from error
 
 
-def _prepare(home: Path, settings: Settings, n_images: int, budget: int | None) -> None:
-    """Create the folder of the settings, if the store has room for so many images, were they all square."""
+def _prepare(index: Index, settings: Settings, n_images: int, budget: int | None) -> None:
+    """Create the folders of the settings, if the store has room for so many images, were they all square."""
+    home = index.home
     with _errors_named(home):
-        home.mkdir(parents=True, exist_ok=True)
-        if not (home / "settings.json").exists():
+        index.folder().mkdir(parents=True, exist_ok=True)
+        if index.part == 0 and not (home / "settings.json").exists():
             write_atomically(home / "settings.json", json.dumps(asdict(settings), indent=2).encode())
         least = n_images * bytes_of(settings.shorter_side, settings.shorter_side)
         check_room(home.parent, stored_bytes(home.parent), least, budget)
@@ -137,7 +174,7 @@ def _prepare(home: Path, settings: Settings, n_images: int, budget: int | None) 
 
 def stored_bytes(folder: Path) -> int:
     """Return the size of all pixel files of a store, under all settings."""
-    return sum(path.stat().st_size for path in folder.glob("*/*.bin"))
+    return sum(path.stat().st_size for path in folder.glob("**/*.bin"))
 
 
 def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
@@ -187,7 +224,7 @@ class _Writer:
         self.index = index
         self.budget = budget
         self.places: dict[str, int] = {}  # by content: the row that a place was assigned to
-        self._end = max((image.end for image in index.stored.values()), default=0)
+        self._end = max((image.end for image in index.stored.values() if image.part == index.part), default=0)
         self._stored: int | None = None  # bytes in the whole store, once the file is open
         self._lock = threading.Lock()
         self._unsynced = False
@@ -200,7 +237,7 @@ class _Writer:
             if self.index.knows(digest) or digest in self.places:
                 return {}
             if self._stored is None:
-                with self.index.pixels.open("ab") as file:
+                with self.index.pixels().open("ab") as file:
                     file.truncate(self._end)  # without what a killed run did not commit
                 self._stored = stored_bytes(self.index.home.parent)
             check_room(self.index.home.parent, self._stored, size, self.budget)
@@ -220,7 +257,7 @@ class _Writer:
         """Sync the pixels to disk, then append to the index."""
         with _errors_named(self.index.home):
             if self._unsynced:
-                with self.index.pixels.open("rb+") as file:
+                with self.index.pixels().open("rb+") as file:
                     os.fsync(file.fileno())
                 self._unsynced = False
             self.index.flush()
@@ -252,4 +289,4 @@ def store_image(source: ImageSource, options: JsonObject) -> Conversation:
         file.write(np.ascontiguousarray(picture.rgb).data)
         file.write(near_duplicates.thumbnail(picture.rgb))
     height, width = picture.rgb.shape[:2]  # exchanged where EXIF turns the image
-    return {**found, "stored": StoredImage(place["offset"], height, width, picture.facts)._asdict()}
+    return {**found, "stored": {"offset": place["offset"], "height": height, "width": width, "facts": picture.facts}}

@@ -19,24 +19,25 @@ from sortal.images.store.index import Index
 class PixelStore:
     """The pixels of an image set, row by row; unreadable images have size 0 and are listed in `quarantine`, in order.
 
-    A store can be sent to another process: it is pickled without the pixels of its file, which is mapped there again.
+    A store can be sent to another process: it is pickled without the pixels of its files, which are mapped there again.
     """
 
-    flat: NDArray[np.uint8]  # the pixels of all images, each followed by its thumbnail
-    offsets: NDArray[np.int64]  # (n,) where the pixels of each image start
+    flat: tuple[NDArray[np.uint8], ...]  # of each part: the pixels of its images, each followed by its thumbnail
+    parts: NDArray[np.int64]  # (n,) number in `flat` of the part that each image is in
+    offsets: NDArray[np.int64]  # (n,) where its pixels start there
     heights: NDArray[np.int64]  # (n,)
     widths: NDArray[np.int64]  # (n,)
     quarantine: tuple[Quarantined, ...]
     digests: NDArray[np.bytes_]  # (n,) of contents; b"" where unreadable
     facts: NDArray[np.void]  # (n,) about the files; zeros where unreadable
     made: str = ""  # the key of the settings that decide the pixels of a content
-    file: Path | None = None  # that `flat` is mapped from
+    files: tuple[Path, ...] = ()  # that `flat` is mapped from
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ if self.file is None else {**self.__dict__, "flat": None}
+        return {**self.__dict__, "flat": ()} if self.files else self.__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state if state["file"] is None else {**state, "flat": _mapped(state["file"])})
+        self.__dict__.update({**state, "flat": tuple(map(_mapped, state["files"]))} if state["files"] else state)
 
     def __len__(self) -> int:
         return len(self.heights)
@@ -53,7 +54,8 @@ class PixelStore:
 
     def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
         """Return the rows of a mask (n,), in the same order."""
-        columns = {name: getattr(self, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
+        names = ("parts", "offsets", "heights", "widths", "digests", "facts")
+        columns = {name: getattr(self, name)[rows] for name in names}
         return replace(self, quarantine=tuple(compress(self.quarantine, rows[~self.present])), **columns)
 
     def image(self, row: int) -> NDArray[np.uint8]:
@@ -97,33 +99,36 @@ class PixelStore:
         found = np.zeros((len(self), near_duplicates.LENGTH), np.uint8)
         for row in np.flatnonzero(self.present):
             end = self.offsets[row] + 3 * self.heights[row] * self.widths[row]
-            found[row] = self.flat[end : end + near_duplicates.LENGTH]
+            found[row] = self.flat[self.parts[row]][end : end + near_duplicates.LENGTH]
         return found
 
     def _image(self, row: int) -> NDArray[np.uint8]:
         height, width, offset = int(self.heights[row]), int(self.widths[row]), int(self.offsets[row])
-        return self.flat[offset : offset + height * width * 3].reshape(height, width, 3)
+        part: NDArray[np.uint8] = self.flat[self.parts[row]]
+        return part[offset : offset + height * width * 3].reshape(height, width, 3)
 
 
 def open_store(index: Index, contents: Sequence[str], quarantine: tuple[Quarantined, ...] = ()) -> PixelStore:
     """Map the pixels of stored contents, row by row; "" stands for an unreadable image."""
-    table = np.zeros((3, len(contents)), dtype=np.int64)
+    table = np.zeros((4, len(contents)), dtype=np.int64)
     facts = np.zeros(len(contents), FACTS)
     for row, content in enumerate(contents):
         if content:
-            *place, fact = index.stored[content]
-            table[:, row], facts[row] = place, tuple(fact)
-    file = index.pixels.absolute() if any(contents) else None
+            offset, height, width, fact, part = index.stored[content]
+            table[:, row], facts[row] = (part, offset, height, width), tuple(fact)
+    used, parts = np.unique(table[0], return_inverse=True)
+    files = tuple(index.pixels(part).absolute() for part in used.tolist()) if any(contents) else ()
     return PixelStore(
-        flat=np.zeros(0, np.uint8) if file is None else _mapped(file),
-        offsets=table[0],
-        heights=table[1],
-        widths=table[2],
+        flat=tuple(map(_mapped, files)),
+        parts=parts,
+        offsets=table[1],
+        heights=table[2],
+        widths=table[3],
         quarantine=quarantine,
         digests=np.array(contents, dtype=f"S{DIGEST}"),
         facts=facts,
         made=index.home.name,
-        file=file,
+        files=files,
     )
 
 
