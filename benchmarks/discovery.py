@@ -78,6 +78,7 @@ def sort(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int
         backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)
         stages = Stages(job.order, runtime)
         found = sorted_(job, backbone, stages, store_pixels(job, backbone, stages))
+        assert found is not None  # in the only process
         return stages.recorded_in(found.run)
 
 

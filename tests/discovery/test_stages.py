@@ -448,6 +448,7 @@ def test_untrained_models_of_simultaneous_jobs_are_distinguished_and_written_onc
         if len(found) == 2:
             monkeypatch.setattr(Backbone, "save", never)
     for each in found:
+        assert each is not None  # in the only process
         each.run.save(each.files)
     for place, seed in (("one", 0), ("other", 1)):
         saved = load_backbone(str(tmp_path / place / "model.json"))

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import platform
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ from sortal.cli.benchmark import benchmark
 from sortal.cli.decisions import decisions
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
-from sortal.cli.options import say, spell, words
+from sortal.cli.options import is_first, say, spell, words
 from sortal.cli.runs import (
     EXPORT_EXAMPLES,
     FIGURES_EXAMPLES,
@@ -29,7 +30,7 @@ from sortal.cli.runs import (
     report,
     review,
 )
-from sortal.errors import InputError, SortalError
+from sortal.errors import ElsewhereError, InputError, SortalError
 
 EXAMPLES = """\
 Examples:
@@ -44,6 +45,8 @@ Examples:
   sortal check photos          count the images in a folder, and find problems
   sortal demo                  sort digits: five classes are known, five are new
 """
+
+RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
 app = App(
     name="sortal",
@@ -76,20 +79,26 @@ def main(tokens: Sequence[str] | None = None) -> int:
     0 done, 1 failed, 2 bad usage or input, 3 done but files were left out, 130 interrupted.
     """
     words.set(tuple(sys.argv[1:] if tokens is None else tokens))
+    command = words.get()[:1]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
     try:
         with _sigterm_as_ctrl_c():
+            _check_processes(command)
             code = app(words.get())
             print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
     except CycloptsError as error:
-        return _fail(f"{error} See {' '.join(('sortal', *(error.command_chain or ()), '--help'))}.", 2)
+        help_of = " ".join(("sortal", *(error.command_chain or ()), "--help"))
+        return _fail(f"{error} See {help_of}.", 2) if is_first() else 2
+    except ElsewhereError as error:  # said by each process that it happened to; of the others, one says this
+        return _fail(error.text(spell), 1) if is_first() else 1
     except SortalError as error:
-        return _fail(error.text(spell), 2 if isinstance(error, InputError) else 1)
+        where = "" if is_first() else f"In process {os.environ['RANK']}, on {platform.node()}: "
+        return _fail(where + error.text(spell), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
-        resumable = words.get()[:1] in (("discover",), ("benchmark",))
-        say(f"sortal: interrupted{'; run the same command to resume' if resumable else ''}")
+        if is_first():
+            say(f"sortal: interrupted{'; run the same command to resume' if command in RESUMABLE else ''}")
         return 130
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
@@ -97,6 +106,14 @@ def main(tokens: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
         return 1 if isinstance(error, BrokenPipeError) else _fail("No space is left on the device.", 1)
     return code if isinstance(code, int) else 0
+
+
+def _check_processes(command: tuple[str, ...]) -> None:
+    """Refuse torchrun for commands that run in one process."""
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started > 1 and (command not in RESUMABLE or "--dry-run" in words.get()):
+        message = f"Only discover and benchmark run in several processes, got {started}. Do without torchrun."
+        raise InputError(message) if is_first() else ElsewhereError(message)
 
 
 def _fail(message: str, code: int) -> int:

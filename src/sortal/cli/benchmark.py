@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Flat, Json, Workers, words
+from sortal.cli.options import Device, Flag, Flat, Json, Workers, is_first, words
 from sortal.config import Overrides
 
 BENCHMARK_EXAMPLES = """\
@@ -66,6 +66,8 @@ def run_benchmark(
         command = shlex.join(["sortal", *words.get()])
         each = numbers(seeds)
         result = sweep(chosen, root, out=out, seeds=each, processes=processes, command=command, runtime=runtime)
+    if not is_first():
+        return 0
     if json:
         print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
     else:

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers
+from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers, is_first
 from sortal.config import Discovery, Reading
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
@@ -76,7 +76,8 @@ def discover(
     if dry_run:
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_run(planned)
         return 0
-    print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.run(found)
+    if is_first():
+        print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.run(found)
     return 3 if found.quarantine else 0
 
 

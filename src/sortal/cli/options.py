@@ -1,5 +1,6 @@
 """What several commands share: options, how messages spell them, and standard error."""
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -34,6 +35,11 @@ def spell(settings: Mapping[str, object]) -> str:
         if value is not ... and value is not True:
             found.append(shlex.quote(str(value)))
     return " ".join(found)
+
+
+def is_first() -> bool:
+    """Tell whether this is the first of the processes that torchrun started, or the only process."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def say(text: str) -> None:

@@ -17,7 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sortal.cli.options import say
+from sortal.cli.options import is_first, say
 from sortal.config import AUTO
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
@@ -45,9 +45,12 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 
 @contextmanager
 def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = None) -> Iterator[Runtime]:
-    """Yield a runtime that prints notes to stderr and, if that is a terminal, draws a bar with the time left."""
+    """Yield a runtime that prints notes to stderr and, if that is a terminal, draws a bar with the time left.
+
+    Of several processes, only the first draws.
+    """
     quiet = Runtime(device=device, workers=workers, note=lambda text: say(f"sortal: {text}"))
-    if sys.stderr is None or not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty() or not is_first():
         yield quiet
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

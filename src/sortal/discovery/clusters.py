@@ -6,6 +6,7 @@ Images are clustered by features averaged with those of their neighbours (`smoot
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,16 +15,16 @@ from numpy.typing import NDArray
 
 from sortal import metrics
 from sortal.clustering.estimate_k import Evaluation, KEstimate, Method, estimate_k, separation
-from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.clustering.points import Points, full_precision
 from sortal.config import Discovery, Recipe
-from sortal.discovery import results
+from sortal.discovery import results, shared_kmeans
 from sortal.discovery.job import Job
 from sortal.discovery.stability import cluster_again
 from sortal.images.image_set import ImageSet
 from sortal.runs import cache
 from sortal.runs.confidence import Features, Floats, place
 from sortal.runs.facts import KChoice, TriedK
+from sortal.system.distributed import Processes
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
@@ -44,10 +45,11 @@ class Rows:
     x: Features
     neighbours: int
     device: torch.device
+    processes: Processes
 
     @cached_property
     def smoothed(self) -> Features:
-        return smooth(self.x, self.neighbours, self.device)
+        return smooth(self.x, self.neighbours, self.device, self.processes)
 
     @cached_property
     def key(self) -> tuple[str, int]:
@@ -65,7 +67,7 @@ class Fit:
 
 
 def rows_of(job: Job, x: Features) -> Rows:
-    return Rows(x, job.recipe.neighbours, job.device)
+    return Rows(x, job.recipe.neighbours, job.device, job.processes)
 
 
 def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
@@ -86,15 +88,22 @@ def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KCh
     method, bounds = estimator(job.recipe), bounds_of_k(job.settings, images)
     inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
     path = job.cache / "k" / f"{cache.key(*inputs)}.json"
-    with suppress(ValueError):
-        return read_record(KChoice, cache.load(path))
+
+    def cached() -> KChoice | None:
+        with suppress(ValueError):
+            return read_record(KChoice, cache.load(path))
+        return None
+
+    if (choice := job.processes.by_first(cached)) is not None:
+        return choice
     found = _estimate(job, rows.x, images, bounds, runtime)
     k = found.k
     if rows.neighbours and method == "separation":
         k = _estimate(job, rows.smoothed, images, found.interval, runtime).k
     curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
     choice = KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=method, curve=curve)
-    cache.save(path, asdict(choice))
+    if job.processes.is_first:
+        cache.save(path, asdict(choice))
     return choice
 
 
@@ -106,19 +115,21 @@ def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
 
 def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:
     """Estimate the number of categories within bounds."""
-    settings, method = job.settings, estimator(job.recipe)
+    settings, method, processes = job.settings, estimator(job.recipe), job.processes
+    own = slice(*processes.share_of(len(x)))
     key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
     path = job.cache / "k" / f"{key}.json"
-    tried = [read_record(Evaluation, each) for each in cache.load(path) or []]
+    tried = processes.by_first(lambda: [read_record(Evaluation, each) for each in cache.load(path) or []])
 
     def on_k(at: Evaluation) -> None:
         tried.append(at)
-        cache.save(path, [asdict(each) for each in tried])
+        if processes.is_first:
+            cache.save(path, [asdict(each) for each in tried])
         runtime.progress(f"Estimating the number of classes: k = {at.k} scores {at.score:.3f}", 0, 0)
 
     return estimate_k(
-        x,
-        images.labels,
+        x[own],
+        images.labels[own],
         k_min=bounds[0],
         k_max=bounds[1],
         method=method,
@@ -126,6 +137,7 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
         device=runtime.device,
         callback=on_k,
         known=tuple(tried),
+        group=processes.group,
     )
 
 
@@ -148,34 +160,51 @@ def cluster(
 
 def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
     """Cluster smoothed features by k-means; labelled images (n,) stay in the clusters of their classes."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file, save
+    from safetensors.numpy import save
 
-    settings = job.settings
+    settings, processes = job.settings, job.processes
     inputs = *rows.key, cache.hashed(np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
+    if (cached := processes.by_first(lambda: _load_fit(path))) is not None:
+        return cached
+    model = shared_kmeans.fit(
+        rows.smoothed,
+        labels,
+        k,
+        n_init=settings.n_init,
+        seed=settings.seed,
+        device=job.runtime.device,
+        processes=processes,
+    )
+    centres = np.ascontiguousarray(model.cluster_centers_)
+    found = Fit(clusters=model.labels_, centres=centres, separation=_separation(rows, labels, centres))
+    if processes.is_first:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
+        write_atomically(path, save(saved))
+    return found
+
+
+def _load_fit(path: Path) -> Fit | None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
     with suppress(OSError, SafetensorError, KeyError):
         held = load_file(path)
         return Fit(clusters=held["clusters"], centres=held["centres"], separation=float(held["separation"][0]))
-    model = SemiSupervisedKMeans(k, n_init=settings.n_init, random_state=settings.seed, device=job.runtime.device)
-    model.fit(rows.smoothed, labels)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    centres = np.ascontiguousarray(model.cluster_centers_)
-    found = Fit(clusters=model.labels_, centres=centres, separation=_separation(rows, labels, centres))
-    saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
-    write_atomically(path, save(saved))
-    return found
+    return None
 
 
 def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features) -> float:
     """Return how well clusters with these centres (k, d) separate the unlabelled images."""
     if len(centres) == 1:
         return 0.0
-    x, labelled = torch.from_numpy(rows.smoothed).to(rows.device), torch.zeros(0, device=rows.device)
-    points = Points(x)
+    own, labelled = slice(*rows.processes.share_of(len(rows.x))), torch.zeros(0, device=rows.device)
+    x, free = torch.from_numpy(rows.smoothed[own]).to(rows.device), None
     if labels is not None:
-        points = Points(x, torch.from_numpy(np.flatnonzero(labels < 0)).to(rows.device))
+        free = torch.from_numpy(np.flatnonzero(labels[own] < 0)).to(rows.device)
         labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(rows.device)
+    points = Points(x, free, processes=rows.processes)
     with full_precision(rows.device):
         return separation(points, torch.from_numpy(centres).to(rows.device) - points.mean.to(x.dtype), labelled)
 
@@ -187,33 +216,42 @@ def repeat(
     from safetensors import SafetensorError
     from safetensors.numpy import load_file, save
 
-    seed, labels = job.settings.seed, images.labels
+    seed, labels, processes = job.settings.seed, images.labels, job.processes
     if job.recipe.clustering == "kmeans":
         labels = np.full(len(clusters), -1)
     key = cache.key("stability", *rows.key, cache.hashed(labels, clusters), k, seed)
     path = job.cache / "stability" / f"{key}.safetensors"
-    with suppress(OSError, SafetensorError, KeyError):
-        return load_file(path)["agreement"]
-    found = cluster_again(rows.smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device)
-    if found is not None:
+
+    def cached() -> Floats | None:
+        with suppress(OSError, SafetensorError, KeyError):
+            return load_file(path)["agreement"]
+        return None
+
+    if (agreement := processes.by_first(cached)) is not None:
+        return agreement
+    found = cluster_again(
+        rows.smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device, processes=processes
+    )
+    if found is not None and processes.is_first:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, save({"agreement": found}))
     return found
 
 
 @torch.no_grad()
-def smooth(x: Features, neighbours: int, device: torch.device) -> Features:
+def smooth(x: Features, neighbours: int, device: torch.device, processes: Processes | None = None) -> Features:
     """Average each of the unit rows (n, d) with the mean of its nearest `neighbours`, half and half, twice."""
     count = min(neighbours, len(x) - 1)
     if count < 1:
         return x
-    rows = torch.from_numpy(x).to(device)
+    rows, processes = torch.from_numpy(x).to(device), processes or Processes()
     for _ in range(SMOOTHINGS):
         means = torch.empty_like(rows)
-        for part in torch.arange(len(rows), device=device).split(max(BLOCK // len(rows), 1)):
+        for part in torch.arange(*processes.share_of(len(rows)), device=device).split(max(BLOCK // len(rows), 1)):
             alike = rows[part] @ rows.T
             alike[torch.arange(len(part), device=device), part] = -torch.inf  # not itself
             means[part] = rows[alike.topk(count, dim=1).indices].mean(1)
+        processes.exchange_rows(means)
         rows = nnf.normalize(rows + means, dim=1)
     return rows.cpu().numpy()
 

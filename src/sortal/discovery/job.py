@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sortal.images.reading import read_images
 from sortal.runs.run import CACHE, Run
 from sortal.runs.storage import peek
 from sortal.system.device import choose_device
+from sortal.system.distributed import Processes, launch
 from sortal.system.files import LOCK, NEXT
 from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
@@ -40,6 +41,7 @@ class Job:
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
     force: bool = False  # whether a run in `place` may be overwritten
+    processes: Processes = field(default_factory=Processes)  # that carry it out together; only the first writes the run
 
     @property
     def cache(self) -> Path:
@@ -72,36 +74,35 @@ def prepare(
     force: bool,
 ) -> Job:
     """Read the images, and refuse a job that must fail before any work is done."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise InputError(
-            "discover runs in one process; do not start it with torchrun. For several, use sortal.learning.train.train."
-        )
+    processes = launch(runtime.device)
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
     is_folder = folder is not None
     if not is_folder and out is None:
         raise InputError("out is required for images that are not a folder. Name a folder for the run.")
-    if isinstance(images, ImageSet):
-        if labels is not None or reading != Reading():
-            raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")
-        found = images
-    else:
-        found = read_images(images, labels=labels, need_labels=False, **asdict(reading))
-    if not is_folder and found.pixels is None:
-        folder = os.getcwd()
-    check_sortable(found, settings)
-    worker_count(runtime.workers)
-    recipe = recipe_for(settings, len(found), on_gpu=choose_device(runtime.device, None).type == "cuda")
+    if isinstance(images, ImageSet) and (labels is not None or reading != Reading()):
+        raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")
     place = Path(out) if out is not None else Path(f"{os.path.basename(folder or '')}-run")
-    check_output_folder(place, folder, is_folder, force)
+
+    def found() -> ImageSet:
+        it = images
+        if not isinstance(it, ImageSet):
+            it = read_images(it, labels=labels, need_labels=False, **asdict(reading))
+        check_sortable(it, settings)
+        worker_count(runtime.workers)
+        check_output_folder(place, folder or (os.getcwd() if it.pixels is None else None), is_folder, force)
+        return it
+
+    sortable = processes.by_first(found)
     return Job(
-        images=found,
-        source=folder,
+        images=sortable,
+        source=folder or (os.getcwd() if sortable.pixels is None else None),
         settings=settings,
-        recipe=recipe,
+        recipe=recipe_for(settings, len(sortable), on_gpu=processes.device.type == "cuda"),
         place=place,
-        runtime=runtime,
+        runtime=processes.runtime(runtime),
         command=_command(images, labels, place, settings, reading),
         force=force,
+        processes=processes,
     )
 
 

@@ -5,6 +5,7 @@ the settings it uses and the version of the code. Another k repeats only the sta
 """
 
 import os
+import platform
 from dataclasses import fields, replace
 from textwrap import indent
 from typing import Any
@@ -13,7 +14,7 @@ from sortal import web
 from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.carrying import reviewed_run
-from sortal.discovery.job import Job, Source, prepare
+from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, prepare
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored
@@ -22,7 +23,8 @@ from sortal.learning.backbones.loading import load_backbone
 from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH
 from sortal.runs.run import REPORT, Run
-from sortal.system.files import lock_folder
+from sortal.runs.storage import load_run
+from sortal.system.files import LOCK, lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -57,19 +59,27 @@ discover.__doc__ = f"{discover.__doc__}\n{indent(describe(Discovery, Reading), '
 
 
 def carry_out(job: Job) -> Run:
-    """Run all stages of a job in its folder, which is locked meanwhile, and save the run."""
-    settings = job.settings
-    backbone = load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
-    with lock_folder(job.place):
-        job = replace(job, before=reviewed_run(job.place, force=job.force))
+    """Run all stages of a job in its folder, which is locked meanwhile, and save the run.
+
+    Several processes work together; the first one alone writes the run, which all of them return.
+    """
+    settings, processes = job.settings, job.processes
+    backbone = processes.in_turn(
+        lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
+    )
+    with lock_folder(job.place if processes.is_first else None):
+        job = replace(job, before=_before(job))
         stages = Stages(stages_of(job), job.runtime)
         pixels = store_pixels(job, backbone, stages)
         with stages.stage("check", "Checking images") as runtime:
-            mostly_tiny = _check(job, pixels, stages, runtime)
+            mostly_tiny = processes.by_first(lambda: _check(job, pixels, stages, runtime))
         labelled = int(job.images.labelled.sum())
         for text in defaults.notes(settings, job.recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
             stages.note(text)
         found = sort(job, backbone, stages, pixels)
+        if found is None:
+            processes.barrier()  # until the first process has saved the run
+            return load_run(job.place)
         with stages.stage("report", "Drawing the report") as runtime:
             if not found.run.confidence.calibrated:
                 stages.note(
@@ -80,7 +90,23 @@ def carry_out(job: Job) -> Run:
             page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", runtime=runtime)
         run = stages.recorded_in(run)
         run.save({REPORT: page, **found.files})
+    processes.barrier()
     return run
+
+
+def _before(job: Job) -> Run | None:
+    """Return the run in the job's folder that people have reviewed, if any; the first process reads it first."""
+
+    def found() -> Run | None:
+        if not (job.place / LOCK).exists():  # which the first process has made
+            raise InputError(
+                f"The folder of the run must be on storage that all hosts share, but {str(job.place.absolute())!r} on "
+                f"{platform.node()!r} is not the folder that the first process writes to.",
+                ANOTHER_FOLDER,
+            )
+        return reviewed_run(job.place, force=job.force)
+
+    return job.processes.in_turn(found)
 
 
 def stages_of(job: Job) -> tuple[str, ...]:

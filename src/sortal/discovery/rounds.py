@@ -244,7 +244,15 @@ class _Trainings:
         how = replace(usual, epochs=epochs, balanced=usual.balanced and balanced)
         folder = self.job.cache / "learn" / cache.key("learn", run_key(method, self.images, self.store, how))
         self.done[folder] = train(
-            method, self.images, self.store, how, folder=folder, budget=self.budget, shared=self.shared, runtime=at
+            method,
+            self.images,
+            self.store,
+            how,
+            folder=folder,
+            processes=self.job.processes,
+            budget=self.budget,
+            shared=self.shared,
+            runtime=at,
         )
 
     def result(self) -> LearningResult:

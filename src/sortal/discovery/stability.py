@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from sortal import metrics
-from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.discovery import shared_kmeans
 from sortal.runs.confidence import Features, Floats
+from sortal.system.distributed import Processes
 
 SPLITS = 2  # of the unlabelled images into halves, each of which is clustered
 RESTARTS = 10  # of k-means; with one or two, a poor local optimum would look like an unstable cluster
@@ -17,7 +18,15 @@ Ints = NDArray[np.int64]
 
 
 def cluster_again(
-    x: Features, labels: Ints, clusters: Ints, k: int, *, order: Ints, seed: int, device: str
+    x: Features,
+    labels: Ints,
+    clusters: Ints,
+    k: int,
+    *,
+    order: Ints,
+    seed: int,
+    device: str,
+    processes: Processes | None = None,
 ) -> Floats | None:
     """Return the share (n,) of repetitions in which an image stays in its cluster; NaN for labelled images.
 
@@ -26,7 +35,7 @@ def cluster_again(
     names. None if half of the images are too few for k clusters.
     """
     generator, labelled, free = np.random.default_rng(seed), order[labels[order] >= 0], order[labels[order] < 0]
-    half = len(free) // 2
+    half, processes = len(free) // 2, processes or Processes()
     if half == 0 or half + len(np.unique(labels[labelled])) < k:
         return None
     stayed = np.zeros(len(free))
@@ -34,10 +43,13 @@ def cluster_again(
         shuffled = generator.permutation(free)
         for part in (shuffled[:half], shuffled[half:]):
             rows = np.concatenate([labelled, part])
-            model = SemiSupervisedKMeans(k, n_init=RESTARTS, random_state=int(generator.integers(2**31)), device=device)
+            number = int(generator.integers(2**31))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # the clusters themselves warn of equal images
-                again = model.fit(x[rows], labels[rows]).predict(x[free])
+                model = shared_kmeans.fit(
+                    x[rows], labels[rows], k, n_init=RESTARTS, seed=number, device=device, processes=processes
+                )
+            again = shared_kmeans.predict(model, x[free], processes)
             matched = metrics.match(clusters[free], again)
             cluster_of = np.array([matched.get(j, -1) for j in range(k)])
             stayed += cluster_of[again] == clusters[free]

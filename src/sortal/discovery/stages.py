@@ -85,11 +85,11 @@ def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
     """Store the pixels of all images, each of which is read once; the rows are those of the job's images."""
     settings = Settings(shorter_side=backbone.spec.shorter_side)
     with stages.stage("pixels", "Reading images") as runtime:
-        return pack(job.images, job.cache / "pixels", settings=settings, runtime=runtime)
+        return pack(job.images, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
 
 
-def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult:
-    """Sort every image into a category, with a confidence."""
+def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult | None:
+    """Sort every image into a category, with a confidence; return None in all processes but the first."""
     recipe, quarantine = job.recipe, pixels.quarantine
     everything, pixels = _readable(job, pixels, stages)
     everything, talked_about, confirmed = _with_decisions(job, everything, pixels, stages)
@@ -110,8 +110,16 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         kept = KeptTokens(int(KEPT * free_bytes(job.device)))
 
     def features(runtime: Runtime) -> Features:
-        how = recipe.training.precision
-        x = extract(backbone, store, normalise=True, folder=job.cache, precision=how, kept=kept, runtime=runtime)
+        x = extract(
+            backbone,
+            store,
+            normalise=True,
+            folder=job.cache,
+            precision=recipe.training.precision,
+            processes=job.processes,
+            kept=kept,
+            runtime=runtime,
+        )
         if not np.isfinite(x).all():  # training measures only some of them
             raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
         return x
@@ -138,6 +146,8 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         of, centres = cluster(job, rows, shown, k.k, learned.head)
         agreement = None if learned.head is not None else repeat(job, rows, shown, order, of, k.k)
         others = [fit(job, rows_of(job, each), shown.labels, k.k).clusters for each in learned.earlier]
+    if not job.processes.is_first:
+        return None
     overlap = overlaps(of[shown.unlabelled], [each[shown.unlabelled] for each in others], k.k) if others else None
     clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement, overlap=overlap)
     run, lost = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
@@ -230,15 +240,26 @@ def _learn(
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
         found = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
-        _save_initial(initial, found.folders[-1])
+        if job.processes.is_first:
+            _save_initial(initial, found.folders[-1])
         return found
     known = np.unique(images.labels[images.labelled]).tolist()
     given = job.settings.k
     n_categories = k.k if k is not None else 0 if isinstance(given, str) else given
     method = make(recipe, backbone, k=n_categories, known=known)
     folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, recipe.training))
-    _save_initial(_initial(backbone), folder)
-    trained = train(method, images, store, recipe.training, folder=folder, budget=budget, runtime=runtime)
+    if job.processes.is_first:
+        _save_initial(_initial(backbone), folder)
+    trained = train(
+        method,
+        images,
+        store,
+        recipe.training,
+        folder=folder,
+        processes=job.processes,
+        budget=budget,
+        runtime=runtime,
+    )
     head = method.classifier()
     return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
 
@@ -261,11 +282,13 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
     if not training.epochs or training.views is None or not backbone.has_trunk:
         return Budget(), None
     views = VIEWS if isinstance(training.views, str) else training.views
-    needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
+    needed = math.ceil(n / job.processes.size) * views * 2 * math.prod(token_cache.token_shape(backbone))
     there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
     room = int(DISK * shutil.disk_usage(there).free)
-    # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill.
-    budget = Budget(disk=room, memory=0 if needed <= room and not job.on_gpu else None)
+    # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
+    # processes have no files of tokens.
+    to_file = needed <= room and not job.on_gpu and job.processes.size == 1
+    budget = Budget(disk=room, memory=0 if to_file else None)
     return budget, token_cache.plan_tokens(needed, budget, job.device, there)
 
 

@@ -119,7 +119,9 @@ def extract(
     with TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
         store = images
         if isinstance(store, ImageSet):
-            store = _pack(store, (cache_folder or Path(temporary)) / "pixels", backbone, processes, runtime)
+            place = processes.broadcast((cache_folder or Path(temporary)) / "pixels")
+            settings = Settings(shorter_side=backbone.spec.shorter_side)
+            store = pack(store, place, settings=settings, team=processes, runtime=runtime)
         views.check_present(store)
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
         many = len(store) >= MIN_VIEWS_TO_COMPILE
@@ -130,16 +132,6 @@ def extract(
     if normalise:
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return x
-
-
-def _pack(images: ImageSet, folder: Path, backbone: Backbone, processes: Processes, runtime: Runtime) -> PixelStore:
-    """Pack images at the size the backbone needs; the first process does the work, then the others open the result."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side)
-    for first in (True, False):
-        if processes.is_first == first:
-            store = pack(images, folder, settings=settings, runtime=runtime)
-        processes.barrier()
-    return store
 
 
 def _compute(

@@ -4,6 +4,7 @@ import atexit
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from sortal.errors import ElsewhereError, SortalError
 from sortal.system.device import choose_device
+from sortal.system.progress import Runtime
+from sortal.system.workers import worker_count
 
 PIECE = 2**28  # bytes per broadcast of rows
 TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
@@ -60,6 +63,12 @@ class Processes:
             self.broadcast((None, True))
             raise
         return self.broadcast((result, False))[0]
+
+    def in_turn(self, work: Callable[[], T]) -> T:
+        """Call `work` in the first process, then in all others; return its own result in each."""
+        found = [work()] if self.is_first else []
+        self.barrier()
+        return found[0] if found else work()
 
     @_answered()
     def broadcast(self, value: T) -> T:
@@ -121,6 +130,16 @@ class Processes:
             return values, 0
         parts = self.gather_objects(values.cpu())
         return torch.cat(parts).to(values.device), sum(map(len, parts[: self.rank]))
+
+    def runtime(self, runtime: Runtime) -> Runtime:
+        """Return the runtime of this process: its device and its share of the workers; only the first one reports."""
+        if self.size == 1:
+            return runtime
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))  # on this host
+        workers = max(worker_count(runtime.workers) // here, 1)
+        if self.is_first:
+            return replace(runtime, device=str(self.device), workers=workers)
+        return Runtime(device=str(self.device), workers=workers, note=lambda _: None)
 
     def share_of(self, n: int, rank: int | None = None) -> tuple[int, int]:
         """Return the bounds of the share of n rows that a process, by default this one, computes."""

@@ -23,6 +23,7 @@ from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
 from sortal.system.device import choose_device
+from sortal.system.distributed import Processes, launch
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -58,20 +59,25 @@ def sweep(
 
     Recorded runs are not repeated, and interrupted ones are resumed. A run that fails does not stop the others.
     `processes` is the number of runs at the same time, by default one per GPU; `command` is stored in the records as
-    the way to reproduce them.
+    the way to reproduce them. Processes that torchrun started carry out one run after the other together, and end with
+    the first that fails.
     """
     _check(presets, seeds, processes, Path(out))
-    gpus = _gpus(runtime.device)
+    team, gpus = launch(runtime.device), _gpus(runtime.device)
+    if team.size > 1 and processes is not None:
+        raise InputError(f"processes cannot be combined with torchrun, which started {team.size}, got {processes}.")
+    runtime = team.runtime(runtime)
     tasks = [Task(preset=p, seed=s, root=Path(root), out=Path(out), command=command) for p in presets for s in seeds]
     runtime.progress("Reading data sets", 0, 0)
-    data = {name: read(name, Path(root)) for name in dict.fromkeys(preset.dataset for preset in presets)}
-    recorded = [_recorded(task, data[task.preset.dataset]) for task in tasks]
+    names = dict.fromkeys(preset.dataset for preset in presets)
+    data = team.by_first(lambda: {name: read(name, Path(root)) for name in names})
+    recorded = team.by_first(lambda: [_recorded(task, data[task.preset.dataset]) for task in tasks])
     todo = [(at, task) for at, task in enumerate(tasks) if recorded[at] is None]
     if reused := len(tasks) - len(todo):
         runtime.note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
     _check_tasks([task for _, task in todo], data, runtime)
-    n = min(processes or max(gpus, 1), len(todo))
-    outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), runtime)
+    n = min(processes or max(gpus, 1), len(todo)) if team.size == 1 else 1
+    outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), team, runtime)
     failed: dict[int, str] = {}
     for at, outcome in outcomes:
         if isinstance(outcome, Record):
@@ -137,9 +143,15 @@ def _recorded(task: Task, data: Data) -> Record | None:
     return record if record.key == task.key(data) else None
 
 
-def _in_sequence(todo: Todo, data: Mapping[str, Data], total: int, runtime: Runtime) -> Iterator[Outcome]:
+def _in_sequence(
+    todo: Todo, data: Mapping[str, Data], total: int, team: Processes, runtime: Runtime
+) -> Iterator[Outcome]:
     for number, (at, task) in enumerate(todo, start=total - len(todo) + 1):
-        yield at, _attempt(task, data.__getitem__, runtime.prefixed(f"Run {number} of {total}, {task.title}: "))
+        here = runtime.prefixed(f"Run {number} of {total}, {task.title}: ")
+        if team.size == 1:
+            yield at, _attempt(task, data.__getitem__, here)
+        else:  # an error in one process leaves the others behind
+            yield at, run(task, data[task.preset.dataset], processes=team, runtime=here)
 
 
 def _attempt(task: Task, data: Callable[[str], Data], runtime: Runtime) -> Record | SortalError:

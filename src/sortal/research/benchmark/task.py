@@ -27,6 +27,7 @@ from sortal.runs.confidence import place
 from sortal.runs.evaluation import score
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
+from sortal.system.distributed import Processes
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
@@ -127,8 +128,9 @@ def settings_of(task: Task, data: Data) -> Discovery:
     return settings
 
 
-def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
-    """Carry out one run and record it."""
+def run(task: Task, data: Data, *, processes: Processes | None = None, runtime: Runtime = Runtime()) -> Record:
+    """Carry out one run and record it; the first of several processes writes."""
+    processes = processes or Processes()
     preset, settings = task.preset, settings_of(task, data)
     job = Job(
         images=data.train,
@@ -139,28 +141,37 @@ def run(task: Task, data: Data, *, runtime: Runtime = Runtime()) -> Record:
         runtime=runtime,
         command=task.command,
         shared=task.cache,
+        processes=processes,
     )
-    with lock_folder(task.place):
+    with lock_folder(task.place if processes.is_first else None):
         backbone = load_backbone(preset.backbone, weights=preset.weights, seed=task.seed)
         stages = Stages((*job.order, "test"), runtime)
         found = sort(job, backbone, stages, store_pixels(job, backbone, stages))
         with stages.stage("test", "Sorting the test split") as at_work:
-            inductive = _inductive(job, backbone, found.run, data.test, at_work)
-        (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
-        done = stages.recorded_in(found.run)
-        done.save(found.files)
-        records.save(_record(task, done, inductive, data), task.place)
+            inductive = _inductive(job, backbone, None if found is None else found.run, data.test, at_work)
+        if found is not None:
+            (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
+            done = stages.recorded_in(found.run)
+            done.save(found.files)
+            records.save(_record(task, done, inductive, data), task.place)
+    processes.barrier()
     return records.load(task.place)  # exactly as later sweeps will read it
 
 
-def _inductive(job: Job, backbone: Backbone, run: Run, test: ImageSet, runtime: Runtime) -> SplitScores | None:
-    """Score the test split; where an epoch was selected, its images of old classes decided which."""
+def _inductive(job: Job, backbone: Backbone, run: Run | None, test: ImageSet, runtime: Runtime) -> SplitScores | None:
+    """Score the test split; where an epoch was selected, its images of old classes decided which.
+
+    Only the first process has a `run`; the others compute features with it.
+    """
     if not len(test):
         return None
     settings = Settings(shorter_side=backbone.spec.shorter_side)
-    store = pack(test, job.cache / "pixels", settings=settings, runtime=runtime)
+    store = pack(test, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
     images, store = select_readable(test, store)
-    x = extract(backbone, store, normalise=True, folder=job.cache, precision=run.facts.precision, runtime=runtime)
+    how: Any = {"precision": job.recipe.training.precision, "processes": job.processes, "runtime": runtime}
+    x = extract(backbone, store, normalise=True, folder=job.cache, **how)
+    if run is None:
+        return None
     names = (*images.classes, *images.new_classes)
     rows = place(x, run.centres, run.confidence.temperature, head=run.head).row
     return score([names[i] for i in images.truth.tolist()], ids_of(run.categories, rows), run.categories)
