@@ -826,3 +826,19 @@ def test_decisions_are_listed_and_joined(tmp_path: Path, capsys: pytest.CaptureF
         assert app.main(command) == 2
     assert app.main(["decisions", "merge", str(tmp_path / "no"), str(tmp_path / "theirs" / DECISIONS)]) == 2
     assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_torchrun_is_refused_where_one_process_works(
+    rank: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of several processes, the first says so."""
+    for name, value in {"WORLD_SIZE": 2, "RANK": rank}.items():
+        monkeypatch.setenv(name, str(value))
+    for words in (["check", "."], ["demo"], ["discover", ".", "--dry-run"]):
+        assert app.main(words) == (1 if rank else 2)
+        said = capsys.readouterr().err
+        wanted = "sortal: error: Only discover and benchmark run in several processes, got 2. Do without torchrun.\n"
+        assert said == ("" if rank else wanted)
+    assert app.main(["discover", "--what"]) == 2
+    assert bool(capsys.readouterr().err) == (rank == 0)

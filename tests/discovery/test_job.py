@@ -135,9 +135,6 @@ def test_invalid_jobs_are_refused_before_any_work(photos: Path, monkeypatch: pyt
     assert "A label must be text that can be written as UTF-8, got 'cat \\ud800'." in message
     assert refusal(photos, runtime=Runtime(device="gpu")).startswith("device must be ")
     assert refusal(photos, runtime=Runtime(workers=0)).startswith("workers must be ")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert refusal(photos).startswith("discover runs in one process; do not start it with torchrun. For several, use ")
-    monkeypatch.setenv("WORLD_SIZE", "1")
     assert asked(photos, runtime=Runtime(workers=1)).runtime.workers == 1
     assert not list(photos.parent.glob("*-run"))
 

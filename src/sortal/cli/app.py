@@ -17,7 +17,7 @@ from sortal.cli.benchmark import benchmark
 from sortal.cli.decisions import decisions
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
-from sortal.cli.options import is_first, say, spell, words
+from sortal.cli.options import is_first, processes, say, spell, words
 from sortal.cli.runs import (
     EXPORT_EXAMPLES,
     FIGURES_EXAMPLES,
@@ -110,9 +110,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
 
 def _check_processes(command: tuple[str, ...]) -> None:
     """Refuse torchrun for commands that run in one process."""
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if started > 1 and (command not in RESUMABLE or "--dry-run" in words.get()):
-        message = f"Only discover and benchmark run in several processes, got {started}. Do without torchrun."
+    if processes() > 1 and (command not in RESUMABLE or "--dry-run" in words.get()):
+        message = f"Only discover and benchmark run in several processes, got {processes()}. Do without torchrun."
         raise InputError(message) if is_first() else ElsewhereError(message)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers, is_first
+from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers, is_first, processes
 from sortal.config import Discovery, Reading
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
@@ -78,7 +78,7 @@ def discover(
         return 0
     if is_first():
         print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.run(found)
-    return 3 if found.quarantine else 0
+    return 3 if found.quarantine and processes() == 1 else 0  # torchrun takes any other code for a crash
 
 
 def demo(

@@ -37,6 +37,11 @@ def spell(settings: Mapping[str, object]) -> str:
     return " ".join(found)
 
 
+def processes() -> int:
+    """Return how many processes torchrun started for this command; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def is_first() -> bool:
     """Tell whether this is the first of the processes that torchrun started, or the only process."""
     return os.environ.get("RANK", "0") == "0"

@@ -28,7 +28,7 @@ def row_keys(points: Points) -> Tensor:
     odd = splitmix64(torch.arange(2 * d, device=device)).view(2, d) | 1
     keys = torch.empty(points.count, dtype=torch.int64, device=device)
     for part, rows in points.chunks(6 * d):
-        single = rows.float() + 0.0  # no negative zero
+        single = rows.to(torch.float32) + 0.0  # no negative zero
         keys[part] = _fold(single.view(torch.int32) * odd[0]).sum(1)
         if rows.dtype == torch.float64:  # the rest beyond float32, which adds 0 if there is none
             rest = torch.where(single.isfinite(), rows - single, rows) + 0.0

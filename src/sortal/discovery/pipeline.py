@@ -7,6 +7,7 @@ the settings it uses and the version of the code. Another k repeats only the sta
 import os
 import platform
 from dataclasses import fields, replace
+from functools import partial
 from textwrap import indent
 from typing import Any
 
@@ -64,9 +65,7 @@ def carry_out(job: Job) -> Run:
     Several processes work together; the first one alone writes the run, which all of them return.
     """
     settings, processes = job.settings, job.processes
-    backbone = processes.in_turn(
-        lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
-    )
+    backbone = processes.in_turn(lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed))
     with lock_folder(job.place if processes.is_first else None):
         job = replace(job, before=_before(job))
         stages = Stages(stages_of(job), job.runtime)
@@ -95,18 +94,20 @@ def carry_out(job: Job) -> Run:
 
 
 def _before(job: Job) -> Run | None:
-    """Return the run in the job's folder that people have reviewed, if any; the first process reads it first."""
+    """Return the run in the job's folder that people have reviewed, if any; all processes must see that folder."""
+    processes = job.processes
+    seen = processes.in_turn((job.place / LOCK).exists)  # which the first process has made
 
-    def found() -> Run | None:
-        if not (job.place / LOCK).exists():  # which the first process has made
+    def check(hosts: list[str | None]) -> None:
+        for host in filter(None, hosts):
             raise InputError(
-                f"The folder of the run must be on storage that all hosts share, but {str(job.place.absolute())!r} on "
-                f"{platform.node()!r} is not the folder that the first process writes to.",
+                "The folder of the run must be on storage that all hosts share, but "
+                f"{str(job.place.absolute())!r} on {host!r} is not the folder of the first process.",
                 ANOTHER_FOLDER,
             )
-        return reviewed_run(job.place, force=job.force)
 
-    return job.processes.in_turn(found)
+    processes.by_first(partial(check, processes.gather_objects(None if seen else platform.node())))
+    return processes.in_turn(partial(reviewed_run, job.place, force=job.force))
 
 
 def stages_of(job: Job) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -171,10 +172,27 @@ def launch(device: str = "auto") -> Processes:
         chosen = choose_device(f"cuda:{os.environ['LOCAL_RANK']}", None)
         torch.cuda.set_device(chosen)
     if not dist.is_initialized():
-        with _answered():
+        with _answered(), _stdout_as_stderr():
             dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
         atexit.register(_leave)
     return Processes(dist.group.WORLD, chosen)
+
+
+@contextmanager
+def _stdout_as_stderr() -> Iterator[None]:
+    """Send what libraries write to standard output, which is for results, to standard error: gloo greets its peers."""
+    try:
+        sys.stdout.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+    except (OSError, AttributeError):  # one of them is closed
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _leave() -> None:
