@@ -61,9 +61,9 @@ def discover(
     could not be read and were left out; 130 interrupted.
     """
     with printing.runtime("Starting", device, workers) as runtime:
+        runtime.progress("Finding images", 0, 0)
         from sortal.discovery.job import prepare
 
-        runtime.progress("Finding images", 0, 0)
         job = prepare(images, labels, out, settings, reading, runtime=runtime, force=force)
         if dry_run:
             from sortal.discovery.dry_run import forecast

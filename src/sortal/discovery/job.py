@@ -1,14 +1,18 @@
-"""A job of `discover`: what to sort, how, and where the result goes. Jobs that must fail are refused here."""
+"""A job of `discover`: what to sort, how, and where the result goes. Jobs that must fail are refused here.
+
+Most mistakes are found before torch is imported, which takes seconds.
+"""
+
+from __future__ import annotations
 
 import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from sortal.config import AUTO, CONVNET, Discovery, Reading, Recipe
 from sortal.discovery.defaults import recipe_for
@@ -17,14 +21,23 @@ from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.runs.run import CACHE, Run
 from sortal.runs.storage import peek
-from sortal.system.device import choose_device
-from sortal.system.distributed import Processes, launch
 from sortal.system.files import LOCK, NEXT
 from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
 
+if TYPE_CHECKING:
+    import torch
+
+    from sortal.system.distributed import Processes
+
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
 ANOTHER_FOLDER = Remedy("choose another folder", out=...)
+
+
+def _alone() -> Processes:
+    from sortal.system.distributed import Processes
+
+    return Processes()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +54,7 @@ class Job:
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
     force: bool = False  # whether a run in `place` may be overwritten
-    processes: Processes = field(default_factory=Processes)  # that carry it out together; only the first writes the run
+    processes: Processes = field(default_factory=_alone)  # that carry it out together; only the first writes the run
 
     @property
     def cache(self) -> Path:
@@ -49,6 +62,8 @@ class Job:
 
     @property
     def device(self) -> torch.device:
+        from sortal.system.device import choose_device
+
         return choose_device(self.runtime.device, None)
 
     @property
@@ -74,7 +89,6 @@ def prepare(
     force: bool,
 ) -> Job:
     """Read the images, and refuse a job that must fail before any work is done."""
-    processes = launch(runtime.device)
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
     is_folder = folder is not None
     if not is_folder and out is None:
@@ -92,7 +106,12 @@ def prepare(
         check_output_folder(place, folder or (os.getcwd() if it.pixels is None else None), is_folder, force)
         return it
 
-    sortable = processes.by_first(found)
+    early = found() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
+    runtime.progress("Starting PyTorch", 0, 0)
+    from sortal.system.distributed import launch
+
+    processes = launch(runtime.device)
+    sortable = processes.by_first(found) if early is None else early
     return Job(
         images=sortable,
         source=folder or (os.getcwd() if sortable.pixels is None else None),

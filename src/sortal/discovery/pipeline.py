@@ -25,6 +25,7 @@ from sortal.runs import cache
 from sortal.runs.confidence import ENOUGH
 from sortal.runs.run import REPORT, Run
 from sortal.runs.storage import load_run
+from sortal.system.device import start
 from sortal.system.files import LOCK, lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
@@ -65,6 +66,8 @@ def carry_out(job: Job) -> Run:
     Several processes work together; the first one alone writes the run, which all of them return.
     """
     settings, processes = job.settings, job.processes
+    start(job.device)
+    job.runtime.progress("Loading the network", 0, 0)
     backbone = processes.in_turn(lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed))
     with lock_folder(job.place if processes.is_first else None):
         job = replace(job, before=_before(job))

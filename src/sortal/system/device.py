@@ -3,7 +3,9 @@
 import logging
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any, get_args
 
 import torch
@@ -72,6 +74,18 @@ def choose_device(device: str, x: object) -> torch.device:
         remedy = Remedy("let Sortal choose", device=AUTO)
         raise InputError(f"device must be on this machine, got {device!r} ({have} available).", remedy)
     return torch.device(device)
+
+
+def start(device: torch.device) -> None:
+    """Start a GPU in another thread: its context and libraries take about a second, in which files can be read."""
+
+    def work() -> None:
+        with suppress(RuntimeError):  # reported where the GPU is used
+            square = torch.zeros((8, 8), device=device)
+            (square @ square).sum().item()
+
+    if device.type == "cuda":
+        Thread(target=work, name="start-gpu", daemon=True).start()
 
 
 def choose_compute(
