@@ -4,8 +4,8 @@
 
 The hosts are two network namespaces on this machine, joined by a virtual cable, with a file system in common; making
 them needs root and the program `ip`. Runs `sortal discover` with the options after `--` in each way, and prints a row
-for each: seconds in all and of each stage, how many images are in the category they have with one process (categories are
-matched), and the megabytes that crossed the cable. With one thread per process, so that two hosts have twice the
+for each: seconds in all and of each stage, how many images are in the category they have with one process (categories
+are matched), and the megabytes that crossed the cable. With one thread per process, so that two hosts have twice the
 processors of one.
 """
 
