@@ -27,7 +27,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypeVar
 
 import torch
@@ -78,6 +78,7 @@ class Options:
     peers: list[str]
     device: str
     threads: int
+    processor: bool
     seed: int
     budget: float
     published_restarts: int
@@ -135,23 +136,24 @@ def say(text: str) -> None:
 # Measuring
 
 
-def clocked(action: Callable[[], T], device: str) -> tuple[T, float]:
-    synchronise(torch.device(device))
-    start = perf_counter()
+def clocked(action: Callable[[], T], options: Options) -> tuple[T, float]:
+    clock = process_time if options.processor else perf_counter
+    synchronise(torch.device(options.device))
+    start = clock()
     result = action()
-    synchronise(torch.device(device))
-    return result, perf_counter() - start
+    synchronise(torch.device(options.device))
+    return result, clock() - start
 
 
-def best_time(action: Callable[[], T], device: str) -> tuple[T, float]:
+def best_time(action: Callable[[], T], options: Options) -> tuple[T, float]:
     """Return the result and the best time: of three cheap runs, or of five on a GPU after a warm-up."""
     again = 2
-    if device == "cuda":
+    if options.device == "cuda":
         action()
         again = 4
-    result, least = clocked(action, device)
+    result, least = clocked(action, options)
     if least < CHEAP:
-        least = min(least, *(clocked(action, device)[1] for _ in range(again)))
+        least = min(least, *(clocked(action, options)[1] for _ in range(again)))
     return result, least
 
 
@@ -168,7 +170,7 @@ class Measured:
 
 
 def measure(peer: Peer, problem: Problem, n_init: int, options: Options) -> Measured:
-    solution, seconds = best_time(partial(peer.solve, problem, n_init, options.seed), options.device)
+    solution, seconds = best_time(partial(peer.solve, problem, n_init, options.seed), options)
     free = problem.labels < 0
     result = Measured(
         restarts=n_init,
@@ -399,13 +401,11 @@ def limit(options: Options) -> Iterator[Table]:
         for semi in (True, False):
             rows = Split.of(problem, semi=semi).rows
             centres = rows[: problem.k].T.contiguous()
-            _, assignment = best_time(partial(torch.mm, rows, centres), options.device)
+            _, assignment = best_time(partial(torch.mm, rows, centres), options)
             work = 2 * len(rows) * problem.k * rows.shape[1]
             iterations = mean_iterations(problem, semi, options.seed)
             for n_init in options.n_init:
-                _, seconds = best_time(
-                    partial(ours, problem, n_init, options.seed, semi=semi, candidates=1), options.device
-                )
+                _, seconds = best_time(partial(ours, problem, n_init, options.seed, semi=semi, candidates=1), options)
                 floor = assignment * iterations * n_init
                 records.append(
                     {
@@ -472,7 +472,7 @@ def estimate(options: Options) -> Iterator[Table]:
                     random_state=options.seed,
                     callback=progress,
                 ),
-                options.device,
+                options,
             )
             records.append(
                 {
@@ -551,6 +551,7 @@ def machine(options: Options) -> Record:
         "CPU": models[0].split(":")[1].strip() if models else platform.processor(),
         "cores": os.cpu_count(),
         "threads": options.threads,
+        "time": "processor" if options.processor else "wall",
         "load before": round(os.getloadavg()[0], 2),  # other processes distort the times
         "GPU": torch.cuda.get_device_name() if options.device == "cuda" else None,
         "python": platform.python_version(),
@@ -589,6 +590,7 @@ def parse(arguments: Iterable[str] | None = None) -> Options:
     add("--peers", type=names(groups), default=groups, help=f"some of {','.join(groups)}")
     add("--device", choices=["cpu", "cuda"], default="cpu")
     add("--threads", type=int, default=os.cpu_count())
+    add("--processor", action="store_true", help="processor time of all threads, for a machine that is not idle")
     add("--seed", type=int, default=0)
     add("--budget", type=float, default=60, help="seconds for one measurement of a peer; beyond, extrapolated")
     add("--published-restarts", type=int, default=1, help="restarts of (a) to measure")

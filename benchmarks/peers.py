@@ -46,6 +46,7 @@ SCALES = {
     "cub": Scale(n=6_000, k=200, old=100, separation=0.8),
     "cifar100": Scale(n=50_000, k=100, old=80, separation=0.65),
     "herbarium": Scale(n=34_300, k=683, old=341, separation=0.8, tail=0.5),
+    "small": Scale(n=2_000, k=100, old=50, separation=0.8),
     "tiny": Scale(n=1_200, k=20, old=10, d=64, separation=1.0, tail=0.3, k_max=80),
 }
 
@@ -213,8 +214,9 @@ def nearest(split: Split, centres: Tensor) -> tuple[Tensor, Tensor]:
     """Return the squared distance to the nearest centre (m,) and its index: ‖x‖² − 2xc + ‖c‖², in blocks of rows."""
     bias = centres.square().sum(1)
     distance, which = torch.empty_like(split.norms), torch.empty(len(split.rows), dtype=torch.int64, device=bias.device)
+    double = -2 * centres.T  # on aarch64, twice as fast as alpha=-2
     for part in pieces(len(split.rows), max(1, BLOCK // len(centres))):
-        torch.min(torch.addmm(bias, split.rows[part], centres.T, alpha=-2), 1, out=(distance[part], which[part]))
+        torch.min(torch.addmm(bias, split.rows[part], double), 1, out=(distance[part], which[part]))
     return distance.add_(split.norms).clamp_min_(0), which
 
 

@@ -1,6 +1,7 @@
 """Validation of the inputs of clustering: rows, labels and device."""
 
 import warnings
+from math import isfinite
 from numbers import Integral, Real
 from typing import Any, TypeAlias
 
@@ -110,8 +111,8 @@ def _check_tensor(rows: Tensor, at_least: int) -> Tensor:
         raise InputError(f"X must be real, got {rows.dtype}.")
     if rows.dtype not in (torch.float32, torch.float64):
         rows = rows.float() if rows.is_floating_point() or rows.device.type == "mps" else rows.double()
-    bad = (~rows.isfinite()).any(1)
-    if bad.any():
+    finite = rows.numel() == 0 or isfinite(float(rows.min()) + float(rows.max()))
+    if not finite and (bad := (~rows.isfinite()).any(1)).any():
         first = int(bad.int().argmax())
         raise InputError(f"X must be finite, got NaN or infinity in {int(bad.sum())} rows, first in row {first}.")
     return rows

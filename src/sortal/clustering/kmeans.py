@@ -111,7 +111,12 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * n
         best = min(ended, key=lambda one: (round(one.spread / digit), one.restart))
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
-        labels[slice(None) if free is None else free] = _nearest(x, centres, free)
+        # The centres have been rounded. Look again where that, and errors of the scores, may matter.
+        slack = points.slack(torch.linalg.vector_norm(best.centres, dim=1)[None])[0]
+        unsure = (best.gap <= 3 * slack).nonzero()[:, 0]
+        if len(unsure):
+            best.assigned[unsure] = _nearest(x, centres, unsure if free is None else free[unsure])
+        labels[slice(None) if free is None else free] = best.assigned
         if empty := int((processes.sum(torch.bincount(labels, minlength=k)) == 0).sum()):
             message = f"{empty} of {k} clusters are empty, as many rows are equal. Lower n_clusters."
             warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -82,6 +82,7 @@ class RestartResult:
     restart: int
     centres: Tensor  # (k, d) relative to the mean
     assigned: Tensor  # (m,)
+    gap: Tensor  # (m,) lower bound on the score at every other centre minus upper bound on that at the row's own
     spread: float  # inertia minus the squared distances to the mean, which are the same for every restart
     n_iter: int
 
@@ -118,40 +119,39 @@ def lloyd(
 ) -> Iterator[RestartResult]:
     """Iterate until no row changes its centre, or the centres move by at most `tol`, squared and summed."""
     number = list(range(len(state.centres)))
-    _score_doubtful(points, state)
+    _score_doubtful(points, state, points.slack(state.lengths))
     members = ClusterSums.of(points, fixed, state.assigned, state.centres.shape[1])
     touched = torch.ones_like(state.bias, dtype=torch.bool)
-    running = touched.any(1)
+    empty = (members.counts == 0).any(1).tolist()
     for n_iter in range(1, max_iter + 1):
-        touched |= _refill(points, state, members, running)
-        shift = _recentre(points, state, members, touched & running[:, None])
+        _refill(points, state, members, touched, [r for r, some in enumerate(empty) if some and number[r] >= 0])
+        shift = _recentre(points, state, members, touched)
         changed, touched = _reassign(points, state, members, shift)
-        done = running & ((changed == 0) | (shift.square().sum(1) <= tol) | (n_iter == max_iter))
-        ended = done.nonzero()[:, 0]
-        if not len(ended):
-            continue
-        for r in ended.tolist():
-            spread = members.spread(points, r, state.centres[r])
-            yield RestartResult(number[r], state.centres[r].clone(), state.assigned[r].clone(), spread, n_iter)
-        running &= ~done
-        live = running.nonzero()[:, 0]
-        if not len(live):
+        still = (changed == 0) | (shift.square().sum(1) <= tol)
+        settled, empty = torch.stack([still, (members.counts == 0).any(1)]).tolist()  # the host waits only once
+        ended = [r for r, done in enumerate(settled) if number[r] >= 0 and (done or n_iter == max_iter)]
+        for r in ended:
+            spread, gap = members.spread(points, r, state.centres[r]), state.lower[r] - state.upper[r]
+            yield RestartResult(number[r], state.centres[r].clone(), state.assigned[r].clone(), gap, spread, n_iter)
+            number[r] = -1
+            touched[r] = False
+        live = [r for r, one in enumerate(number) if one >= 0]
+        if not live:
             return
-        if len(live) <= SHRINK * len(running):
-            number = [number[place] for place in live.tolist()]
-            state, members, touched, running = state[live], members[live], touched[live], running[live]
+        if len(live) <= SHRINK * len(number):
+            number, empty = [number[r] for r in live], [empty[r] for r in live]
+            kept = torch.tensor(live, device=shift.device)
+            state, members, touched = state[kept], members[kept], touched[kept]
 
 
-def _refill(points: Points, state: LloydState, members: ClusterSums, running: Tensor) -> Tensor:
-    """Assign a row to each empty centre; return the mask of centres that gained or lost one, (g, k)."""
-    touched = torch.zeros_like(state.bias, dtype=torch.bool)
-    for r in ((members.counts == 0).any(1) & running).nonzero()[:, 0].tolist():
+def _refill(points: Points, state: LloydState, members: ClusterSums, touched: Tensor, runs: list[int]) -> None:
+    """Assign a row to each empty centre of some restarts; add the centres that gained or lost one to `touched`."""
+    for r in runs:
         before = state.assigned.clone()
         rows = members.refill(points, r, state.centres[r], state.assigned[r])
         state.upper[r, rows], state.lower[r, rows] = torch.inf, -torch.inf
         pairs = torch.stack([torch.full_like(rows, r), rows], 1)
         touched |= members.move(points, pairs, before, state.assigned)
-    return touched
 
 
 def _recentre(points: Points, state: LloydState, members: ClusterSums, touched: Tensor) -> Tensor:
@@ -177,10 +177,10 @@ def _reassign(points: Points, state: LloydState, members: ClusterSums, shift: Te
         state.assign(points, shift > 0)
     else:
         state.table = None
-        far = _far(points, state, shift)
+        far, slack = _far(points, state, shift), points.slack(state.lengths)
         _widen(points, state, shift, far)
-        _score_far(points, state, far)
-        _score_doubtful(points, state)
+        _score_far(points, state, far, slack)
+        _score_doubtful(points, state, slack)
     changed = state.assigned != before
     touched = members.move(points, changed.nonzero(), before, state.assigned)
     return points.processes.sum(changed.sum(1)), touched
@@ -224,8 +224,11 @@ def _widen(points: Points, state: LloydState, shift: Tensor, far: Tensor) -> Non
     state.lower = torch.where(moved[:, None], lower, state.lower)
 
 
-def _score_far(points: Points, state: LloydState, far: Tensor) -> None:
-    """Score all rows against the far centres, and update both bounds."""
+def _score_far(points: Points, state: LloydState, far: Tensor, slack: Tensor) -> None:
+    """Score all rows against the far centres, update both bounds, and move rows that are clearly nearer to another.
+
+    A row stays if its own centre was not scored, or if scores or bounds are too close to tell the nearest.
+    """
     g, k, d = state.centres.shape
     arange = torch.arange(k, device=far.device)
     for group, most in _group_by_need(far.sum(1)):
@@ -238,19 +241,22 @@ def _score_far(points: Points, state: LloydState, far: Tensor) -> None:
         offset = state.bias[group].gather(1, columns).masked_fill(~valid, torch.inf).flatten()
         for part, rows in points.chunks(len(picked)):
             table = scores(offset, picked, rows).view(len(group), most, -1)
-            assigned = state.assigned[group, part]
-            own_far = need.gather(1, assigned)
-            place = slot.gather(1, assigned)[:, None]
-            own = table.gather(1, place)
-            table.scatter_(1, place, own.masked_fill(own_far[:, None], torch.inf))
-            state.upper[group, part] = torch.where(own_far, own[:, 0], state.upper[group, part])
-            state.lower[group, part] = torch.minimum(state.lower[group, part], table.amin(1))
+            assigned, lower = state.assigned[group, part], state.lower[group, part]
+            own_far, place = need.gather(1, assigned), slot.gather(1, assigned)
+            own = torch.where(own_far, table.gather(1, place[:, None])[:, 0], state.upper[group, part])
+            best, first = table.min(1)
+            second = table.scatter_(1, first[:, None], torch.inf).amin(1)
+            others = torch.minimum(lower, second)
+            moves = own_far & (best + slack[group, part] < torch.minimum(own, others))
+            others = torch.where(moves | (own_far & (first == place)), others, torch.minimum(lower, best))
+            state.assigned[group, part] = torch.where(moves, columns.gather(1, first), assigned)
+            state.upper[group, part] = torch.where(moves, best, own)
+            state.lower[group, part] = others
 
 
-def _score_doubtful(points: Points, state: LloydState) -> None:
-    """Score the rows whose bounds overlap against all centres of their restart."""
+def _score_doubtful(points: Points, state: LloydState, slack: Tensor) -> None:
+    """Score the rows whose bounds overlap, given their rounding errors (g, m), against all centres of their restart."""
     k, d = state.centres.shape[1:]
-    slack = points.slack(state.lengths)
     doubtful = state.upper > state.lower - slack
     for group, most in _group_by_need(doubtful.sum(1)):
         pairs = doubtful[group].nonzero()
@@ -265,7 +271,7 @@ def _score_doubtful(points: Points, state: LloydState) -> None:
         for part in slices(most, len(group) * (k + d), points.budget):
             some = index[:, part]
             rows = points.take(some)
-            table = torch.baddbmm(offset, centres, rows.transpose(1, 2), alpha=-2)
+            table = torch.baddbmm(offset, -2 * centres, rows.transpose(1, 2))
             pieces.append(nearest(table, state.assigned[runs, some], slack[runs, some], centres, rows, points))
         found = [torch.cat(values, 1) for values in zip(*pieces, strict=True)]
         where = (group[run], row)

@@ -50,7 +50,7 @@ class Points:
         near = self.mean.to(x.dtype)
         for part, rows in self.chunks(x.shape[1]):
             self.norms[part] = (rows - near).square_().sum(1)
-            self.lengths[part] = rows.square().sum(1).sqrt()
+            self.lengths[part] = torch.linalg.vector_norm(rows, dim=1)
         self.radii = self.norms.sqrt()  # (m,) distance of each row to the mean
         # Relative error of a product of d terms, generously, and error of a score per length of the centre, (m,).
         self.digits = (8 + 2 * x.shape[1] ** 0.5) * torch.finfo(x.dtype).eps
@@ -60,8 +60,9 @@ class Points:
     def _mean(self, x: Tensor) -> Tensor:
         """Compute the mean of all rows, labelled ones included, over all processes."""
         total = torch.zeros(x.shape[1] + 1, dtype=self.wide, device=x.device)
-        for part in slices(x.shape[0], x.shape[1], self.budget):
-            total[:-1] += x[part].sum(0, dtype=self.wide)
+        for part in slices(x.shape[0], 3 * x.shape[1], self.budget):
+            rows = x[part].to(self.wide)
+            total[:-1] += rows.new_ones(len(rows)) @ rows  # several times faster than a sum over columns
         total[-1] = x.shape[0]
         total = self.processes.sum(total)
         return total[:-1] / total[-1]
@@ -84,8 +85,7 @@ class Points:
 
     def bias(self, centres: Tensor) -> Tensor:
         """Compute the part of a score that depends on the centre alone: (..., d) of any type -> (...)."""
-        wide = centres.to(self.wide)
-        return ((wide + 2 * self.mean) * wide).sum(-1).to(self.x.dtype)
+        return torch.add(centres, self.mean, alpha=2).mul_(centres).sum(-1).to(self.x.dtype)  # in the wide type
 
     def slack(self, lengths: Tensor, rows: slice = slice(None)) -> Tensor:
         """Bound the rounding error of the scores of some rows at centres of these lengths: (g, k) -> (g, r)."""
@@ -118,7 +118,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 def scores(bias: Tensor, centres: Tensor, rows: Tensor) -> Tensor:
     """Compute the scores of rows at centres: (c,), (c, d), (r, d) -> (c, r)."""
-    return torch.addmm(bias[:, None], centres, rows.T, alpha=-2)
+    return torch.addmm(bias[:, None], -2 * centres, rows.T)  # exact; with alpha=-2 it is half as fast on aarch64
 
 
 def best_two(table: Tensor, keep: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -78,7 +78,7 @@ class Seeds:
         self.noise = points.processes.sum(points.copies.sum(dtype=points.wide))  # rounding error of a sum of D²
         largest = max(points.processes.gather_objects(float(points.norms.max()) if m else 0.0))
         self.per = 1 / largest if largest > 0 else 1.0  # rates are D² in units of the largest
-        self.copies = points.copies * self.per
+        self.copies, self.norms = points.copies * self.per, points.norms * self.per
         self.centres = fixed.expand(g, c, -1)  # (g, k, d)
         nearest = torch.zeros(m, dtype=torch.int64, device=fixed.device)
         best, second = points.x.new_full((2, m), torch.inf)
@@ -96,44 +96,48 @@ class Seeds:
         if k > have:
             self.centres = torch.cat([self.centres, self.centres.new_empty(g, k - have, d)], 1)
         for j in range(have, k):
-            self.centres[:, j] = self._draw(j)
-            self._join(j)
+            self.centres[:, j], score = self._draw(j)
+            self._join(j, score)
         return self
 
-    def _draw(self, j: int) -> Tensor:
-        """Draw the next centre of each restart, (g, d)."""
+    def _draw(self, j: int) -> tuple[Tensor, Tensor | None]:
+        """Draw the next centre of each restart, (g, d), and return the scores of all rows there, (g, m), if known."""
         if j == 0:
             speed = torch.ones_like(self.best)
         else:  # D²; copies of a centre come last, after all other rows have been drawn
-            speed = (self.best + self.points.norms).mul_(self.per)
+            speed = torch.add(self.norms, self.best, alpha=self.per)
             speed.masked_fill_(speed <= self.copies, 1e-37)
         time, index, mine = self._first(self.clocks / speed, self.candidates if j else 1)
         rows = self._rows(index, mine)
-        taken = self._most_useful(rows, time)
-        horizon = time.masked_fill(time.isinf(), 0).amax(1, keepdim=True)
-        self.clocks.addcmul_(horizon, speed, value=-1)
+        alone = time.shape[1] == 1
+        taken, score = (torch.zeros_like(index), None) if alone else self._most_useful(rows, time)
+        finite = time.nan_to_num(posinf=0.0)
+        self.clocks.addcmul_(finite if alone else finite.amax(1, keepdim=True), speed, value=-1)
         if self.points.count:
             self._reset(j, time, index, mine, taken)
-        return rows.gather(1, taken[:, :, None].expand(-1, -1, rows.shape[2]))[:, 0]
+        return rows[:, 0] if alone else rows[torch.arange(len(rows)), taken[:, 0]], score
 
-    def _reset(self, j: int, time: Tensor, index: Tensor, mine: Tensor, taken: Tensor) -> None:
+    def _reset(self, j: int, time: Tensor, index: Tensor, mine: Tensor | None, taken: Tensor) -> None:
         """Restart the clocks of the candidates, except for the new centre, which never rings again: its D² is 0."""
-        new = torch.empty_like(time)
+        new = torch.full_like(time, torch.inf)
         if new.shape[1] > 1:
             new = exponentials(self.keys[index], self.seeds, time.dtype, draw=j).masked_fill_(time.isinf(), torch.inf)
-        new.scatter_(1, taken, torch.inf)
-        if self.points.processes.size == 1:
+            new.scatter_(1, taken, torch.inf)
+        if mine is None:
             self.clocks.scatter_(1, index, new)
         else:
             run, place = mine.nonzero(as_tuple=True)
             self.clocks[run, index[run, place]] = new[run, place]
 
-    def _first(self, times: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Find the first clocks to ring over all processes: time, row, and whether the row is ours, all (g, w)."""
+    def _first(self, times: Tensor, wanted: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Find the first clocks to ring over all processes: time, row, and whether the row is ours, all (g, w).
+
+        The last is None if there is only this process.
+        """
         shards, here = self.points.processes, min(wanted, times.shape[1])
         time, index = times.min(1, keepdim=True) if here == 1 else times.topk(here, largest=False)
         if shards.size == 1:
-            return time, index, torch.ones_like(index, dtype=torch.bool)
+            return time, index, None
         missing = (0, wanted - here)
         time = torch.nn.functional.pad(time, missing, value=torch.inf)
         index = torch.nn.functional.pad(index, missing)
@@ -141,41 +145,48 @@ class Seeds:
         time, place = offers.topk(wanted, largest=False)
         return time, index.gather(1, place % wanted), place // wanted == shards.rank
 
-    def _rows(self, index: Tensor, mine: Tensor) -> Tensor:
+    def _rows(self, index: Tensor, mine: Tensor | None) -> Tensor:
         """Return rows of this or another process, relative to the mean, (g, w, d)."""
         points = self.points
         if points.count:
-            rows = points.take(index).to(points.wide).sub_(points.mean)
+            rows = points.take(index) - points.mean  # in the wide type
         else:
             rows = points.mean.new_zeros(*index.shape, len(points.mean))
-        if points.processes.size > 1:
+        if mine is not None:
             rows = points.processes.sum(rows.masked_fill_(~mine[:, :, None], 0))
         return rows.to(points.x.dtype)
 
-    def _most_useful(self, rows: Tensor, time: Tensor) -> Tensor:
+    def _most_useful(self, rows: Tensor, time: Tensor) -> tuple[Tensor, Tensor | None]:
         """Choose the candidate of (g, w, d) with a finite time (g, w) that leaves the least sum of D²: (g, 1).
 
-        Ties go to the first, as rounding must not decide between two neighbours far from everything else.
+        Ties go to the first, as rounding must not decide between two neighbours far from everything else. Also return
+        the scores of all rows there, (g, m), or None where they were computed in pieces.
         """
         g, w, d = rows.shape
-        if w == 1:
-            return self.nearest.new_zeros(g, 1)
         flat = rows.view(g * w, d)
         bias, left = self.points.bias(flat), self.points.mean.new_zeros(g, w)
         for part, some in self.points.chunks(g * w):
             score = scores(bias, flat, some).view(g, w, -1)
-            left += torch.minimum(score, self.best[:, None, part], out=score).sum(2, dtype=left.dtype)
+            left += torch.minimum(score, self.best[:, None, part]).sum(2, dtype=left.dtype)
         left = self.points.processes.sum(left).masked_fill_(time.isinf(), torch.inf)
-        return (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1, keepdim=True)
+        taken = (left <= left.amin(1, keepdim=True) + self.noise).to(torch.uint8).argmax(1, keepdim=True)
+        whole = self.points.count and score.shape[2] == self.points.count
+        return taken, score[torch.arange(g), taken[:, 0]] if whole else None
 
-    def _join(self, j: int) -> None:
-        """Update the nearest centre of each row by centre j."""
+    def _join(self, j: int, score: Tensor | None) -> None:
+        """Update the nearest centre of each row by centre j, given the scores of all rows there, (g, m), if known."""
+        if score is not None:
+            self._compare(j, slice(None), score)
+            return
         new = self.centres[:, j].contiguous()  # or its last bits depend on the number of seeds
         bias = self.points.bias(new)
         for part, rows in self.points.chunks(new.shape[0]):
-            score = scores(bias, new, rows)
-            best, second, nearest = self.best[:, part], self.second[:, part], self.nearest[:, part]
-            closer = score < best
-            torch.minimum(second, torch.maximum(best, score), out=second)
-            torch.minimum(best, score, out=best)
-            nearest.masked_fill_(closer, j)
+            self._compare(j, part, scores(bias, new, rows))
+
+    def _compare(self, j: int, part: slice, score: Tensor) -> None:
+        """Compare the scores of some rows at centre j, (g, r), with their best so far."""
+        best, second, nearest = self.best[:, part], self.second[:, part], self.nearest[:, part]
+        closer = score < best
+        torch.minimum(second, torch.maximum(best, score), out=second)
+        torch.minimum(best, score, out=best)
+        nearest.masked_fill_(closer, j)
