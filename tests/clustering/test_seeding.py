@@ -69,7 +69,7 @@ def test_exponentials_are_positive_and_finite(word: int, monkeypatch: pytest.Mon
     """Even for the smallest and the largest random word: a time of 0 would be 0/0 for a copy of a centre."""
     monkeypatch.setattr(seeding, "splitmix64", lambda z: torch.full_like(z, word))
     for dtype in (torch.float32, torch.float64):
-        assert 0 < float(exponentials(torch.tensor([7]), [9], dtype)) < 40
+        assert 0 < float(exponentials(torch.tensor([7]), torch.tensor([[9]]), dtype)) < 40
 
 
 # Keys

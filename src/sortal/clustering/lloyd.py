@@ -60,15 +60,20 @@ class LloydState:
         """Assign every row to the nearest centre, given the mask of centres that moved, (g, k); in ties rows stay."""
         g, k, d = self.centres.shape
         slack, bias, centres = points.slack(self.lengths), self.bias.flatten(), self.centres.view(g * k, d)
+        few = self.centres.numel() * points.count <= CHEAP.get(bias.device.type, 0) >> 6
+        pieces = []
         for part, rows in points.chunks(g * k):
-            if moved is None or self.table is None:
+            if moved is None or self.table is None or few:
                 table = scores(bias, centres, rows).view(g, k, -1)
             else:  # reuse the scores of centres that did not move
                 which, table = moved.flatten().nonzero()[:, 0], self.table
                 table.view(g * k, -1)[which] = scores(bias[which], centres[which], rows)
             found = nearest(table, self.assigned[:, part], slack[:, part], self.centres, rows.expand(g, -1, -1), points)
-            self.assigned[:, part], self.upper[:, part], self.lower[:, part] = found
+            pieces.append(found)
             self.table = table if len(rows) == points.count else None
+        if pieces:
+            whole = pieces[0] if len(pieces) == 1 else [torch.cat(values, 1) for values in zip(*pieces, strict=True)]
+            self.assigned, self.upper, self.lower = whole
 
     def __getitem__(self, restarts: Tensor) -> "LloydState":
         some: dict[str, Any] = {name: None if t is None else t[restarts] for name, t in vars(self).items()}
@@ -156,8 +161,15 @@ def _refill(points: Points, state: LloydState, members: ClusterSums, touched: Te
 
 def _recentre(points: Points, state: LloydState, members: ClusterSums, touched: Tensor) -> Tensor:
     """Move the touched centres to the means of their rows, and return the distances, (g, k); empty ones stay."""
+    move = touched & (members.counts > 0)
+    if 32 * state.centres.numel() <= points.budget:  # faster than to wait for which ones
+        means = (members.sums / members.counts[:, :, None]).sub_(points.mean).to(state.centres.dtype)
+        means = torch.where(move[:, :, None], means, state.centres)
+        shift: Tensor = torch.linalg.vector_norm(means - state.centres, dim=2)
+        state.centres, state.bias, state.lengths = means, points.bias(means), torch.linalg.vector_norm(means, dim=2)
+        return shift
     shift = torch.zeros_like(state.bias)
-    for some in points.pieces((touched & (members.counts > 0)).nonzero(), 8 * points.x.shape[1]):
+    for some in points.pieces(move.nonzero(), 8 * points.x.shape[1]):
         which = (some[:, 0], some[:, 1])
         means = members.means(which).sub_(points.mean).to(state.centres.dtype)
         state.bias[which] = points.bias(means)
@@ -172,11 +184,11 @@ def _reassign(points: Points, state: LloydState, members: ClusterSums, shift: Te
 
     Return the number of rows that changed per restart, (g,), and the mask of centres that gained or lost one, (g, k).
     """
-    before = state.assigned.clone()
+    before = state.assigned
     if state.centres.numel() * points.count <= CHEAP.get(shift.device.type, 0):
         state.assign(points, shift > 0)
     else:
-        state.table = None
+        state.assigned, state.table = before.clone(), None
         far, slack = _far(points, state, shift), points.slack(state.lengths)
         _widen(points, state, shift, far)
         _score_far(points, state, far, slack)

@@ -48,14 +48,19 @@ def _fold(z: Tensor) -> Tensor:
     return z ^ ((z >> 32) & 0xFFFFFFFF)
 
 
-def exponentials(keys: Tensor, seeds: list[int], dtype: torch.dtype, draw: int = 0) -> Tensor:
-    """Draw (g, ...) from Exp(1), as a function of (seed of the restart, number of the draw, key of the row).
+def salts(seeds: list[int], draws: range, device: torch.device) -> Tensor:
+    """Hash the seed of each restart and the number of each draw, (g, draws)."""
+    numbers = torch.arange(draws.start, draws.stop, device=device)
+    return splitmix64(splitmix64(torch.tensor(seeds, dtype=torch.int64, device=device))[:, None] + numbers)
+
+
+def exponentials(keys: Tensor, salt: Tensor, dtype: torch.dtype) -> Tensor:
+    """Draw (g, m) from Exp(1), as a function of the salt of a restart's draw, (g, 1), and the key of the row.
 
     `keys` is (m,), shared by all restarts, or (g, m).
     """
     device = keys.device
-    keys = keys.cpu() if device.type == "mps" else keys
-    salt = splitmix64(splitmix64(torch.tensor(seeds, dtype=torch.int64, device=keys.device)) + draw)[:, None]
+    keys, salt = (keys.cpu(), salt.cpu()) if device.type == "mps" else (keys, salt)
     uniform = (((splitmix64(keys ^ salt) >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
     return uniform.log_().neg_().clamp_min_(1e-30).to(dtype).to(device)
 
@@ -74,7 +79,7 @@ class Seeds:
         self.keys = keys
         self.seeds = seeds
         self.candidates = candidates
-        self.clocks = exponentials(keys, seeds, points.x.dtype)
+        self.clocks = exponentials(keys, salts(seeds, range(1), keys.device), points.x.dtype)
         self.noise = points.processes.sum(points.copies.sum(dtype=points.wide))  # rounding error of a sum of D²
         largest = max(points.processes.gather_objects(float(points.norms.max()) if m else 0.0))
         self.per = 1 / largest if largest > 0 else 1.0  # rates are D² in units of the largest
@@ -95,12 +100,14 @@ class Seeds:
         g, have, d = self.centres.shape
         if k > have:
             self.centres = torch.cat([self.centres, self.centres.new_empty(g, k - have, d)], 1)
+        salt = salts(self.seeds, range(have, max(have, k)), self.keys.device)
         for j in range(have, k):
-            self.centres[:, j], score = self._draw(j)
-            self._join(j, score)
+            new, score = self._draw(j, salt[:, j - have : j - have + 1])
+            self.centres[:, j] = new
+            self._join(j, new, score)
         return self
 
-    def _draw(self, j: int) -> tuple[Tensor, Tensor | None]:
+    def _draw(self, j: int, salt: Tensor) -> tuple[Tensor, Tensor | None]:
         """Draw the next centre of each restart, (g, d), and return the scores of all rows there, (g, m), if known."""
         if j == 0:
             speed = torch.ones_like(self.best)
@@ -114,14 +121,14 @@ class Seeds:
         finite = time.nan_to_num(posinf=0.0)
         self.clocks.addcmul_(finite if alone else finite.amax(1, keepdim=True), speed, value=-1)
         if self.points.count:
-            self._reset(j, time, index, mine, taken)
+            self._reset(salt, time, index, mine, taken)
         return rows[:, 0] if alone else rows[torch.arange(len(rows)), taken[:, 0]], score
 
-    def _reset(self, j: int, time: Tensor, index: Tensor, mine: Tensor | None, taken: Tensor) -> None:
+    def _reset(self, salt: Tensor, time: Tensor, index: Tensor, mine: Tensor | None, taken: Tensor) -> None:
         """Restart the clocks of the candidates, except for the new centre, which never rings again: its D² is 0."""
         new = torch.full_like(time, torch.inf)
         if new.shape[1] > 1:
-            new = exponentials(self.keys[index], self.seeds, time.dtype, draw=j).masked_fill_(time.isinf(), torch.inf)
+            new = exponentials(self.keys[index], salt, time.dtype).masked_fill_(time.isinf(), torch.inf)
             new.scatter_(1, taken, torch.inf)
         if mine is None:
             self.clocks.scatter_(1, index, new)
@@ -173,12 +180,11 @@ class Seeds:
         whole = self.points.count and score.shape[2] == self.points.count
         return taken, score[torch.arange(g), taken[:, 0]] if whole else None
 
-    def _join(self, j: int, score: Tensor | None) -> None:
-        """Update the nearest centre of each row by centre j, given the scores of all rows there, (g, m), if known."""
+    def _join(self, j: int, new: Tensor, score: Tensor | None) -> None:
+        """Update the nearest centre of each row by centre j, (g, d), given the scores of all rows there if known."""
         if score is not None:
             self._compare(j, slice(None), score)
             return
-        new = self.centres[:, j].contiguous()  # or its last bits depend on the number of seeds
         bias = self.points.bias(new)
         for part, rows in self.points.chunks(new.shape[0]):
             self._compare(j, part, scores(bias, new, rows))
