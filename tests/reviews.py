@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-from sample_run import sample_run
+from sample_run import place, sample_run
 from stores import small_store
 
 from sortal.discovery.advice import Advice
@@ -42,7 +42,8 @@ def session_of(run: Run) -> Session:
         columns = {name: getattr(store, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
         store = replace(store, **columns)
     lines = journal.read(run.folder / DECISIONS, run.facts)
-    return Session(run=run, store=store, lines=list(lines), advisor=Advice(run=run, store=store, words=WORDS))
+    advisor = Advice(run=run, store=store, words=WORDS)
+    return Session(run=run, store=store, place=place, lines=list(lines), advisor=advisor)
 
 
 @dataclass

@@ -234,12 +234,14 @@ def test_times_are_counts_multiplied_by_rates() -> None:
         "features": 25.0,
         "k": 50.0,
         "clusters": 75.0,
-        "report": pytest.approx(100 * np.log(101) * 0.125, abs=1e-3),
+        "report": 100 * 0.125,
     }
     assert times()["learn"] == steps * 2 * 50 * 0.25 + steps * 2, "new views go through the network in every step"
     assert times(has_trunk=False)["learn"] == steps * 2
     assert times(n=5, has_trunk=False)["learn"] == 10 * 2, "an epoch has at least one step"
     assert times(training=replace(training, epochs=0))["learn"] == 0
+    assert times(n=9000)["report"] == 5000 * 0.125, "a map shows a sample"
+    assert times(n=9000, points=7000)["report"] == 7000 * 0.125
     first = times(order=("check", "pixels", "k", "learn", "features", "clusters", "report"))
     assert first == {**times(), "k": 50.0 + 25.0}, "k is estimated on features of its own"
 

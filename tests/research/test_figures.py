@@ -27,8 +27,7 @@ from sortal.errors import InputError
 from sortal.images.decoding import decode
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
-from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, tsne
-from sortal.runs import projection
+from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, scatter, tsne
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import INITIAL, Run
 from sortal.runs.storage import load_run
@@ -98,8 +97,8 @@ def test_attention_is_that_of_the_network_before_and_after_training(trained: Run
 
 def test_raw_and_fine_tuned_features_are_placed_side_by_side(trained: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
-    monkeypatch.setattr(projection, "place", lambda x, seed: np.stack([np.arange(len(x))] * 2, axis=1))
-    calls = tiny.spy(monkeypatch, projection, "place")
+    monkeypatch.setattr(scatter, "place", lambda x, seed, device: np.stack([np.arange(len(x))] * 2, axis=1))
+    calls = tiny.spy(monkeypatch, scatter, "place")
     runtime = replace(CPU, progress=lambda what, done, total: steps.append(what))
     options: Any = {"points": 20, "seed": 3, "runtime": runtime}
     drawn = tsne(trained, **options)

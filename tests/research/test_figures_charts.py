@@ -33,6 +33,7 @@ from sortal.research.figures import (
     k_curve,
     legacy_inflation,
     risk_coverage,
+    scatter,
     shared_clusters,
     style,
     tsne,
@@ -91,12 +92,11 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the first two features as positions instead of t-SNE."""
-    monkeypatch.setattr(projection, "place", lambda x, seed: _whole(x))
+    monkeypatch.setattr(scatter, "place", lambda x, seed, device: x[:, :2].astype(np.float64))
 
 
 def _whole(x: NDArray[np.float32]) -> NDArray[np.int64]:
-    places: NDArray[np.int64] = np.rint(1000 * (x[:, :2] + 1)).astype(np.int64)
-    return places
+    return projection.coordinates(x, lambda x, seed: x[:, :2].astype(np.float64), seed=0)
 
 
 def test_every_image_is_a_point_in_the_colour_of_its_class_and_the_shape_of_its_kind(run: Run, by_rows: None) -> None:
@@ -170,11 +170,11 @@ def test_a_sample_depends_only_on_seed_and_content(run: Run, by_rows: None) -> N
 def test_positions_are_cached(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def place(x: NDArray[np.float32], seed: int) -> NDArray[np.int64]:
+    def place(x: NDArray[np.float32], seed: int, *, device: str) -> NDArray[np.float64]:
         calls.append(seed)
-        return _whole(x)
+        return x[:, :2].astype(np.float64)
 
-    monkeypatch.setattr(projection, "place", place)
+    monkeypatch.setattr(scatter, "place", place)
     assert points_of(tsne(run).axes[0]) == points_of(tsne(run).axes[0])
     assert calls == [0]
     monkeypatch.setattr("os.access", lambda *_: False)  # a read-only folder

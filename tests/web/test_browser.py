@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from sample_run import HOSTILE, quick_map, sample_run
+from sample_run import HOSTILE, QUICK, sample_run
 from stores import small_store
 
 from sortal import web
@@ -58,8 +58,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _written(run: Run, folder: Path, images: int) -> Path:
     path = folder / "report.html"
-    with quick_map():
-        path.write_bytes(web.make_report(run, small_store(images, 16)))
+    path.write_bytes(web.make_report(run, small_store(images, 16), QUICK))
     return path
 
 

@@ -5,30 +5,26 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
-from sample_run import HOSTILE, by_hand, quick_map, sample_run
+from sample_run import HOSTILE, QUICK, by_hand, place, sample_run
 from stores import small_store, store_of
 
 from sortal import web
 from sortal.images.decoding import Quarantined
-from sortal.runs import projection
+from sortal.runs import cache, projection
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
+from sortal.runs.projection import Mapper
+from sortal.runs.run import STATUSES
 from sortal.system import text
 from sortal.system.progress import Runtime
 from sortal.web import charts, report, summary, thumbnails
-
-
-@pytest.fixture(autouse=True)
-def no_tsne() -> Iterator[None]:
-    """Skip t-SNE, which has tests of its own, in whole pages."""
-    with quick_map():
-        yield
 
 
 def data_of(html: bytes) -> dict[str, Any]:
@@ -58,8 +54,8 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
     at = np.arange(75) % 6
     run = sample_run(categories=7, images=75, category=at, candidates=2, quarantine=[lost])
     steps: list[tuple[str, int, int]] = []
-    html = web.make_report(run, small_store(75, 12), runtime=Runtime(progress=lambda *each: steps.append(each)))
-    assert html == web.make_report(run, small_store(75, 12)), "the same bytes each time"
+    html = web.make_report(run, small_store(75, 12), QUICK, runtime=Runtime(progress=lambda *each: steps.append(each)))
+    assert html == web.make_report(run, small_store(75, 12), QUICK), "the same bytes each time"
     assert [each for each in steps if each[0] == report.MAP] == [(report.MAP, 0, 75), (report.MAP, 75, 75)]
     assert steps[-1] == (report.THUMBNAILS, 75, 75)
     shown = (b"<h1>75 images in 7 categories</h1>", b"4 known classes and 3 new", b"gone/lost.jpg", b"only half of it")
@@ -68,7 +64,7 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
     assert sum(category["size"] for category in data["categories"]) == 75
     assert sorted(data["map"]["image"]) == [*range(75)]
     rows = [int(data["images"]["file"][at][7:12]) for at in data["map"]["image"]]
-    places = projection.place_cached(run.features, seed=0, folder=None)[rows]
+    places = projection.coordinates(run.features, place, seed=0)[rows]
     np.testing.assert_array_equal(np.stack([data["map"]["x"], data["map"]["y"]], axis=1), places)
     files = [data["images"]["file"][at] for at in data["groups"][1]]
     assert files == [f"photos/{row:05d}.jpg" for row in (1, 21, 41, 61)]
@@ -79,7 +75,7 @@ def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() ->
 
 def test_accuracy_is_shown_only_if_the_truth_is_known() -> None:
     for truth in (True, False):
-        html = web.make_report(sample_run(truth=truth), small_store(72, 12)).decode()
+        html = web.make_report(sample_run(truth=truth), small_store(72, 12), QUICK).decode()
         assert ("93.1%" in html) == truth
         assert ("so accuracy cannot be measured" in html) != truth
     script = html.rpartition("<script>")[2].partition("</script>")[0]
@@ -101,7 +97,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
     )
     source = ImageSource(folder=HOSTILE[2], images=72, paths={})
     facts = replace(run.facts, notes=HOSTILE, command=HOSTILE[0], images=(source,))
-    html = web.make_report(replace(run, facts=facts), small_store(72, 12))
+    html = web.make_report(replace(run, facts=facts), small_store(72, 12), QUICK)
     page = html.decode("utf-8")
     assert not [markup for markup in ("<script>window", "<img", "<b>bold") if markup in page]
     assert "\u2028" not in page.split('id="data"')[1]
@@ -114,9 +110,9 @@ def test_hostile_names_are_escaped_everywhere() -> None:
 
 def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "LIMIT", 400_000)
-    monkeypatch.setattr(projection, "POINTS", 100)
+    few = Mapper(place, points=100)
     run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
-    html = web.make_report(run, small_store(600, 56))
+    html = web.make_report(run, small_store(600, 56), few)
     assert report.LIMIT / 2 < len(html) <= report.LIMIT
     assert "100 of 600 images" in html.decode()
     assert "sampled" in html.decode()
@@ -129,12 +125,12 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
 
     monkeypatch.setattr(report, "LIMIT", 250_000)
     monkeypatch.setattr(report, "MAP_ROOM", 8000)
-    html = web.make_report(run, small_store(600, 56))
+    html = web.make_report(run, small_store(600, 56), few)
     assert len(html) <= report.LIMIT
     assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
     assert len(data_of(html)["categories"][0]["typical"]) < 10
     monkeypatch.setattr(report, "CARD_ROOM", 10)
-    data = data_of(web.make_report(run, small_store(600, 56)))
+    data = data_of(web.make_report(run, small_store(600, 56), few))
     assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
 
 
@@ -181,27 +177,40 @@ def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
     assert sorted(projection.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
 
 
-def test_every_matrix_can_be_placed() -> None:
-    same = [np.ones(shape) for shape in ((0, 4), (1, 4), (50, 4), (3, 1))]
-    for features in (*same, np.arange(40.0).reshape(40, 1), np.repeat(np.eye(5), 20, axis=0), np.eye(10)):
-        placed = projection.place(features.astype(np.float32), seed=0)
-        assert placed.shape == (len(features), 2)
-        assert ((placed >= 0) & (placed <= projection.SPAN)).all()
+def test_coordinates_fill_the_span_and_are_cached_under_another_name_than_before(tmp_path: Path) -> None:
+    places = np.array([[-1.0, 3.0], [0.0, 3.0], [4.0, 3.0]])
+    seen: list[int] = []
+
+    def placed(x: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        seen.append(seed)
+        return places[: len(x)]
+
+    x = np.eye(3, dtype=np.float32)
+    old = tmp_path / f"{cache.key('map', cache.hashed(x), 7)}.json"  # by another method
+    cache.save(old, [[0, 0]] * 3)
+    for _ in range(2):
+        found = projection.coordinates(x, placed, seed=7, folder=tmp_path)
+        assert found.tolist() == [[0, 5000], [2000, 5000], [9999, 5000]]
+    assert seen == [7]
+    assert projection.coordinates(x[:0], placed, seed=7, folder=tmp_path).shape == (0, 2)
 
 
-def test_few_images_are_placed_by_principal_components_and_clusters_stay_together() -> None:
-    """The components of a cross are its arms; a line has only one."""
-    cross = projection.place(np.array([[-2, 0], [2, 0], [0, 1], [0, -1]], dtype=np.float32), seed=0)
-    assert cross.tolist() == [[0, 5000], [9999, 5000], [5000, 9999], [5000, 0]]
-    line = projection.place(np.array([[0, 0], [1, 1], [4, 4]], dtype=np.float32), seed=0)
-    assert line.tolist() == [[0, 5000], [2500, 5000], [9999, 5000]]
-
-    generator = np.random.default_rng(0)
-    centres = np.repeat(np.eye(3) * 5, 30, axis=0)
-    placed = projection.place((centres + generator.normal(0, 0.1, (90, 3))).astype(np.float32), seed=0)
-    far = np.linalg.norm(placed[:, None] - placed[None], axis=2)
-    same = np.repeat([0, 1, 2], 30)[:, None] == np.repeat([0, 1, 2], 30)
-    assert far[same].max() < far[~same].min()
+def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "DETAILS", (report.Detail(typical=2, doubtful=0, points=30, others=40),))
+    run = sample_run(images=100)
+    html = web.make_report(run, small_store(100, 12), Mapper(place, points=80))
+    data = data_of(html)
+    points, a = data["map"], run.assignments
+    rows = projection.sample(a.category, a.distance, 80, seed=0)[:70]
+    assert points["category"] == a.category[rows].tolist()
+    assert [STATUSES[each] for each in points["status"]] == a.status[rows].tolist()
+    shown = [row for row, image in zip(rows.tolist(), points["image"], strict=True) if image >= 0]
+    on_cards = {row for card in summary.cards(run, typical=2, doubtful=0) for row in card.typical}
+    assert {*shown} == {*rows[:30].tolist()} | (on_cards & {*rows.tolist()})
+    files = [data["images"]["file"][image] for image in points["image"] if image >= 0]
+    assert files == [a.files[row] for row in shown]
+    assert "<b>70 of 100 images</b>" in html.decode()
+    assert f"only {len(shown)} of the points have a file name" in html.decode()
 
 
 def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:

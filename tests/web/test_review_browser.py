@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from reviews import Client, saved_run, serving, session_of
-from sample_run import HOSTILE, quick_map
+from sample_run import HOSTILE
 from test_browser import CHROMIUM, browser  # noqa: F401
 
 from sortal.runs.run import DECISIONS, Run
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def client(run: Run) -> Iterator[Client]:
-    with quick_map(), serving(session_of(run)) as client:
+    with serving(session_of(run)) as client:
         yield client
 
 
@@ -312,7 +312,7 @@ def test_an_image_is_looked_at_and_moved(run: Run, client: Client, opened: Open)
 
 def test_hostile_names_are_text(tmp_path: Path, opened: Open) -> None:
     run = saved_run(tmp_path / "run", categories=8, known=5, name=lambda number: HOSTILE[number])
-    with quick_map(), serving(session_of(run)) as client:
+    with serving(session_of(run)) as client:
         page = opened(client)
         shown = page.locator(".tiles-of h3").all_inner_texts()
         assert len(shown) == 8

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from reviews import WORDS, Client, saved_run, serving, session_of
-from sample_run import quick_map
 from test_browser import CHROMIUM, browser  # noqa: F401
 from test_review_browser import Open, opened, press, says  # noqa: F401
 
@@ -51,7 +50,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def client(run: Run) -> Iterator[Client]:
-    with quick_map(), serving(session_of(run)) as client:
+    with serving(session_of(run)) as client:
         yield client
 
 
@@ -209,7 +208,7 @@ def test_a_local_model_suggests_names_without_a_network(
 def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> None:  # noqa: F811
     """Merge twins, confirm and name what is left, check the sample: nothing but keys, until nothing is left to ask."""
     run = planted(tmp_path / "run", cut=True)
-    with quick_map(), serving(session_of(run)) as client:
+    with serving(session_of(run)) as client:
         page = opened(client)
         press(page, "q")
         _asked(page, "Are these the same class?")

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from math import ceil, log
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Rounds, Training
 from sortal.discovery import clusters, defaults, stages
 from sortal.discovery.job import Job
@@ -46,7 +47,7 @@ from sortal.web import report
 
 SAMPLE = 256  # images that are read; a CPU computes the features of one batch of them
 STEPS, STEPS_ON_GPU = 4, 12  # of training
-ROWS, POINTS = 2000, 400  # that are clustered, placed on a map
+ROWS = 2000  # that are clustered
 RESTARTS = 10  # of k-means for each k that estimate_k tries
 ROW = 512  # bytes per image in the text files of a run, rounded up
 INDEX = 400  # bytes per image in the index of the pixel store
@@ -90,7 +91,7 @@ class Measurements:
     step: float  # of training, with cached tokens where the backbone has a frozen part
     k: float  # a row, to estimate the number of classes
     clusters: float  # a row, with all restarts
-    place: float  # a point on the map, divided by the logarithm of their number
+    place: float  # a point on the map
     stored: float  # bytes of an image's pixels
     base: int  # peak memory before the network ran
     working: int  # memory that the network added to it
@@ -138,7 +139,16 @@ def forecast(job: Job) -> DryRun:
         memory=memory(n, backbone.spec.width, measured, tokens),
         disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens, rounds=counts + 1),
         free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
-        seconds=seconds(stages_of(job), measured, n, training, views, backbone.has_trunk, counts=counts),
+        seconds=seconds(
+            stages_of(job),
+            measured,
+            n,
+            training,
+            views,
+            backbone.has_trunk,
+            counts=counts,
+            points=mapper(job.runtime.device).points,
+        ),
         notes=(),
         unreadable_sample=measured.unreadable,
     )
@@ -236,6 +246,7 @@ def seconds(
     has_trunk: bool,
     *,
     counts: int = 0,
+    points: int = projection.POINTS,
 ) -> dict[str, float]:
     """Return the time of each stage: numbers multiplied by rates.
 
@@ -244,7 +255,6 @@ def seconds(
     """
     steps = training.epochs * max(n // training.batch_size, 1)
     in_trunk = 0 if not has_trunk or not steps else steps * 2 * training.batch_size if views is None else n * views
-    points = min(n, projection.POINTS)
     features, k_first = n * rates.view, order.index("k") < order.index("learn")
     each = {
         "check": n * rates.check,
@@ -256,7 +266,7 @@ def seconds(
         "features": features,
         "k": (2 if counts else 1) * n * rates.k + features * k_first,  # of the untrained network, where k comes first
         "clusters": n * rates.clusters,
-        "report": points * log(points + 1) * rates.place,  # most of it is the map
+        "report": min(n, points) * rates.place,  # most of it is the map
     }
     return {stage: round(each[stage], 3) for stage in order}
 
@@ -282,10 +292,10 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     report_progress("Measuring how fast images are clustered", 2, 4)
     estimation, clustering = _measure_clustering(job, backbone.spec.width, known, k)
     report_progress("Measuring how fast the report is drawn", 3, 4)
-    few = min(len(job.images), POINTS)
-    x = _random(few, backbone.spec.width)
-    projection.place(x[:20], seed=0)  # imports t-SNE
-    place = _timed(lambda: projection.place(x, seed=0))
+    few = min(len(job.images), projection.POINTS)
+    x, place = _random(few, backbone.spec.width), mapper(job.runtime.device).place
+    place(x[:20], 0)  # initialises the device
+    placing = _timed(lambda: place(x, 0))
     report_progress("Measuring how fast the report is drawn", 4, 4)
     return Measurements(
         check=checking,
@@ -294,7 +304,7 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
         step=step,
         k=estimation,
         clusters=clustering,
-        place=place / (few * log(few + 1)),
+        place=placing / few,
         stored=float((3 * store.heights * store.widths).mean()),
         base=base,
         working=working,

@@ -12,6 +12,7 @@ from textwrap import indent
 from typing import Any
 
 from sortal import web
+from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.carrying import reviewed_run
@@ -89,7 +90,8 @@ def carry_out(job: Job) -> Run:
                     "training. Label more images, or hold out a larger share."
                 )
             run = stages.recorded_in(found.run)
-            page = web.make_report(run, found.store, seed=settings.seed, folder=job.cache / "map", runtime=runtime)
+            place, seed = job.cache / "map", settings.seed
+            page = web.make_report(run, found.store, mapper(runtime.device), seed=seed, folder=place, runtime=runtime)
         run = stages.recorded_in(run)
         run.save({REPORT: page, **found.files})
     processes.barrier()

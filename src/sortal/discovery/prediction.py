@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal import web
+from sortal.clustering.tsne import mapper
 from sortal.discovery import results
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
@@ -157,7 +158,8 @@ def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
     """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
     settings, seed = Settings(shorter_side=found.facts.backbone.shorter_side), found.facts.settings.seed
     store = pack(found.images(), found.cache / "pixels", settings=settings, runtime=runtime)
-    return web.make_report(found, store, seed=seed, folder=found.cache / "map", runtime=runtime)
+    place = found.cache / "map"
+    return web.make_report(found, store, mapper(runtime.device), seed=seed, folder=place, runtime=runtime)
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:

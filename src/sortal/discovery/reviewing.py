@@ -7,9 +7,13 @@ from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sortal.discovery.advice import advise
 from sortal.images.store.packing import Settings, pack
 from sortal.runs import journal
+from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
@@ -73,4 +77,15 @@ def open_session(
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=import_module, args=["sortal.clustering.kmeans"], daemon=True).start()  # while pages load
-    return Session(run=run, store=store, lines=list(lines), advisor=advisor)
+    return Session(run=run, store=store, place=_placer(runtime.device), lines=list(lines), advisor=advisor)
+
+
+def _placer(device: str) -> Placer:
+    """Return a function that places images on a map, and loads torch when it is called."""
+
+    def place(features: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        from sortal.clustering import tsne
+
+        return tsne.place(features, seed, device=device)
+
+    return place

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import projection
+from sortal.runs.projection import Mapper
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
@@ -24,6 +25,7 @@ from sortal.web.thumbnails import Done, Sheets, make_sheets
 LIMIT = 19_500_000  # bytes of the file
 CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes of thumbnails at most, before base64
 CARD_CELLS, MAP_CELLS = (32, 192), (40, 80)  # pixels: their smallest and largest size
+OTHERS = 100_000  # points on the map; 20 bytes each
 PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
 MAP, THUMBNAILS = "Drawing the map", "Making thumbnails"
 SCRIPTS = ("shared.js", "script.js", "cards.js", "map.js")
@@ -35,32 +37,40 @@ class Detail:
 
     typical: int
     doubtful: int
-    points: int
+    points: int  # on the map that have a name, and a picture if it fits
+    others: int = 0  # that have only a category and a status
     most: int = 10**9  # categories that this is meant for
 
 
 DETAILS = (
-    Detail(typical=10, doubtful=5, points=projection.POINTS, most=120),
-    Detail(typical=5, doubtful=5, points=projection.POINTS, most=2500),
-    Detail(typical=3, doubtful=2, points=projection.POINTS, most=6000),
+    Detail(typical=10, doubtful=5, points=projection.POINTS, others=OTHERS, most=120),
+    Detail(typical=5, doubtful=5, points=projection.POINTS, others=OTHERS, most=2500),
+    Detail(typical=3, doubtful=2, points=projection.POINTS, others=OTHERS, most=6000),
     Detail(typical=1, doubtful=1, points=3000),
     Detail(typical=1, doubtful=0, points=1000),
 )
 
 
 def make_report(
-    run: Run, store: PixelStore, *, seed: int = 0, folder: Path | None = None, runtime: Runtime = Runtime()
+    run: Run,
+    store: PixelStore,
+    mapper: Mapper,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    runtime: Runtime = Runtime(),
 ) -> bytes:
     """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map."""
     a = run.assignments
-    points = projection.sample(a.category, a.distance, projection.POINTS, seed=seed)
+    points = projection.sample(a.category, a.distance, mapper.points, seed=seed)
     runtime.progress(MAP, 0, len(points))
     order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)
-    places[order] = projection.place_cached(run.features[points[order]], seed=seed, folder=folder)
+    places[order] = projection.coordinates(run.features[points[order]], mapper.place, seed=seed, folder=folder)
     runtime.progress(MAP, len(points), len(points))
     for detail in (each for each in DETAILS if len(run.categories) <= each.most):
-        page = _Page(run, detail, points[: detail.points], places[: detail.points])
+        count = detail.points + detail.others
+        page = _Page(run, detail, points[:count], places[:count])
         sheets = _sheets(store, page, LIMIT - len(page.render([])), runtime)
         if sheets is not None:
             return page.render(sheets)
@@ -97,14 +107,14 @@ class _Page:
         shown = [*(rows for card in cards for rows in (card.typical, card.doubtful)), *groups]
         first = dict.fromkeys(row for rows in shown for row in rows)
         self.pictured = len(first)  # how many of the rows, the first ones, belong to cards and candidates
-        self.rows = list(first | dict.fromkeys(points.tolist()))
+        self.rows = list(first | dict.fromkeys(points[: detail.points].tolist()))
         place = {row: at for at, row in enumerate(self.rows)}
-        x, y = places.T.tolist()
+        on_map = [place.get(row, -1) for row in points.tolist()]
         self.data: dict[str, Any] = {
             "images": summary.images(run, self.rows),
             "categories": summary.categories(cards, place),
             "groups": [[place[row] for row in group] for group in groups],
-            "map": {"image": [place[row] for row in points.tolist()], "x": x, "y": y},
+            "map": {"image": on_map, **summary.points(run, points, places)},
         }
         scores, a = run.metrics, run.assignments
         found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
@@ -117,6 +127,7 @@ class _Page:
             "groups": len(groups),
             "tables": summary.facts(run),
             "points": len(points),
+            "named": sum(at >= 0 for at in on_map),
         }
 
     def render(self, sheets: Sequence[Sheets]) -> bytes:

@@ -15,6 +15,7 @@ from sortal.runs import journal, projection
 from sortal.runs.actions import Action, Grow, Refit, describe, from_json
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.journal import Decision, History, lower
+from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, REVIEWED, Run
 from sortal.system.text import readable
 from sortal.web import growing
@@ -39,6 +40,7 @@ class Session:
 
     run: Run  # as sorted
     store: PixelStore  # a row for each image of the run
+    place: Placer
     lines: list[Decision] = field(default_factory=list)
     advisor: Advisor | None = None
 
@@ -295,7 +297,8 @@ class Session:
             if self._places is None:
                 a, seed = self.run.assignments, self.run.facts.settings.seed
                 rows = np.sort(projection.sample(a.category, a.distance, projection.POINTS, seed=seed))
-                at = projection.place_cached(self.run.features[rows], seed=seed, folder=self.run.cache / "map")
+                x, folder = self.run.features[rows], self.run.cache / "map"
+                at = projection.coordinates(x, self.place, seed=seed, folder=folder)
                 self._places = rows, at
             rows, at = self._places
         with self._lock:

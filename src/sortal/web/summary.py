@@ -136,11 +136,22 @@ def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
         "file": [readable(a.files[row]) for row in rows],
         "category": rows_of(run.categories, a.category[rows]).tolist(),
         "next": rows_of(run.categories, a.next_category[rows]).tolist(),
-        "status": [STATUSES.index(status) for status in a.status[rows].tolist()],
+        "status": _statuses(run, rows),
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
     }
+
+
+def points(run: Run, rows: NDArray[np.int64], places: NDArray[np.int64]) -> dict[str, list[int]]:
+    """Return the columns of the points of the map for the page's scripts; they are at these places (n, 2)."""
+    x, y = places.T.tolist()
+    category = rows_of(run.categories, run.assignments.category[rows]).tolist()
+    return {"x": x, "y": y, "category": category, "status": _statuses(run, rows)}
+
+
+def _statuses(run: Run, rows: Rows | NDArray[np.int64]) -> list[int]:
+    return [STATUSES.index(status) for status in run.assignments.status[rows].tolist()]
 
 
 def categories(made: Sequence[Card], place: dict[int, int]) -> list[dict[str, Any]]:

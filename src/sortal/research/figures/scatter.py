@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from math import ceil
 from string import ascii_uppercase
@@ -16,6 +17,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from sortal.clustering.inputs import check_number
+from sortal.clustering.tsne import differ, place
 from sortal.images.image_set import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import samples, style
@@ -60,14 +62,13 @@ def tsne(run: Run, *, points: int = projection.POINTS, seed: int = 0, runtime: R
         runtime.note(f"t-SNE shows one set of features. {error}")
         if missing == samples.UNTRAINED:
             features = {ONLY: features[AFTER]}
-    places, cache = {}, writable_cache(run)
+    places, cache, placer = {}, writable_cache(run), partial(place, device=runtime.device)
     for name, x in features.items():
         runtime.progress(f"Mapping images by their {name.lower()}", 0, 0)
-        places[name] = projection.place_cached(x, seed=seed, folder=None if cache is None else cache / "map")
+        places[name] = projection.coordinates(x, placer, seed=seed, folder=None if cache is None else cache / "map")
     classes = classes_of(run)
     classes = replace(classes, names=tuple(classes.names[row] for row in rows.tolist()), old=classes.old[rows])
-    distinct = min(len(np.unique(x, axis=0)) for x in features.values())
-    how = "t-SNE" if distinct >= projection.FEWEST else "principal components"
+    how = "t-SNE" if all(map(differ, features.values())) else "principal components"
     both = ", the same in both panels" if len(features) == 2 else ""
     text = f"{len(rows):,} of {plural(len(run.assignments), 'image')}{both}, by {classes.meaning}; {how}, seed {seed}."
     if not both:

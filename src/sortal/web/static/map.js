@@ -14,14 +14,16 @@ const theMap = (() => {
   let at = -1; // the point under the pointer
   let pinned = -1; // the point shown from a card
   const touches = new Map();
-  const pointOf = new Map(points.image.map((image, point) => [image, point]));
+  const pointOf = new Map(points.image.map((image, point) => [image, point])); // −1 is an image without a record
+  pointOf.delete(-1);
 
-  const valueOf = (point) => images[colour][points.image[point]];
+  const valueOf = (point) => points[colour][point];
   const placeOf = (point) => [
     view.x + view.scale * (MARGIN + (points.x[point] / SPAN) * (width - 2 * MARGIN)),
     view.y + view.scale * (MARGIN + (points.y[point] / SPAN) * (height - 2 * MARGIN)),
   ];
-  const radius = () => Math.min(9, (points.x.length > 2000 ? 2.6 : points.x.length > 400 ? 3.6 : 5) * Math.sqrt(view.scale));
+  const SIZES = [[20000, 1.2], [2000, 2.6], [400, 3.6], [-1, 5]]; // the radius for more points than this
+  const radius = () => Math.min(9, SIZES.find(([least]) => points.x.length > least)[1] * Math.sqrt(view.scale));
 
   /** Trace a shape per status, so that colour is not the only difference. */
   function trace(status, x, y, r) {
@@ -39,7 +41,12 @@ const theMap = (() => {
   function drawPoint(point, colours, r) {
     const [x, y] = placeOf(point);
     if (x < -20 || y < -20 || x > width + 20 || y > height + 20) return;
-    const status = images.status[points.image[point]];
+    const status = points.status[point];
+    if (r < 2) { // too small for a shape
+      context.fillStyle = colours[valueOf(point)];
+      context.fillRect(x - r, y - r, 2 * r, 2 * r);
+      return;
+    }
     trace(status, x, y, r);
     if (status === 3) {
       context.strokeStyle = colours[valueOf(point)];
@@ -124,11 +131,13 @@ const theMap = (() => {
     if (next === at) return;
     at = next;
     tip.hidden = at < 0;
-    canvas.style.cursor = at < 0 ? "" : "pointer";
+    canvas.style.cursor = at < 0 || points.image[at] < 0 ? "" : "pointer";
     if (at >= 0) {
       const image = points.image[at];
-      const lines = describe(image).map(([name, value]) => make("div", { className: "clamp" }, make("span", { className: "soft", textContent: `${name}: ` }), isolated(value)));
-      tip.replaceChildren(...(findPicture(image) ? [frame(image)] : []), make("div", { className: "clamp" }, make("b", {}, isolated(images.file[image]))), ...lines);
+      const known = image >= 0 ? describe(image) : [["Category", categories[points.category[at]].name], ["Status", STATUSES[points.status[at]]]];
+      const lines = known.map(([name, value]) => make("div", { className: "clamp" }, make("span", { className: "soft", textContent: `${name}: ` }), isolated(value)));
+      const first = image < 0 ? [] : [...(findPicture(image) ? [frame(image)] : []), make("div", { className: "clamp" }, make("b", {}, isolated(images.file[image])))];
+      tip.replaceChildren(...first, ...lines);
       const [x, y] = placeOf(at);
       const left = x + 16 + tip.offsetWidth > width ? x - 16 - tip.offsetWidth : x + 16;
       const top = Math.min(Math.max(8, y - tip.offsetHeight / 2), height - tip.offsetHeight - 8);
@@ -175,7 +184,7 @@ const theMap = (() => {
     if (!touched || event.type !== "pointerup" || dragged > 6) return;
     const found = nearest(...inside(event), event.pointerType === "touch" ? 24 : 14);
     if (event.pointerType === "touch") point(found);
-    else if (found >= 0) openViewer(points.image[found]);
+    else if (found >= 0 && points.image[found] >= 0) openViewer(points.image[found]);
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
@@ -212,7 +221,7 @@ const theMap = (() => {
     const wanted = byId("legend-search").value.trim().toLowerCase();
     const byStatus = colour === "status";
     const entries = byStatus
-      ? STATUSES.map((name, id) => ({ id, name, size: images.status.length && points.image.filter((image) => images.status[image] === id).length }))
+      ? STATUSES.map((name, id) => ({ id, name, size: points.status.filter((status) => status === id).length }))
       : categories.filter((each) => each.size && each.name.toLowerCase().includes(wanted)).sort((a, b) => b.size - a.size || a.id - b.id);
     byId("legend-search").hidden = byStatus || categories.length <= 12;
     byId("legend").replaceChildren(...entries.map((each) => {
