@@ -13,9 +13,8 @@ from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
 
-import numpy as np
 from sample_run import place, sample_run
-from stores import small_store
+from stores import same_store
 
 from sortal.discovery.advice import Advice
 from sortal.runs import journal
@@ -35,12 +34,7 @@ def saved_run(folder: Path, *, images: int = 72, **options: Any) -> Run:
 
 def session_of(run: Run) -> Session:
     """Open the review of a saved run, with pixels of noise."""
-    n = len(run.assignments)
-    store = small_store(min(n, 72), 16)
-    if n > len(store):  # the same pictures again and again
-        rows = np.arange(n) % len(store)
-        columns = {name: getattr(store, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
-        store = replace(store, **columns)
+    store = same_store(len(run.assignments))
     lines = journal.read(run.folder / DECISIONS, run.facts)
     advisor = Advice(run=run, store=store, words=WORDS)
     return Session(run=run, store=store, place=place, lines=list(lines), advisor=advisor)

@@ -1,6 +1,7 @@
 """Pixel stores made of arrays, without files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,3 +37,11 @@ def store_of(images: Sequence[Image]) -> PixelStore:
 
 def small_store(n: int, size: int, *, seed: int = 0) -> PixelStore:
     return store_of(noise(n, size, seed=seed))
+
+
+def same_store(n: int) -> PixelStore:
+    """A store of so many small images, the same ones again and again if there are many."""
+    store = small_store(min(n, 72), 16)
+    rows = np.arange(n) % max(1, len(store))
+    columns = {name: getattr(store, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
+    return replace(store, **columns)

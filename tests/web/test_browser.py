@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sample_run import HOSTILE, QUICK, sample_run
-from stores import small_store
+from stores import same_store, small_store
 
 from sortal import web
 from sortal.images.decoding import Quarantined
+from sortal.runs import projection
+from sortal.runs.projection import Mapper
 from sortal.runs.run import Run
+from sortal.web import report
 
 sync_api = pytest.importorskip("playwright.sync_api")
 if TYPE_CHECKING:
@@ -218,6 +222,47 @@ def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open
     )
     assert min(map(int, light)) > 200
     assert max(map(int, dark)) < 60
+
+
+def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 10_200
+    monkeypatch.setattr(report, "DETAILS", (report.Detail(typical=1, doubtful=0, points=50, others=n),))
+    run, side = sample_run(images=n), 101
+    row = np.argsort(projection.sample(run.assignments.category, run.assignments.distance, n, seed=0))
+
+    def in_a_square(features: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        return np.stack([row % side, row // side], axis=1).astype(np.float64)  # the point that a row is
+
+    path = tmp_path / "report.html"
+    path.write_bytes(web.make_report(run, same_store(n), Mapper(in_a_square, points=n)))
+    page = opened(path)
+    left, top = to_the_map(page)
+    canvas_bytes(page)  # waits until it is drawn
+    drawn, expected = page.evaluate(
+        """(at) => {
+            const colour = document.createElement("canvas").getContext("2d");
+            colour.fillStyle = colourOf(data.map.category[at]);
+            colour.fillRect(0, 0, 1, 1);
+            const [x, y] = theMap.places()[at].map(Math.round);
+            const pixels = [byId("canvas").getContext("2d").getImageData(x, y, 1, 1), colour.getImageData(0, 0, 1, 1)];
+            return pixels.map((each) => [...each.data]);
+        }""",
+        7000,
+    )
+    assert drawn[:3] == pytest.approx(expected[:3], abs=3)
+    tip = page.locator("#tip")
+    for at, named in ((20, True), (7000, False)):
+        x, y = page.evaluate("(at) => theMap.places()[at]", at)
+        page.mouse.move(left + x, top + y)
+        tip.wait_for(state="visible")
+        assert ("photos/" in tip.inner_text()) == named
+        category = page.evaluate("(at) => categories[data.map.category[at]].name", at)
+        assert f"Category: {category}" in tip.inner_text()
+    page.mouse.down()
+    page.mouse.up()
+    assert page.locator("#viewer").is_hidden()
 
 
 def test_hostile_names_do_nothing(opened: Open, hostile: Path) -> None:

@@ -210,7 +210,7 @@ def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monk
     files = [data["images"]["file"][image] for image in points["image"] if image >= 0]
     assert files == [a.files[row] for row in shown]
     assert "<b>70 of 100 images</b>" in html.decode()
-    assert f"only {len(shown)} of the points have a file name" in html.decode()
+    assert f"only {len(shown)} of them come with a name" in html.decode()
 
 
 def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:

@@ -22,7 +22,7 @@ const theMap = (() => {
     view.x + view.scale * (MARGIN + (points.x[point] / SPAN) * (width - 2 * MARGIN)),
     view.y + view.scale * (MARGIN + (points.y[point] / SPAN) * (height - 2 * MARGIN)),
   ];
-  const SIZES = [[20000, 1.2], [2000, 2.6], [400, 3.6], [-1, 5]]; // the radius for more points than this
+  const SIZES = [[10000, 1.2], [2000, 2.6], [400, 3.6], [-1, 5]]; // the radius for more points than this
   const radius = () => Math.min(9, SIZES.find(([least]) => points.x.length > least)[1] * Math.sqrt(view.scale));
 
   /** Trace a shape per status, so that colour is not the only difference. */
@@ -42,11 +42,6 @@ const theMap = (() => {
     const [x, y] = placeOf(point);
     if (x < -20 || y < -20 || x > width + 20 || y > height + 20) return;
     const status = points.status[point];
-    if (r < 2) { // too small for a shape
-      context.fillStyle = colours[valueOf(point)];
-      context.fillRect(x - r, y - r, 2 * r, 2 * r);
-      return;
-    }
     trace(status, x, y, r);
     if (status === 3) {
       context.strokeStyle = colours[valueOf(point)];
@@ -55,6 +50,36 @@ const theMap = (() => {
     } else {
       context.fillStyle = colours[valueOf(point)];
       context.fill();
+    }
+  }
+
+  const swatches = new Map();
+  const swatch = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+
+  /** Convert a colour of the style sheet to the number that it is in a picture, at an opacity from 0 to 1. */
+  function packed(name, opacity) {
+    if (!swatches.has(name)) {
+      swatch.fillStyle = name;
+      swatch.fillRect(0, 0, 1, 1);
+      const [red, green, blue] = swatch.getImageData(0, 0, 1, 1).data;
+      swatches.set(name, (blue << 16) | (green << 8) | red);
+    }
+    return (swatches.get(name) | (Math.round(255 * opacity) << 24)) >>> 0;
+  }
+
+  /** Draw small points as squares of pixels, which is faster than shapes, and shapes could not be told apart. */
+  function fillSquares(picture, colours, shows, r) {
+    const pixels = new Uint32Array(picture.data.buffer);
+    const ratio = devicePixelRatio || 1;
+    const side = Math.max(1, Math.round(2 * r * ratio));
+    for (let point = 0; point < points.x.length; point++) {
+      const value = valueOf(point);
+      if (!shows(value)) continue;
+      const [x, y] = placeOf(point);
+      const left = Math.round(x * ratio - side / 2);
+      const top = Math.round(y * ratio - side / 2);
+      if (left < 0 || top < 0 || left + side > picture.width || top + side > picture.height) continue;
+      for (let line = top; line < top + side; line++) pixels.fill(colours[value], line * picture.width + left, line * picture.width + left + side);
     }
   }
 
@@ -78,12 +103,18 @@ const theMap = (() => {
       context.clearRect(0, 0, width, height);
       const colours = colour === "category" ? categories.map((each) => colourOf(each.id)) : STATUSES.map((_, status) => colourOfStatus(status));
       const r = radius();
+      const picture = r < 2 ? context.createImageData(canvas.width, canvas.height) : null;
       for (const bright of lit === null ? [true] : [false, true]) {
-        context.globalAlpha = bright ? 0.88 : 0.1;
-        for (let point = 0; point < points.x.length; point++) {
-          if ((lit === null || valueOf(point) === lit) === bright) drawPoint(point, colours, bright && lit !== null ? r * 1.25 : r);
+        const opacity = bright ? 0.88 : 0.1;
+        const size = bright && lit !== null ? r * 1.25 : r;
+        const shows = (value) => (lit === null || value === lit) === bright;
+        if (picture) fillSquares(picture, colours.map((each) => packed(each, opacity)), shows, size);
+        else {
+          context.globalAlpha = opacity;
+          for (let point = 0; point < points.x.length; point++) if (shows(valueOf(point))) drawPoint(point, colours, size);
         }
       }
+      if (picture) context.putImageData(picture, 0, 0);
       context.globalAlpha = 1;
       if (pinned >= 0) ring(pinned, r + 2);
       if (at >= 0) ring(at, r);
