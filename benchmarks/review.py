@@ -326,7 +326,8 @@ def desk_at(folder: Path, *, look: float, misses: float, seed: int) -> Iterator[
         shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("cache", "*.safetensors", "decisions*"))
         run = load_run(copy, raw=True)
         session = session_of(run)
-        session = Session(run=run, store=session.store, advisor=Advice(run=run, store=session.store))
+        advisor = Advice(run=run, store=session.store)
+        session = Session(run=run, store=session.store, place=session.place, advisor=advisor)
         with serving(session) as client:
             truth = np.array(run.assignments.truth)
             yield Desk(client.enter(), Person(truth=truth, look=look, misses=misses, seed=seed))

@@ -170,7 +170,7 @@ def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None
         slow = slow + means
         slow /= np.linalg.norm(slow, axis=1, keepdims=True)
     for block in (2**26, 60):  # all rows at once, and three at a time
-        with patch("sortal.discovery.clusters.BLOCK", block):
+        with patch("sortal.discovery.neighbours.BLOCK", block):
             np.testing.assert_allclose(smooth(x, neighbours, torch.device("cpu")), slow, atol=1e-5)
     assert smooth(x, 0, torch.device("cpu")) is x
     assert smooth(x[:1], 8, torch.device("cpu")).shape == (1, 4)

@@ -55,6 +55,24 @@ def test_too_few_images_cannot_be_clustered_again() -> None:
     assert (everything == 1).all()
 
 
+def test_of_many_images_a_sample_is_clustered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, truth = planted(60, [0.1] * 4)
+    labels = np.where((truth < 2) & (np.arange(240) % 2 == 0), truth, -1)
+    monkeypatch.setattr(stability, "MOST", 40)
+    order = np.random.default_rng(1).permutation(240)
+    found = stability.cluster_again(x, labels, truth, 4, order=order, seed=0, device="cpu")
+    assert found is not None
+    assert np.isfinite(found).sum() == 40
+    assert (found[np.isfinite(found)] == 1).all()
+    assert (labels[np.isfinite(found)] < 0).all()
+    back = np.argsort(order)  # the same images in another order, as if files were renamed
+    again = stability.cluster_again(x[order], labels[order], truth[order], 4, order=back[order], seed=0, device="cpu")
+    assert again is not None
+    rows = stability._some_of_each(np.flatnonzero(labels >= 0), labels, np.random.default_rng(0))
+    assert np.bincount(labels[rows]).tolist() == [20, 20]
+    np.testing.assert_array_equal(np.isfinite(again), np.isfinite(found)[order])
+
+
 def test_overlaps_are_those_computed_by_hand() -> None:
     clusters = np.array([0, 0, 0, 0, 1, 1, 2, 2])
     halves, merged = np.array([0, 0, 1, 1, 2, 2, 2, 2]), np.array([1, 1, 1, 1, 2, 2, 2, 0])

@@ -19,6 +19,7 @@ from sortal.clustering.points import Points, full_precision
 from sortal.config import Discovery, Recipe
 from sortal.discovery import results, shared_kmeans
 from sortal.discovery.job import Job
+from sortal.discovery.neighbours import nearest
 from sortal.discovery.stability import cluster_again
 from sortal.images.image_set import ImageSet
 from sortal.runs import cache
@@ -28,9 +29,9 @@ from sortal.system.distributed import Processes
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
+from sortal.system.scratch import scratch
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
-BLOCK = 2**26  # similarities at once
 
 
 def estimator(recipe: Recipe) -> Method:
@@ -46,10 +47,11 @@ class Rows:
     neighbours: int
     device: torch.device
     processes: Processes
+    folder: Path | None = None  # for large arrays
 
     @cached_property
     def smoothed(self) -> Features:
-        return smooth(self.x, self.neighbours, self.device, self.processes)
+        return smooth(self.x, self.neighbours, self.device, self.folder, self.processes)
 
     @cached_property
     def key(self) -> tuple[str, int]:
@@ -67,7 +69,7 @@ class Fit:
 
 
 def rows_of(job: Job, x: Features) -> Rows:
-    return Rows(x, job.recipe.neighbours, job.device, job.processes)
+    return Rows(x, job.recipe.neighbours, job.device, job.processes, job.cache)
 
 
 def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
@@ -239,21 +241,31 @@ def repeat(
 
 
 @torch.no_grad()
-def smooth(x: Features, neighbours: int, device: torch.device, processes: Processes | None = None) -> Features:
-    """Average each of the unit rows (n, d) with the mean of its nearest `neighbours`, half and half, twice."""
+def smooth(
+    x: Features,
+    neighbours: int,
+    device: torch.device,
+    folder: Path | None = None,
+    processes: Processes | None = None,
+) -> Features:
+    """Average each of the unit rows (n, d) with the mean of its nearest `neighbours`, half and half, twice.
+
+    Large results are kept in files in the folder.
+    """
     count = min(neighbours, len(x) - 1)
     if count < 1:
         return x
     rows, processes = torch.from_numpy(x).to(device), processes or Processes()
     for _ in range(SMOOTHINGS):
-        means = torch.empty_like(rows)
-        for part in torch.arange(*processes.share_of(len(rows)), device=device).split(max(BLOCK // len(rows), 1)):
-            alike = rows[part] @ rows.T
-            alike[torch.arange(len(part), device=device), part] = -torch.inf  # not itself
-            means[part] = rows[alike.topk(count, dim=1).indices].mean(1)
-        processes.exchange_rows(means)
-        rows = nnf.normalize(rows + means, dim=1)
-    return rows.cpu().numpy()
+        averaged = torch.from_numpy(scratch(x.shape, folder)) if device.type == "cpu" else torch.zeros_like(rows)
+        for part, near in nearest(rows, count, share=(processes.rank, processes.size)):
+            averaged[part] = nnf.normalize(rows[part] + rows[near].mean(1), dim=1)
+        processes.sum_in_place([averaged])
+        rows = averaged
+    found = rows.numpy() if device.type == "cpu" else scratch(x.shape, folder)
+    if device.type != "cpu":
+        torch.from_numpy(found).copy_(rows)
+    return found
 
 
 def match_known(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:

@@ -34,7 +34,7 @@ def refit(review: Review, *, device: str) -> Refit:
     run, seed = review.base, review.base.facts.settings.seed
     if review.settled.all():
         raise InputError("Every image is settled, so there is nothing to cluster again.")
-    x = smooth(np.array(run.features), run.facts.recipe.neighbours, torch.device(device))
+    x = smooth(np.array(run.features), run.facts.recipe.neighbours, torch.device(device), run.cache)
     ids, labels = _anchors(review)
     k = _number(x, labels, review, device)
     model = SemiSupervisedKMeans(k, n_init=run.facts.settings.n_init, random_state=seed, device=device)

@@ -24,6 +24,7 @@ from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingRe
 from sortal.runs.run import Category, Run
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
+BLOCK = 2**14  # images at once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -123,7 +124,9 @@ def add_to_means(
     A mean of no values stays what it is.
     """
     sums, total = counts[:, None] * means.astype(np.float64), counts + np.bincount(rows, minlength=len(counts))
-    np.add.at(sums, rows, x.astype(np.float64))
+    for start in range(0, len(rows), BLOCK):
+        part = slice(start, start + BLOCK)
+        np.add.at(sums, rows[part], x[part].astype(np.float64))
     moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
     return moved, total
 

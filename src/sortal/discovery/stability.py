@@ -14,6 +14,7 @@ from sortal.system.distributed import Processes
 
 SPLITS = 2  # of the unlabelled images into halves, each of which is clustered
 RESTARTS = 10  # of k-means; with one or two, a poor local optimum would look like an unstable cluster
+MOST = 100_000  # labelled images, and unlabelled ones, that take part; of more, a random sample
 Ints = NDArray[np.int64]
 
 
@@ -32,9 +33,14 @@ def cluster_again(
 
     Each repetition clusters the labelled images and half of the others, and puts all others into the nearest cluster;
     clusters correspond by one match. Halves are drawn from the rows in this `order` (n,), which must not depend on file
-    names. None if half of the images are too few for k clusters.
+    names. None if half of the images are too few for k clusters. Of more than `MOST` images, those that are not drawn
+    are NaN.
     """
     generator, labelled, free = np.random.default_rng(seed), order[labels[order] >= 0], order[labels[order] < 0]
+    if len(labelled) > MOST:
+        labelled = _some_of_each(labelled, labels, generator)
+    if len(free) > MOST:
+        free = generator.permutation(free)[:MOST]
     half, processes = len(free) // 2, processes or Processes()
     if half == 0 or half + len(np.unique(labels[labelled])) < k:
         return None
@@ -56,6 +62,15 @@ def cluster_again(
     agreement = np.full(len(x), np.nan)
     agreement[free] = stayed / (2 * SPLITS)
     return agreement
+
+
+def _some_of_each(rows: Ints, labels: Ints, generator: np.random.Generator) -> Ints:
+    """Draw at most `MOST` labelled rows: as many of each class, as far as it has them, and at least one."""
+    drawn = generator.permutation(rows)
+    drawn = drawn[np.argsort(labels[drawn], kind="stable")]
+    classes, starts, counts = np.unique(labels[drawn], return_index=True, return_counts=True)
+    place = np.arange(len(drawn)) - np.repeat(starts, counts)
+    return drawn[place < max(MOST // len(classes), 1)]
 
 
 def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:

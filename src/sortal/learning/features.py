@@ -27,10 +27,12 @@ from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
+from sortal.system.scratch import scratch
 from sortal.system.signals import defer_signals
 
 logger = logging.getLogger(__name__)
 
+BLOCK = 2**14  # rows that are normalised at once
 COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
 
 
@@ -62,8 +64,8 @@ class _Cache:
         about = {"backbone": backbone.fingerprint(), "bf16": bf16, "pixels": made, "view": "centre", "format": 2}
         self.folder = folder / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
-    def fill(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Fill in the rows of x whose contents (sorted) are cached; return their mask, (n,)."""
+    def fill(self, contents: NDArray[np.bytes_], first: NDArray[np.int64], x: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Fill in the rows `first` of x whose contents (sorted) are cached; return the mask of these contents."""
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
@@ -79,7 +81,7 @@ class _Cache:
                 continue
             at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
             found = contents[at] == digests
-            x[at[found]] = rows[found]
+            x[first[at[found]]] = rows[found]
             have[at[found]] = True
         return have
 
@@ -129,8 +131,8 @@ def extract(
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
         cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
         x = _compute(encoder, store, cache, batch_size, processes, kept, runtime)
-    if normalise:
-        x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    for part in np.split(x, range(BLOCK, len(x), BLOCK)) if normalise else ():
+        part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     return x
 
 
@@ -145,13 +147,14 @@ def _compute(
 ) -> NDArray[np.float32]:
     """Compute the features of all rows of a store, each content once, unless the cache has it."""
     contents, first, inverse = np.unique(store.digests, return_index=True, return_inverse=True)
-    x = np.zeros((len(contents), encoder.backbone.spec.width), dtype=np.float32)
+    place = None if cache is None else cache.folder.parent
+    x = scratch((len(store), encoder.backbone.spec.width), place)
     have = np.zeros(len(contents), dtype=bool)
     if cache is not None and processes.is_first:
-        have = cache.fill(contents, x)
+        have = cache.fill(contents, first, x)
     missing = np.flatnonzero(~processes.broadcast(have))
     start, end = processes.share_of(len(missing))
-    computed = torch.zeros((len(missing), x.shape[1]))
+    computed = torch.from_numpy(scratch((len(missing), x.shape[1]), place))
     done, saved, committed = start, start, monotonic()
     size = encoder.backbone.spec.image_size
     if encoder.backbone.device.type == "cpu":
@@ -171,10 +174,12 @@ def _compute(
                 saved, committed = done, monotonic()
             runtime.progress("Computing features", done - start, end - start)
     processes.exchange_rows(computed)
-    x[missing] = computed.numpy()
+    x[first[missing]] = computed.numpy()
     if processes.broadcast(bool(have.any())) and processes.size > 1:
         x = processes.broadcast(x)
-    return np.ascontiguousarray(x[inverse])
+    copies = np.setdiff1d(np.arange(len(x)), first)
+    x[copies] = x[first[inverse[copies]]]
+    return x
 
 
 def _one_behind(batches: Iterator[Tensor], stopped: Callable[[], bool]) -> Iterator[Tensor]:

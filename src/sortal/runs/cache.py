@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import sortal
 from sortal.system.files import write_atomically
 
-CODE = 2  # incremented when a stage gives another result from the same input
+CODE = 3  # incremented when a stage gives another result from the same input
 
 
 def key(stage: str, *parts: Any) -> str:

@@ -15,6 +15,7 @@ BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure
 CLOSE = 1.75  # times the usual distance to a centre: the mean distance between images of one category
 LEAST = 3  # images of a candidate
 MOST = 5000  # images that are compared with each other; of more, the farthest
+BLOCK = 2**14  # images at once
 
 
 def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, ...]:
@@ -43,8 +44,10 @@ def describe(categories: Sequence[Category], a: Assignments, x: Features, centre
     own, k = rows_of(categories, a.category), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
     unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
-    cosine = np.array([float(row @ unit[j]) for row, j in zip(x, own.tolist(), strict=True)])
-    cohesion = np.bincount(own, cosine, minlength=k)
+    cohesion = np.zeros(k)
+    for start in range(0, len(own), BLOCK):
+        part = slice(start, start + BLOCK)
+        cohesion += np.bincount(own[part], np.einsum("nd,nd->n", x[part], unit[own[part]]), minlength=k)
     known = np.flatnonzero(known_mask(categories))
     among = centres[known].astype(np.float64)
     squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T

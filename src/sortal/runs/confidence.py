@@ -23,7 +23,7 @@ UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
 PRIOR = 10  # weight, in images, of the usual distance, and of the stability, over all categories
 SURE, STEEPEST = 0.99, 500.0  # probability that is raised to a power, and that power, at most
-CHUNK = 2**24  # numbers in a block of distances
+CHUNK = 2**24  # numbers in a block of features and distances
 Features = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -127,7 +127,7 @@ def place(
     n, k = len(x), len(centres)
     own = np.zeros(n, dtype=np.int64) if row is None else row.astype(np.int64)
     other, chance, distance, following = np.full(n, -1), np.ones(n), np.zeros(n), np.full(n, np.nan)
-    step = max(1, CHUNK // max(k, 1))
+    step = max(1, CHUNK // (k + x.shape[1]))
     for start in range(0, n, step):
         part = slice(start, start + step)
         costs = _costs(x[part], centres, head)

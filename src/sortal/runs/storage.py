@@ -77,7 +77,7 @@ def _put_aside(run: Run) -> dict[str, bytes | Path | None]:
     return {DECISIONS: None, journal.archive_name(run.folder): path} if lines else {}
 
 
-def _changed_features(run: Run) -> tuple[dict[str, bytes], list[str]]:
+def _changed_features(run: Run) -> tuple[dict[str, disk.Content], list[str]]:
     """Return the feature files to write and those to remove; features are recognised by their digest in RUN."""
     saved, names = peek(run.folder), _segments(run.folder)
     if saved is not None and names:
@@ -87,8 +87,8 @@ def _changed_features(run: Run) -> tuple[dict[str, bytes], list[str]]:
             n = sum(len(np.load(run.folder / name, mmap_mode="r", allow_pickle=False)) for name in names)
             # Rows that were added get a file of their own: a run of a million images is not rewritten for a few more.
             if 0 < n < len(run.features) and cache.hashed(run.features[:n]) == saved.hashes.features:
-                return {_segment(len(names)): _npy(run.features[n:])}, []
-    return {FEATURES: _npy(run.features)}, names[1:]
+                return {_segment(len(names)): _npy_parts(run.features[n:])}, []
+    return {FEATURES: _npy_parts(run.features)}, names[1:]
 
 
 def _segment(at: int) -> str:
@@ -142,9 +142,14 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _npy(array: NDArray[np.float32]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
+    return b"".join(_npy_parts(array))
+
+
+def _npy_parts(array: NDArray[np.float32]) -> tuple[bytes, memoryview]:
+    """Return the two parts of a .npy file, its header and the array, of which no copy is made."""
+    header, rows = io.BytesIO(), np.ascontiguousarray(array)
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(rows))
+    return header.getvalue(), rows.reshape(-1).view(np.uint8).data
 
 
 def _json(value: Any) -> bytes:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from sortal.errors import InputError
 
@@ -14,12 +15,16 @@ LOCK = ".lock"
 POLL = 1.0  # seconds between attempts to get a lock
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole or in parts
+
+
+def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            for part in (content,) if isinstance(content, bytes) else content:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -39,7 +44,7 @@ def sync_folder(folder: Path) -> None:
             os.close(opened)
 
 
-def replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collection[str]) -> None:
+def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
     """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
     staging = folder / NEXT
     finish(folder)
@@ -47,7 +52,7 @@ def replace_all(folder: Path, files: Mapping[str, bytes | Path], gone: Collectio
         shutil.rmtree(staging, ignore_errors=True)  # an uncommitted one of a killed process
         staging.mkdir(parents=True)
         for name, content in files.items():
-            if isinstance(content, bytes):
+            if not isinstance(content, Path):
                 write_atomically(staging / name, content)
                 continue
             try:  # files to link are never changed in place

@@ -24,6 +24,7 @@ from sortal.web.guide import Advisor, Guide
 TYPICAL = 8  # images on a card, and beside an image
 OTHERS = 40  # categories that a name is compared for
 NEAR = 4  # categories of each kind that are most similar to an image
+BLOCK = 2**14  # images that are compared at once
 
 
 class StaleError(Exception):
@@ -281,8 +282,9 @@ class Session:
 
     def near(self, row: int) -> dict[str, Any]:
         """Return the categories and the images that are most similar to an image, the most similar first."""
-        x = np.asarray(self.run.features, dtype=np.float32)
-        nearest = np.argsort(((x - x[row]) ** 2).sum(axis=1), kind="stable")
+        x = self.run.features
+        squared = [((each - x[row]) ** 2).sum(axis=1) for each in np.split(x, range(BLOCK, len(x), BLOCK))]
+        nearest = np.argsort(np.concatenate(squared), kind="stable")
         with self._lock:
             ids = [*self._review.categories]
             distance = np.linalg.norm(self._review.centres(ids) - x[row], axis=1)
