@@ -18,6 +18,8 @@ import shutil
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,21 +34,27 @@ def make(source: Path, target: Path, count: int) -> None:
     """Write `count` images into folders of classes and `unlabelled`."""
     images = read_images(source)
     images = images.hide_labels(old=len(images.classes) // 2)
-    generator, n = np.random.default_rng(0), len(images)
-    for number in range(count):
-        row = number % n
-        label = images.labels[row]
-        folder = target / (images.classes[label] if label >= 0 else "unlabelled")
+    names, n = (*images.classes, "unlabelled"), len(images)
+    folders = [target / names[label] for label in images.labels.tolist()]
+    for folder in set(folders):
         folder.mkdir(parents=True, exist_ok=True)
-        path = Path(images.paths[row])
-        if number < n:
-            shutil.copy(path, folder / f"{number}{path.suffix}")
-            continue
-        with Image.open(path) as opened:
-            picture = opened.convert("RGB").rotate(generator.uniform(-20, 20), Image.Resampling.BILINEAR)
-        left, top = (int(generator.uniform(0, 0.15) * side) for side in picture.size)
-        right, bottom = (side - int(generator.uniform(0, 0.15) * side) for side in picture.size)
-        picture.crop((left, top, right, bottom)).resize((SIDE, SIDE)).save(folder / f"{number}.webp", quality=90)
+    rows = [number % n for number in range(count)]
+    columns = range(count), [images.paths[row] for row in rows], [folders[row] for row in rows]
+    with ProcessPoolExecutor() as pool:
+        list(pool.map(partial(copy, n), *columns, chunksize=64))
+
+
+def copy(originals: int, number: int, source: str, folder: Path) -> None:
+    """Copy an image; beyond the originals, turn and crop it."""
+    if number < originals:
+        shutil.copy(source, folder / f"{number}{Path(source).suffix}")
+        return
+    generator = np.random.default_rng(number)
+    with Image.open(source) as opened:
+        picture = opened.convert("RGB").rotate(generator.uniform(-20, 20), Image.Resampling.BILINEAR)
+    left, top = (int(generator.uniform(0, 0.15) * side) for side in picture.size)
+    right, bottom = (side - int(generator.uniform(0, 0.15) * side) for side in picture.size)
+    picture.crop((left, top, right, bottom)).resize((SIDE, SIDE)).save(folder / f"{number}.webp", quality=90)
 
 
 def run(folder: Path, options: list[str]) -> dict[str, float]:

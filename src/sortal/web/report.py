@@ -5,6 +5,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,7 @@ def _part(name: str) -> str:
     return files("sortal.web").joinpath("static", name).read_text(encoding="utf-8")
 
 
+@cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters.update(date=summary.date, percent=percent, plural=plural, readable=readable)

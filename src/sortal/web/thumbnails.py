@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sortal.images.store.pixel_store import PixelStore
+from sortal.system.workers import worker_count
 
 GAP = 2  # pixels around a picture that repeat its edge, so that scaling does not blend in its neighbours
 SHEET = 1024  # pixels: the approximate side of a sheet; browsers decode only the sheets in view
@@ -18,6 +20,9 @@ SAFE = 0.95  # of the budget that an estimate may fill
 # Quality of WebP by cell, which is the pixels of a picture with the gap around it; best first.
 QUALITY = {192: 80, 160: 78, 128: 75, 112: 72, 96: 70, 80: 65, 64: 55, 48: 45, 40: 40, 32: 35}
 LOSSLESS = 100
+# Against the defaults (4, and 100 for lossless): 2.4 times as fast and 4 % larger; lossless, 3.6 times and no larger.
+METHOD, EFFORT = 2, 20
+THREADS = 8  # that encode sheets at the same time, at most
 
 Pixels = NDArray[np.uint8]  # (height, width, 3)
 Done = Callable[[int], None]  # told how many pictures are done
@@ -66,20 +71,32 @@ def _candidates(store: PixelStore, rows: Sequence[int], room: int, cells: tuple[
 
 def _encode(store: PixelStore, rows: Sequence[int], cell: int, quality: int, on_done: Done = lambda _: None) -> Sheets:
     columns = max(1, SHEET // cell)
+    parts = [rows[start : start + columns * columns] for start in range(0, len(rows), columns * columns)]
     sizes: list[tuple[int, int]] = []
     images = []
-    for start in range(0, len(rows), columns * columns):
-        part = rows[start : start + columns * columns]
-        lines = -(-len(part) // columns)
-        sheet = np.full((lines * cell, min(columns, len(part)) * cell, 3), 128, dtype=np.uint8)
-        for at, row in enumerate(part):
-            top, left = at // columns * cell, at % columns * cell
-            sizes.append(_draw(sheet[top : top + cell, left : left + cell], store, row))
-        buffer = io.BytesIO()
-        Image.fromarray(sheet).save(buffer, "WEBP", quality=quality, lossless=quality == LOSSLESS)
-        images.append(buffer.getvalue())
-        on_done(len(sizes))
+    with ThreadPoolExecutor(min(worker_count(None), THREADS), thread_name_prefix="sheets") as pool:
+        for more, image in pool.map(lambda part: _sheet(store, part, cell, columns, quality), parts):
+            sizes += more
+            images.append(image)
+            on_done(len(sizes))
     return Sheets(cell=cell, columns=columns, sizes=sizes, images=images, crisp=quality == LOSSLESS)
+
+
+def _sheet(
+    store: PixelStore, rows: Sequence[int], cell: int, columns: int, quality: int
+) -> tuple[list[tuple[int, int]], bytes]:
+    """Return the size of each picture on one sheet, and the sheet as WebP."""
+    lines = -(-len(rows) // columns)
+    sheet = np.full((lines * cell, min(columns, len(rows)) * cell, 3), 128, dtype=np.uint8)
+    sizes = []
+    for at, row in enumerate(rows):
+        top, left = at // columns * cell, at % columns * cell
+        sizes.append(_draw(sheet[top : top + cell, left : left + cell], store, row))
+    buffer, lossless = io.BytesIO(), quality == LOSSLESS
+    Image.fromarray(sheet).save(
+        buffer, "WEBP", quality=EFFORT if lossless else quality, lossless=lossless, method=METHOD
+    )
+    return sizes, buffer.getvalue()
 
 
 def _draw(cell: Pixels, store: PixelStore, row: int) -> tuple[int, int]:
