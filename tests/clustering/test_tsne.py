@@ -181,7 +181,9 @@ def test_neighbours_stay_neighbours(device: str) -> None:
     found = place(x, 0, device=device)
     assert trustworthiness(x, found, n_neighbors=15) > 0.97
     assert np.array_equal(found, place(x, 0, device=device)), "the same seed gives the same map"
+    threads = torch.get_num_threads()
     assert not np.array_equal(found, place(x, 1, device=device))
+    assert torch.get_num_threads() == threads
 
 
 def test_copies_are_parted_but_stay_together() -> None:

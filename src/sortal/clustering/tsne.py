@@ -11,6 +11,8 @@ takes a third of the steps that two phases take. Positions are (2, n), so that e
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -67,9 +69,23 @@ def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> 
         else:
             start = START * x[:, :2] / x[:, 0].std()
             noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed))
-            xy = embed(graph_of(x), (start + JITTER * noise.to(chosen)).T).T
+            graph = graph_of(x)
+            with one_thread(chosen.type == "cpu" and len(x) <= ROWS):
+                xy = embed(graph, (start + JITTER * noise.to(chosen)).T).T
         found: NDArray[np.float64] = xy.double().cpu().numpy()
         return found
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    """Compute in one thread if wanted: for small arrays, waiting for others costs more than they contribute."""
+    before = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def differ(features: NDArray[np.float32]) -> bool:
