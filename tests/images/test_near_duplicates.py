@@ -74,3 +74,16 @@ def test_progress_ends_at_the_number_of_images(monkeypatch: pytest.MonkeyPatch) 
     near_duplicates.leaders(some(0, n=10, kinds=2), lambda *step: steps.append(step))
     assert steps == [(4, 10), (8, 10), (10, 10)]
     assert near_duplicates.leaders(np.zeros((0, near_duplicates.LENGTH), np.uint8)).tolist() == []
+
+
+def test_many_images_are_compared_in_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    thumbnails = some(seed=2, n=300, kinds=40)
+    exact = near_duplicates.leaders(thumbnails)
+    monkeypatch.setattr(near_duplicates, "EXACT", 20)
+    found = near_duplicates.leaders(thumbnails)
+    assert (found[found] == found).all()
+    assert (found <= np.arange(300)).all()
+    followers = exact != np.arange(300)
+    assert followers.sum() > 50
+    assert (found[followers] == exact[followers]).mean() > 0.9
+    assert (found[~followers] == np.flatnonzero(~followers)).all(), "what looks like no other has no leader"

@@ -1,6 +1,7 @@
 """Near-duplicates: images that differ only in size, encoding, brightness or contrast."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ SIDE = 16  # of a thumbnail, in pixels
 LENGTH = SIDE * SIDE * 3
 ALIKE = 0.98  # minimum correlation of two thumbnails
 REST = 8.0  # maximum residual, in levels of 255, after a linear fit of one to the other
-MOST = 100_000  # images compared; the work grows with the square of their number
+EXACT = 20_000  # images up to which every pair is compared
+CELLS = 2  # that each of more images is compared in
+MOST = 2_000_000  # images compared; their thumbnails are in memory
 BLOCK = 1024  # rows compared at a time
 TILE = 2**14  # leaders they are compared with at a time
 
@@ -24,13 +27,50 @@ def leaders(thumbnails: NDArray[np.uint8], progress: Callable[[int, int], None] 
     """Return for each row of (n, LENGTH) the leader of its group: the first leader it looks like, or itself.
 
     Every member of a group looks like its leader, so that groups do not grow by small steps. An image of a single
-    colour looks like no other.
+    colour looks like no other. More than `EXACT` rows are compared within cells of similar ones, which misses a few.
     """
     n = len(thumbnails)
+    if n <= EXACT:
+        return _leaders(thumbnails, progress)
+    cells = _cells(thumbnails)
+    candidates = np.repeat(np.arange(n)[:, None], CELLS, axis=1)  # the leader of each row in each of its cells
+    order = np.argsort(cells, axis=None, kind="stable")
+    ends = np.searchsorted(cells.ravel()[order], np.arange(cells.max() + 2))
+    for start, end in pairwise(ends.tolist()):
+        rows, columns = np.divmod(order[start:end], CELLS)
+        candidates[rows, columns] = rows[_leaders(thumbnails[rows], lambda *_: None)]
+        progress(end // CELLS, n)
+    found = np.arange(n)
+    for row in np.flatnonzero((candidates != found[:, None]).any(axis=1)).tolist():
+        alike = [each for each in candidates[row].tolist() if each < row and found[each] == each]
+        found[row] = min(alike, default=row)
+    return found
+
+
+def _cells(thumbnails: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return the cells (n, CELLS) of each row: the most similar of √n rows, always the same ones."""
+    n = len(thumbnails)
+    centres = _normalised(thumbnails[np.random.default_rng(0).permutation(n)[: round(n**0.5)]])[0]
+    found = np.empty((n, CELLS), dtype=np.int64)
+    for start in range(0, n, TILE):
+        alike = _normalised(thumbnails[start : start + TILE])[0] @ centres.T
+        found[start : start + TILE] = np.argpartition(-alike, CELLS - 1, axis=1)[:, :CELLS]
+    return found
+
+
+def _normalised(thumbnails: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return rows less their means, of length 1 unless they are of a single colour, and their standard deviations."""
     x = thumbnails.astype(np.float32)
     x -= x.mean(axis=1, keepdims=True)
     spread = x.std(axis=1)
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1)
+    return x, spread
+
+
+def _leaders(thumbnails: NDArray[np.uint8], progress: Callable[[int, int], None]) -> NDArray[np.int64]:
+    """Return the leaders of rows by comparing each with all leaders before it."""
+    n = len(thumbnails)
+    x, spread = _normalised(thumbnails)
 
     def alike(some: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask (some, others) of pairs that look alike."""
