@@ -138,6 +138,11 @@ class Discovery(SettingsGroup):
     held_out: float = _setting(
         0.2, "Share of the labelled images held out from training, to calibrate confidence.", least=0, most=0.5
     )
+    learn_on: int | None = _setting(
+        None,
+        "Images to learn on, a random sample; the others are sorted by prediction, and their pixels are not stored.",
+        least=2,
+    )
     unsure_below: float = _setting(0.5, "Confidence below which an image is unsure.", least=0, most=1)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,9 @@
 """The errors Sortal raises deliberately. A message names the thing, the rule, the value and the way out."""
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
+
+Spelling: TypeAlias = Callable[[Mapping[str, object]], str]  # of settings in a front end
 
 
 class Remedy:
@@ -30,7 +32,7 @@ class SortalError(Exception):
 
         return self.text(spell)
 
-    def text(self, spell: Callable[[Mapping[str, object]], str]) -> str:
+    def text(self, spell: Spelling) -> str:
         """Return the message and the remedies, with their settings as `spell` writes them."""
         ways = [f"{way.action} ({spell(way.settings)})" if way.settings else way.action for way in self.remedies]
         if not ways:

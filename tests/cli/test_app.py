@@ -26,6 +26,7 @@ from test_printing import HEALTHY, RESULT, terminal_settings  # noqa: F401
 
 import sortal
 from sortal.cli import app, benchmark, decisions, printing, runs
+from sortal.cli.options import spell
 from sortal.config import Discovery, Overrides, Reading, SettingsGroup
 from sortal.discovery import demo, pipeline, prediction
 from sortal.discovery.demo import DemoResult
@@ -302,7 +303,14 @@ def test_progress_goes_to_the_terminal_and_only_the_result_to_stdout(
 
 JOB = object()
 NUMBERS = {"k": 7, "epochs": 3, "lr": 0.5, "views": 4, "seed": 5, "k_max": 60, "n_init": 2, "held_out": 0.25}
-SETTINGS = {**NUMBERS, "unsure_below": 0.75, "method": "kmeans", "backbone": "convnet", "weights": "w.pth"}
+SETTINGS = {
+    **NUMBERS,
+    "learn_on": 9,
+    "unsure_below": 0.75,
+    "method": "kmeans",
+    "backbone": "convnet",
+    "weights": "w.pth",
+}
 READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
 OTHERS = {"labels": Path("l.csv"), "out": Path("o"), "device": "cpu", "workers": 1}
 
@@ -367,7 +375,7 @@ def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.Mo
     planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", NOTE)
     assert json.loads(invoke("discover", "photos", "--dry-run", "--json").out) == {"images": 36}
-    assert (planned, carried_out, [*tmp_path.iterdir()]) == ([{"job": JOB}] * 2, [], [])
+    assert (planned, carried_out, [*tmp_path.iterdir()]) == ([{"job": JOB, "spell": spell}] * 2, [], [])
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 from runtimes import CPU
 
+from sortal.cli import options
 from sortal.config import Discovery, MethodName, Reading, Training
 from sortal.discovery import defaults, dry_run
 from sortal.discovery.dry_run import DryRun, Measurements, choose_rows, disk, forecast, memory, model_sizes, seconds
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import stages_of
-from sortal.errors import InputError
-from sortal.images import near_duplicates
+from sortal.errors import InputError, Remedy
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.loading import load_backbone
@@ -128,6 +128,28 @@ def test_the_recipe_of_a_job_is_used(tmp_path: Path) -> None:
     assert (found.epochs, [*found.seconds][2]) == (9, "k")
 
 
+@pytest.mark.usefixtures("unmeasured")
+def test_learning_on_a_sample_costs_what_the_sample_costs_and_a_pass_over_the_others(tmp_path: Path) -> None:
+    images = folder_of(tmp_path / "images")
+    whole, sampled = (forecast(job_of(images, tmp_path / "run", replace(SMALL, learn_on=n))) for n in (None, 10))
+    assert (sampled.images, sampled.labelled, sampled.unlabelled) == (40, 20, 20)
+    assert sampled.seconds["rest"] == 30 * 0.25
+    assert [*sampled.seconds] == [*ORDER[:-1], "rest", "report"]
+    assert sampled.seconds["pixels"] == whole.seconds["pixels"] / 4
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_full_disk_is_answered_with_a_sample_in_the_words_of_the_front_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    monkeypatch.setattr(dry_run, "remedies", lambda *_: (Remedy("learn on a sample", learn_on=50_000),))
+    monkeypatch.setattr(dry_run, "free_disk", lambda _: 1)
+    for spelling, text in ((None, "learn_on=50000"), (options.spell, "--learn-on 50000")):
+        (note,) = (each for each in forecast(job, spelling).notes if each.startswith("Not enough disk space: "))
+        assert note.endswith(f"Choose a folder on another disk, or learn on a sample ({text}).")
+
+
 def test_unreadable_files_are_skipped_and_listed(tmp_path: Path) -> None:
     images = folder_of(tmp_path / "images", each=2)
     (images / "a" / "1.png").write_bytes(b"not an image")
@@ -210,7 +232,7 @@ def test_disk_space_is_the_sum_of_its_parts() -> None:
 
 
 def test_memory_is_that_of_the_largest_stage() -> None:
-    n = near_duplicates.MOST + 1  # too many to search for near-duplicates
+    n = 10**6
     large = measurements(base=7, working=10**9)
     assert memory(10, 3, large, None) == 7 + 10**9
     assert memory(10, 3, large, token_cache.TokenPlan(50, "memory")) == 7 + 10**9 + 50

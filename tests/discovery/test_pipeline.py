@@ -131,7 +131,7 @@ def test_results_that_do_not_depend_on_changed_settings_are_reused(
     monkeypatch.setattr("sortal.images.store.packing.run_workers", at_most(0))
     for owner in (TrainingStep, FrozenEncoder):
         monkeypatch.setattr(owner, "__call__", never)
-    monkeypatch.setattr("sortal.learning.features._Cache.add", never)
+    monkeypatch.setattr("sortal.learning.features.FeatureCache.add", never)
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
         patch.setattr(SemiSupervisedKMeans, "fit", never)
@@ -357,6 +357,7 @@ def test_run_json_records_the_settings_and_circumstances(sorted_run: SortedRun) 
     saved = tiny.strict_json(sorted_run.out / "run.json")
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
     wanted |= {"method": "sortal", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
+    wanted |= {"learn_on": None}
     assert saved["settings"] == wanted
     assert (saved["format"], saved["device"], saved["next_id"]) == ("sortal run 2", "cpu", 6)
     assert saved["images"] == [{"folder": str(sorted_run.images), "images": N, "paths": {}}]

@@ -427,7 +427,7 @@ def test_jobs_share_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not (tmp_path / "one/cache").exists()
     assert {path.name for path in shared.iterdir()} >= {"pixels", "learn", "check"}
     monkeypatch.setattr(TrainingStep, "__call__", never)
-    monkeypatch.setattr("sortal.learning.features._Cache.add", never)
+    monkeypatch.setattr("sortal.learning.features.FeatureCache.add", never)
     carry_out(replace(job, shared=shared, place=tmp_path / "other"))
     for name in ("assignments.csv", "categories.csv", INITIAL, "model.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()

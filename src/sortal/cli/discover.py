@@ -7,7 +7,20 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Count, Device, Flag, Flat, Images, Json, Labelled, Labels, Workers, is_first, processes
+from sortal.cli.options import (
+    Count,
+    Device,
+    Flag,
+    Flat,
+    Images,
+    Json,
+    Labelled,
+    Labels,
+    Workers,
+    is_first,
+    processes,
+    spell,
+)
 from sortal.config import Discovery, Reading
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
@@ -68,7 +81,7 @@ def discover(
         if dry_run:
             from sortal.discovery.dry_run import forecast
 
-            planned = forecast(job)
+            planned = forecast(job, spell)
         else:
             from sortal.discovery.pipeline import carry_out
 

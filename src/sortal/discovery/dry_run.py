@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +24,8 @@ from sortal.discovery import clusters, defaults, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rounds import epochs_of_rounds
-from sortal.errors import listing
+from sortal.discovery.sampling import free_disk, learned_part, remedies
+from sortal.errors import InputError, Remedy, Spelling, listing
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet
@@ -99,9 +99,13 @@ class Measurements:
     unreadable: tuple[str, ...]
 
 
-def forecast(job: Job) -> DryRun:
-    """Plan a job and predict the cost of running it from scratch, without touching its folder."""
-    settings, recipe, n = job.settings, job.recipe, len(job.images)
+def forecast(job: Job, spell: Spelling | None = None) -> DryRun:
+    """Plan a job and predict the cost of running it from scratch, without touching its folder.
+
+    `spell` writes settings in notes as a front end does; by default as in Python.
+    """
+    whole, (job, _) = job, learned_part(job)
+    settings, recipe, n, rest = job.settings, job.recipe, len(job.images), len(whole.images) - len(job.images)
     notes: list[str] = []
     backbone = _load_backbone(settings, notes)
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
@@ -123,9 +127,9 @@ def forecast(job: Job) -> DryRun:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         measured = measure(job, backbone, method, known, k, Path(folder))
     found = DryRun(
-        images=n,
-        labelled=int(job.images.labelled.sum()),
-        unlabelled=unlabelled,
+        images=n + rest,
+        labelled=int(whole.images.labelled.sum()),
+        unlabelled=int(whole.images.unlabelled.sum()),
         classes=known,
         held_out=int(stages.held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
         k=settings.k,
@@ -137,10 +141,11 @@ def forecast(job: Job) -> DryRun:
         views=views,
         tokens=tokens,
         memory=memory(n, backbone.spec.width, measured, tokens),
-        disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens, rounds=counts + 1),
-        free_disk=shutil.disk_usage(next(at for at in (job.place.absolute() / "_").parents if at.is_dir())).free,
+        disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens, rounds=counts + 1)
+        + rest * (2 * 4 * backbone.spec.width + INDEX + ROW),
+        free_disk=free_disk(job),
         seconds=seconds(
-            stages_of(job),
+            stages_of(whole),
             measured,
             n,
             training,
@@ -148,11 +153,13 @@ def forecast(job: Job) -> DryRun:
             backbone.has_trunk,
             counts=counts,
             points=mapper(job.runtime.device).points,
+            rest=rest,
         ),
         notes=(),
         unreadable_sample=measured.unreadable,
     )
-    return replace(found, notes=(*notes, *_notes(job, found, measured)))
+    advice = remedies(job, backbone, n) if found.disk > found.free_disk else ()
+    return replace(found, notes=(*notes, *_notes(job, found, measured, advice, spell)))
 
 
 def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
@@ -180,7 +187,9 @@ def _needs_download(name: str) -> bool:
     return not isinstance(try_to_load_from_cache(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"), str)
 
 
-def _notes(job: Job, found: DryRun, measured: Measurements) -> list[str]:
+def _notes(
+    job: Job, found: DryRun, measured: Measurements, advice: tuple[Remedy, ...], spell: Spelling | None
+) -> list[str]:
     notes = defaults.notes(
         job.settings, job.recipe, mostly_tiny=measured.tiny, labelled=found.labelled, on_gpu=job.on_gpu
     )
@@ -188,7 +197,9 @@ def _notes(job: Job, found: DryRun, measured: Measurements) -> list[str]:
         notes.append(f"Unreadable files in the sample: {len(bad):,} ({listing(bad)}). A run leaves them out.")
     if found.disk > found.free_disk:
         needed, free = byte_sizes(found.disk, found.free_disk)
-        notes.append(f"Not enough disk space: {needed} needed, {free} free. Choose a folder on another disk.")
+        problem = f"Not enough disk space: {needed} needed, {free} free."
+        error = InputError(problem, Remedy("choose a folder on another disk"), *advice)
+        notes.append(str(error) if spell is None else error.text(spell))
     if found.memory - measured.base > token_cache.free_memory():
         needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
         notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
@@ -208,8 +219,8 @@ def model_sizes(backbone: Backbone, method: Method | None) -> tuple[int, int]:
 
 def memory(n: int, width: int, measured: Measurements, tokens: TokenPlan | None) -> int:
     """Return the peak memory: that of the process, and of the stage that adds most to it."""
-    # The thumbnails of near-duplicates in uint8, float32, and float32 less their mean
-    checking = n * near_duplicates.LENGTH * (1 + 4 + 4) if n <= near_duplicates.MOST else 0
+    # The thumbnails of near-duplicates in uint8, and those compared at once in float32, and less their mean
+    checking = near_duplicates.LENGTH * (n + min(n, near_duplicates.EXACT) * (4 + 4))
     training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
     features = 3 * 4 * n * width  # as computed, by content, and in the order of the images
     return measured.base + max(checking, training, features)
@@ -247,11 +258,13 @@ def seconds(
     *,
     counts: int = 0,
     points: int = projection.POINTS,
+    rest: int = 0,
 ) -> dict[str, float]:
     """Return the time of each stage: numbers multiplied by rates.
 
-    Training may count categories between its rounds: each time on new features, with two estimates of k, and with
-    clusters for that k and for another. It then also computes the raw features.
+    The `rest` of the images is sorted by prediction. Training may count categories between its rounds: each time on new
+    features, with two estimates of k, and with clusters for that k and for another. It then also computes the raw
+    features.
     """
     steps = training.epochs * max(n // training.batch_size, 1)
     in_trunk = 0 if not has_trunk or not steps else steps * 2 * training.batch_size if views is None else n * views
@@ -266,7 +279,8 @@ def seconds(
         "features": features,
         "k": (2 if counts else 1) * n * rates.k + features * k_first,  # of the untrained network, where k comes first
         "clusters": n * rates.clusters,
-        "report": min(n, points) * rates.place,  # most of it is the map
+        "rest": rest * max(rates.pixels, rates.view),  # images are read while others are in the network
+        "report": min(n + rest, points) * rates.place,  # most of it is the map
     }
     return {stage: round(each[stage], 3) for stage in order}
 

@@ -112,11 +112,12 @@ def prepare(
 
     processes = launch(runtime.device)
     sortable = processes.by_first(found) if early is None else early
+    learned_on = min(settings.learn_on or len(sortable), len(sortable))
     return Job(
         images=sortable,
         source=folder or (os.getcwd() if sortable.pixels is None else None),
         settings=settings,
-        recipe=recipe_for(settings, len(sortable), on_gpu=processes.device.type == "cuda"),
+        recipe=recipe_for(settings, learned_on, on_gpu=processes.device.type == "cuda"),
         place=place,
         runtime=processes.runtime(runtime),
         command=_command(images, labels, place, settings, reading),

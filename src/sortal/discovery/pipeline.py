@@ -17,7 +17,9 @@ from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, prepare
+from sortal.discovery.sampling import check_room, learned_part
 from sortal.discovery.stages import Stages, sort, store_pixels
+from sortal.discovery.streaming import sort_rest
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored
 from sortal.images.store.pixel_store import PixelStore
@@ -73,6 +75,8 @@ def carry_out(job: Job) -> Run:
     with lock_folder(job.place if processes.is_first else None):
         job = replace(job, before=_before(job))
         stages = Stages(stages_of(job), job.runtime)
+        whole, (job, chosen) = job, learned_part(job)
+        processes.by_first(partial(check_room, job, backbone))
         pixels = store_pixels(job, backbone, stages)
         with stages.stage("check", "Checking images") as runtime:
             mostly_tiny = processes.by_first(lambda: _check(job, pixels, stages, runtime))
@@ -83,6 +87,9 @@ def carry_out(job: Job) -> Run:
         if found is None:
             processes.barrier()  # until the first process has saved the run
             return load_run(job.place)
+        if not chosen.all():
+            with stages.stage("rest", "Sorting the other images") as runtime:
+                found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)
         with stages.stage("report", "Drawing the report") as runtime:
             if not found.run.confidence.calibrated:
                 stages.note(
@@ -118,7 +125,9 @@ def _before(job: Job) -> Run | None:
 def stages_of(job: Job) -> tuple[str, ...]:
     """Return the stages of a run in their order."""
     pixels, *others = job.order
-    return (pixels, "check", *others, "report")
+    n = job.settings.learn_on
+    rest = ("rest",) if n is not None and n < len(job.images) else ()
+    return (pixels, "check", *others, *rest, "report")
 
 
 def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bool:

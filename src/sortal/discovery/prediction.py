@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.discovery import results
+from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.reading import read_images
@@ -156,9 +157,11 @@ def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
 
 def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
     """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
-    settings, seed = Settings(shorter_side=found.facts.backbone.shorter_side), found.facts.settings.seed
-    store = pack(found.images(), found.cache / "pixels", settings=settings, runtime=runtime)
-    place = found.cache / "map"
+    store, seed, place = (
+        pixels_of(found, found.images(), runtime=runtime),
+        found.facts.settings.seed,
+        found.cache / "map",
+    )
     return web.make_report(found, store, mapper(runtime.device), seed=seed, folder=place, runtime=runtime)
 
 

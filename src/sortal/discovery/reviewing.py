@@ -21,6 +21,7 @@ from sortal.system.progress import Runtime
 from sortal.web.server import Server
 from sortal.web.session import Session
 
+PREVIEW = 64  # pixels of images that a run did not learn on, whose pixels are not stored otherwise
 Place = str | os.PathLike[str]
 
 
@@ -72,7 +73,8 @@ def open_session(
     """Load a run, its decisions and its pixels, which come from its cache as far as they are there."""
     run = load_run(folder, raw=True)
     lines = journal.read(folder / DECISIONS, run.facts)
-    settings = Settings(shorter_side=run.facts.backbone.shorter_side)
+    side = run.facts.backbone.shorter_side
+    settings = Settings(shorter_side=side if run.facts.settings.learn_on is None else min(side, PREVIEW))
     store = pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)

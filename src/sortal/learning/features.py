@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,7 +58,7 @@ class KeptTokens:
         self.rows = rows if left >= 0 else None
 
 
-class _Cache:
+class FeatureCache:
     """A folder of features by content, for one backbone, one precision and one way in which pixels are `made`."""
 
     def __init__(self, folder: Path, backbone: Backbone, bf16: bool, made: str) -> None:
@@ -84,6 +85,24 @@ class _Cache:
             x[first[at[found]]] = rows[found]
             have[at[found]] = True
         return have
+
+    def contents(self) -> set[str]:
+        """Return the contents whose features are cached."""
+        from safetensors import SafetensorError, safe_open
+
+        found = set[str]()
+        for path in self.folder.glob("*.safetensors"):
+            with suppress(SafetensorError, OSError, ValueError), safe_open(path, "numpy") as block:
+                found.update(each.decode() for each in block.get_tensor("digests").view("S32").ravel().tolist())
+        return found
+
+    def load(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Fill in the rows of x (n, d) with the features of these contents (n,), which are cached, and return it."""
+        each, first, inverse = np.unique(contents, return_index=True, return_inverse=True)
+        have = self.fill(each, first, x)
+        if not have.all():
+            raise InputError(f"The cached features in {str(self.folder)!r} are damaged. Delete the folder.")
+        return _copied(x, first, inverse)
 
     def add(self, contents: NDArray[np.bytes_], rows: NDArray[np.float32]) -> None:
         from safetensors.numpy import save
@@ -129,7 +148,9 @@ def extract(
         many = len(store) >= MIN_VIEWS_TO_COMPILE
         chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
-        cache = None if cache_folder is None else _Cache(cache_folder / "features", backbone, chosen.bf16, store.made)
+        cache = (
+            None if cache_folder is None else FeatureCache(cache_folder / "features", backbone, chosen.bf16, store.made)
+        )
         x = _compute(encoder, store, cache, batch_size, processes, kept, runtime)
     for part in np.split(x, range(BLOCK, len(x), BLOCK)) if normalise else ():
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
@@ -139,7 +160,7 @@ def extract(
 def _compute(
     encoder: FrozenEncoder,
     store: PixelStore,
-    cache: _Cache | None,
+    cache: FeatureCache | None,
     batch_size: int,
     processes: Processes,
     kept: KeptTokens | None,
@@ -177,6 +198,11 @@ def _compute(
     x[first[missing]] = computed.numpy()
     if processes.broadcast(bool(have.any())) and processes.size > 1:
         x = processes.broadcast(x)
+    return _copied(x, first, inverse)
+
+
+def _copied(x: NDArray[np.float32], first: NDArray[np.int64], inverse: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Copy the features of the `first` row of each content to the other rows (n,) that have it."""
     copies = np.setdiff1d(np.arange(len(x)), first)
     x[copies] = x[first[inverse[copies]]]
     return x

@@ -68,6 +68,14 @@ class Assignments:
         }
         return Assignments(**columns)
 
+    def take(self, order: NDArray[np.int64]) -> "Assignments":
+        """Return the rows in this order."""
+        columns: dict[str, Any] = {
+            name: column[order] if isinstance(column, np.ndarray) else tuple(column[row] for row in order.tolist())
+            for name, column in vars(self).items()
+        }
+        return Assignments(**columns)
+
     def joined(self, other: "Assignments") -> "Assignments":
         """Return these rows followed by the others."""
         columns: dict[str, Any] = {

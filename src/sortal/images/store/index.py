@@ -100,8 +100,13 @@ class Index:
 
     def content(self, path: str, stamp: Stamp) -> str | None:
         """Return the digest of a file that has not changed since it was read, if the index knows its content."""
+        digest = self.last_content(path, stamp)
+        return digest if digest is not None and self.knows(digest) else None
+
+    def last_content(self, path: str, stamp: Stamp) -> str | None:
+        """Return the digest of a file that has not changed since it was read, whatever became of its content."""
         then, digest = self._files.get(os.path.abspath(path), (None, ""))
-        return digest if then == stamp and self.knows(digest) else None
+        return digest if then == stamp else None
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a record, to be written by the next `flush`."""

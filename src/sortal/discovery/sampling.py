@@ -1,0 +1,90 @@
+"""The images that a run learns on, where that is a sample of them, and the size of a sample that fits the disk."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.discovery.job import ANOTHER_FOLDER, Job, check_sortable
+from sortal.errors import InputError, Remedy
+from sortal.images.image_set import ImageSet
+from sortal.images.store.index import bytes_of
+from sortal.images.store.packing import MARGIN, stored_bytes
+from sortal.learning.backbones.backbone import Backbone
+from sortal.system.text import byte_sizes
+
+FEWEST = 1000  # images of a sample that is worth proposing
+SHARE = 0.8  # of the room that the pixels of a proposed sample fill
+PER_IMAGE = 1024  # bytes of each image in the index and the tables of a run, rounded up
+A_SAMPLE = "learn on a sample, and sort the others by prediction, without storing their pixels"
+
+
+def learned_part(job: Job) -> tuple[Job, NDArray[np.bool_]]:
+    """Return the job with the images that it learns on, and their mask among all of its images (n,)."""
+    n = job.settings.learn_on
+    if n is None or n >= len(job.images):
+        return job, np.ones(len(job.images), dtype=bool)
+    chosen = draw(job.images, n, job.settings.seed)
+    images = job.images.select(chosen)
+    check_sortable(images, job.settings)
+    return replace(job, images=images), chosen
+
+
+def draw(images: ImageSet, n: int, seed: int) -> NDArray[np.bool_]:
+    """Draw the mask of n images: at most half of them labelled, in proportion to their classes, and one of each class.
+
+    The others are unlabelled, or as many as there are. Rows are drawn by their number, as no image has been read yet.
+    """
+    generator = np.random.default_rng(seed)
+    labelled, free = (generator.permutation(np.flatnonzero(mask)) for mask in (images.labelled, images.unlabelled))
+    known = len(np.unique(images.labels[labelled]))
+    if n // 2 < known:
+        raise InputError(
+            f"learn_on must be at least {2 * known:,} (twice the number of labelled classes), got {n:,}.",
+            Remedy("learn on more images", learn_on=max(2 * known, FEWEST)),
+        )
+    by_class = labelled[np.argsort(images.labels[labelled], kind="stable")]
+    _, starts, counts = np.unique(images.labels[by_class], return_index=True, return_counts=True)
+    share = (np.arange(len(by_class)) - np.repeat(starts, counts)) / np.repeat(
+        counts, counts
+    )  # of the class, before it
+    labelled = by_class[np.argsort(share, kind="stable")[: n // 2]]
+    mask = np.zeros(len(images), dtype=bool)
+    mask[labelled] = True
+    mask[free[: n - len(labelled)]] = True
+    return mask
+
+
+def check_room(job: Job, backbone: Backbone) -> None:
+    """Refuse a job whose pixels do not fit the disk before any of them is stored."""
+    needed, free = bytes_of_pixels(job, backbone, len(job.images)) - stored_bytes(job.cache / "pixels"), free_disk(job)
+    if needed > free - MARGIN and job.images.pixels is None:
+        room, there = byte_sizes(needed, free)
+        raise InputError(
+            f"Not enough disk space: the pixels of {len(job.images):,} images need {room}, and {there} are free.",
+            ANOTHER_FOLDER,
+            *remedies(job, backbone, len(job.images)),
+        )
+
+
+def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
+    """Return the advice to learn on a sample of n images that fits the disk, if any does that is worthwhile."""
+    others = n * (2 * 4 * backbone.spec.width + PER_IMAGE)  # features in the cache and in the run, and tables
+    fits = int(SHARE * (free_disk(job) - MARGIN - others) / bytes_of_pixels(job, backbone, 1))
+    fits -= fits % 10 ** max(len(str(fits)) - 2, 0)  # two digits
+    known = len(np.unique(job.images.labels[job.images.labelled]))
+    return (Remedy(A_SAMPLE, learn_on=fits),) if max(FEWEST, 4 * known) <= fits < n else ()
+
+
+def bytes_of_pixels(job: Job, backbone: Backbone, n: int) -> int:
+    """Return the least bytes of n stored images; those that are not square take more."""
+    side = backbone.spec.shorter_side
+    return n * bytes_of(side, side)
+
+
+def free_disk(job: Job) -> int:
+    """Return the free bytes of the disk that the job's cache is on."""
+    there: Path = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
+    return shutil.disk_usage(there).free

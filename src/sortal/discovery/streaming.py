@@ -1,0 +1,257 @@
+"""The images that a run does not learn on: read once, passed through the network and sorted, without storing pixels."""
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sortal.discovery.carrying import Review
+from sortal.discovery.job import Job
+from sortal.discovery.results import source_of
+from sortal.discovery.stages import SortingResult, Stages
+from sortal.errors import Reason, listing
+from sortal.images import decoding
+from sortal.images.decoding import DIGEST, Quarantined
+from sortal.images.image_set import ImageSet
+from sortal.images.store.crops import CropReader
+from sortal.images.store.index import Index, Stamp, stamp_of
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import PixelStore, open_store
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.features import BLOCK, FeatureCache
+from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder
+from sortal.runs import cache
+from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
+from sortal.runs.categories import ids_of, rows_of
+from sortal.runs.confidence import Features
+from sortal.runs.run import KNOWN, Assignments, Run
+from sortal.system.device import choose_compute
+from sortal.system.progress import Runtime
+from sortal.system.scratch import scratch
+from sortal.system.text import plural
+from sortal.system.workers import JsonObject, WorkItem
+from sortal.web import report, summary
+
+COMMIT = 10.0  # seconds between files of features; a kill loses at most what was read since
+READING = "Sorting the other images"
+
+
+def sort_rest(
+    job: Job,
+    chosen: NDArray[np.bool_],
+    found: SortingResult,
+    readable: NDArray[np.bool_],
+    backbone: Backbone,
+    stages: Stages,
+    runtime: Runtime,
+) -> SortingResult:
+    """Add the images that were not `chosen` (n,) to a run of those that were, of which the mask says the `readable`.
+
+    The result has all images of the job in their order. Categories and their centres stay as they are, and so does
+    everything about the images that were learned on.
+    """
+    images, run = job.images.select(~chosen), found.run
+    read = _read(job, images, backbone, runtime)
+    new, lost = _assigned(job, run, images.select(read.readable), read)
+    if lost:
+        stages.note(
+            f"No labelled image of these classes could be learned on, so others count as unlabelled: {listing(lost)}."
+        )
+    rows = np.concatenate([np.flatnonzero(chosen)[readable], np.flatnonzero(~chosen)[read.readable]])
+    order = np.argsort(rows)
+    place = np.argsort(order)
+    x = scratch((len(rows), run.features.shape[1]), job.cache)
+    x[place[: len(run.features)]], x[place[len(run.features) :]] = run.features, read.x
+    assignments = run.assignments.joined(new).take(order)
+    everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
+    at = {file: row for row, file in enumerate(job.images.files)}
+    whole = build_run(
+        folder=run.folder,
+        facts=replace(
+            run.facts,
+            images=(source_of(everything, job.source),),
+            hashes=replace(run.facts.hashes, images=hash_images(assignments), features=cache.hashed(x)),
+        ),
+        assignments=assignments,
+        categories=run.categories,
+        k=run.k,
+        confidence=run.confidence,
+        features=x,
+        centres=run.centres,
+        head=run.head,
+        quarantine=tuple(sorted((*run.quarantine, *read.quarantine), key=lambda bad: at[bad.file])),
+        rejected=run.rejected,
+    )
+    if read.quarantine:
+        stages.note(f"{plural(len(read.quarantine), 'file')} could not be read and will be left out.")
+    stages.note(f"Learned on {len(run.features):,} images; the categories of the other {len(new):,} are predicted.")
+    whole = stages.recorded_in(replace(whole, decisions=run.decisions))
+    return replace(found, run=whole, store=pixels_of(whole, everything, runtime=runtime))
+
+
+def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> PixelStore:
+    """Return the pixels of a run's images; if it has learned on a sample, only of that and of what the report shows."""
+    settings, folder = Settings(shorter_side=run.facts.backbone.shorter_side), run.cache / "pixels"
+    if run.facts.settings.learn_on is None:
+        return pack(images, folder, settings=settings, runtime=runtime)
+    detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
+    cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
+    shown = np.isin(np.arange(len(images)), [row for card in cards for row in (*card.typical, *card.doubtful)])
+    pack(images.select(shown), folder, settings=settings, runtime=runtime)
+    index = Index(folder / settings.key)
+    return open_store(index, [each if each in index.stored else "" for each in run.assignments.contents])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Rest:
+    """Images that were read: which of them could be, and the contents and features of those."""
+
+    readable: NDArray[np.bool_]  # (n,)
+    contents: NDArray[np.bytes_]  # (readable,)
+    x: Features  # (readable, d), rows of length 1
+    quarantine: tuple[Quarantined, ...]
+
+
+def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _Rest:
+    """Compute the features of images, or take them from the cache."""
+    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    compute = choose_compute(job.device, precision=job.recipe.training.precision, compiled=False, worthwhile=False)
+    encoder = FrozenEncoder(backbone.to(job.device), compute, whole=True)
+    features = FeatureCache(job.cache / "features", backbone, compute.bf16, settings.key)
+    stream = _Stream(encoder, features, Index(job.cache / "streamed" / settings.key))
+    contents = stream.run(images, settings, runtime)
+    failures = [stream.failures.get(row) or stream.failed.get(each) for row, each in enumerate(contents)]
+    readable = np.array([failure is None for failure in failures], dtype=bool)
+    digests = np.array(contents, dtype=f"S{DIGEST}")[readable]
+    x = features.load(digests, scratch((len(digests), backbone.spec.width), job.cache))
+    for part in np.split(x, range(BLOCK, len(x), BLOCK)):
+        part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+    bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
+    return _Rest(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
+
+
+class _Stream:
+    """Images on their way through the network; what was computed is in the cache before the index mentions it."""
+
+    def __init__(self, encoder: FrozenEncoder, features: FeatureCache, index: Index) -> None:
+        self.encoder, self.features, self.index = encoder, features, index
+        self.failures: dict[int, tuple[Reason, str]] = {}  # by row
+        self.failed: dict[str, tuple[Reason, str]] = dict(index.unreadable)  # by content
+        self._have = features.contents()
+        self._size = encoder.backbone.spec.image_size
+        on_cpu = encoder.backbone.device.type == "cpu"
+        self._batch = np.empty((ON_CPU if on_cpu else BATCH, self._size, self._size, 3), np.uint8)
+        self._waiting: list[str] = []  # contents of the crops in the batch
+        self._computed: list[tuple[list[str], Features]] = []  # since the last commit
+        self._records: list[JsonObject] = []
+
+    def run(self, images: ImageSet, settings: Settings, runtime: Runtime) -> list[str]:
+        """Read the images that are not in the cache, and return the content of each; "" if it could not be read."""
+        contents, items, stamps = self._look_up(images)
+        reader = CropReader(
+            self._size, settings, 2 * len(self._batch), lambda digest: digest in self._have or digest in self.failed
+        )
+        reader.workers, committed, done = runtime.workers, monotonic(), len(images) - len(items)
+        runtime.progress(READING, done, len(images))
+        if not items:
+            return contents
+        with closing(reader.read(items, self.index.home)) as crops:
+            for crop in crops:
+                contents[crop.row] = crop.digest
+                self._take(crop.digest, crop.pixels)
+                if crop.failure is not None:
+                    self.failures[crop.row] = crop.failure
+                    self.failed.setdefault(crop.digest, crop.failure)
+                if crop.row in stamps and (crop.failure is None or crop.lasting):
+                    why = {"unreadable": [*crop.failure]} if crop.failure is not None else {}
+                    path, stamp = images.paths[crop.row], stamps[crop.row]
+                    self._records.append(
+                        {"path": str(Path(path).absolute()), "stamp": stamp, "digest": crop.digest, **why}
+                    )
+                if monotonic() - committed > COMMIT:
+                    self._commit()
+                    committed = monotonic()
+                done += 1
+                runtime.progress(READING, done, len(images))
+        self._commit()
+        return contents
+
+    def _look_up(self, images: ImageSet) -> tuple[list[str], list[WorkItem], dict[int, Stamp]]:
+        """Return the known contents, the images that must be read, and the stamps of their files."""
+        contents, items, stamps = [""] * len(images), list[WorkItem](), dict[int, Stamp]()
+        for row in range(len(images)):
+            source = images.source(row)
+            if isinstance(source, str):
+                stamp = stamp_of(source) or []
+                content = self.index.last_content(source, stamp) or ""
+                stamps[row] = stamp
+            else:
+                content = decoding.digest(source)
+            if content in self._have or content in self.failed:
+                contents[row] = content
+            else:
+                items.append(WorkItem(row, source))
+        return contents, items, stamps
+
+    def _take(self, digest: str, pixels: NDArray[np.uint8] | None) -> None:
+        if pixels is None:
+            return
+        self._batch[len(self._waiting)] = pixels
+        self._waiting.append(digest)
+        if len(self._waiting) == len(self._batch):
+            self._encode()
+
+    def _encode(self) -> None:
+        if not self._waiting:
+            return
+        device = self.encoder.backbone.device
+        pixels = torch.from_numpy(self._batch[: len(self._waiting)]).to(device)
+        rows = self.encoder(pixels, torch.zeros(len(pixels), dtype=torch.bool, device=device)).float().cpu().numpy()
+        self._computed.append((self._waiting, rows))
+        self._waiting = []
+
+    def _commit(self) -> None:
+        """Write features, then the files that they are of."""
+        self._encode()
+        if self._computed:
+            contents = [each for part, _ in self._computed for each in part]
+            rows = np.concatenate([rows for _, rows in self._computed])
+            self.features.add(np.array(contents, dtype=f"S{DIGEST}"), rows)
+            self._have.update(contents)
+            self._computed = []
+        self.index.home.mkdir(parents=True, exist_ok=True)
+        for record in self._records:
+            self.index.add(record)
+        self._records = []
+        self.index.flush()
+
+
+def _assigned(job: Job, run: Run, images: ImageSet, read: _Rest) -> tuple[Assignments, list[str]]:
+    """Sort readable images into the categories of a run; also return classes of labels that it has no category for.
+
+    A labelled image, or one that a review has settled, is in its class; a copy of one that was learned on is where that
+    is; any other where prediction puts it.
+    """
+    review = Review(job.before, contents_of(read.contents))
+    images, _ = review.labelled(images)
+    known = {each.name: each.id for each in run.categories if each.kind == KNOWN}
+    lost = [name for number, name in enumerate(images.classes) if name not in known and (images.labels == number).any()]
+    gone = np.isin(images.labels, [images.classes.index(name) for name in lost])
+    images = replace(images, labels=np.where(gone, -1, images.labels))
+    blank = unassigned(images, read.contents)
+    predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category
+    own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
+    category = ids_of(run.categories, own)
+    a = run.assignments
+    first = np.argsort([label is not None for label in a.labels], kind="stable").tolist()  # a label counts more
+    learned = {a.contents[row]: int(a.category[row]) for row in first}
+    for row, (content, label) in enumerate(zip(blank.contents, blank.labels, strict=True)):
+        if label is not None:
+            category[row] = known[label]
+        elif content in learned:
+            category[row] = learned[content]
+    return replace(blank, category=category, reviewed=review.states), lost

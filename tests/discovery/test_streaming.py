@@ -1,0 +1,153 @@
+"""Learning on a sample: the same categories as if only the sample were there, and all others by prediction."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_folder as tiny
+from runtimes import CPU
+from tiny_folder import sort, spy
+
+from sortal.discovery import streaming
+from sortal.discovery.prediction import predict, redraw
+from sortal.discovery.reviewing import open_session
+from sortal.discovery.sampling import draw
+from sortal.images.reading import read_images
+from sortal.images.store.crops import CropReader
+from sortal.images.store.index import Index
+from sortal.images.store.packing import Settings
+from sortal.learning.frozen import FrozenEncoder
+from sortal.runs.run import LABELLED, Run
+from sortal.runs.storage import load_run
+
+N = 72
+COLUMNS = ("category", "status", "confidence", "distance", "next_category", "next_distance")
+pytestmark = pytest.mark.usefixtures("quickly")
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A folder sorted with a sample, and the sample sorted alone."""
+
+    images: Path
+    truth: dict[str, str]
+    run: Run
+    alone: Run
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
+    folder = tmp_path_factory.mktemp("sampled")
+    truth = tiny.write(folder / "images")
+    read = read_images(folder / "images")
+    mask = draw(read, N, seed=0)
+    cut, text = (folder / "images" / read.files[row] for row in np.flatnonzero(~mask)[[3, 17]])
+    cut.write_bytes(cut.read_bytes()[:60])
+    text.write_text("this is no image")
+    inside, copy = (next(f for f, m in zip(read.files, mask, strict=True) if m == one and f[:10] == "unlabelled")
+                    for one in (True, False))  # fmt: skip
+    shutil.copyfile(folder / "images" / inside, folder / "images" / copy)
+    run = sort(folder / "images", folder / "run", learn_on=N, method="gcd")
+    alone = sort(read_images(folder / "images").select(mask), folder / "alone", method="gcd")
+    return Sampled(folder / "images", truth, run, alone)
+
+
+def test_sampled_images_are_sorted_as_if_they_were_alone(sampled: Sampled) -> None:
+    a, alone = sampled.run.assignments, sampled.alone.assignments
+    row = {file: at for at, file in enumerate(a.files)}
+    rows = [row[file] for file in alone.files]
+    assert len(rows) == N
+    for name in COLUMNS:
+        np.testing.assert_array_equal(getattr(a, name)[rows], getattr(alone, name))
+    np.testing.assert_array_equal(sampled.run.features[rows], sampled.alone.features)
+    np.testing.assert_array_equal(sampled.run.centres, sampled.alone.centres)
+    assert [each.name for each in sampled.run.categories] == [each.name for each in sampled.alone.categories]
+
+
+def test_the_others_are_sorted_as_by_prediction_and_keep_their_labels(sampled: Sampled, tmp_path: Path) -> None:
+    a, learned = sampled.run.assignments, {*sampled.alone.assignments.files}
+    assert [*a.files] == [f for f in sorted(sampled.truth) if f not in {bad.file for bad in sampled.run.quarantine}]
+    others = [row for row, file in enumerate(a.files) if file not in learned]
+    predicted = predict(sampled.alone, [sampled.images / a.files[row] for row in others], runtime=CPU).assignments
+    where = dict(zip(sampled.alone.assignments.contents, sampled.alone.assignments.category.tolist(), strict=True))
+    names = sampled.run.names
+    for at, row in enumerate(others):
+        label = tiny.label_of(a.files[row])
+        if label is not None:
+            assert (names[int(a.category[row])], a.status[row], a.confidence[row]) == (label, LABELLED, 1)
+        else:
+            content = a.contents[row]
+            assert a.category[row] == where.get(content, int(predicted.category[at]))
+            np.testing.assert_allclose(a.distance[row], predicted.distance[at], atol=1e-4)
+    assert len({*a.contents}) == len(a) - 1, "one is a copy"
+    assert len(sampled.run.quarantine) == 2
+    assert {bad.file for bad in sampled.run.quarantine}.isdisjoint(a.files)
+
+
+def test_the_result_is_one_run_whose_pixels_are_those_of_the_sample_and_the_report(sampled: Sampled) -> None:
+    run = load_run(sampled.run.folder)
+    assert run.facts.settings.learn_on == N
+    assert "rest" in run.facts.timings
+    assert len(run.assignments) == len(run.features) == 118
+    assert any(
+        "Learned on 72 images; the categories of the other 46 are predicted." in note for note in run.facts.notes
+    )
+    index = Index(run.cache / "pixels" / Settings(shorter_side=run.facts.backbone.shorter_side).key)
+    shown = {file for each in run.categories for file in each.typical[:10]}
+    rows = {file: at for at, file in enumerate(run.assignments.files)}
+    stored = {*index.stored}
+    assert {*sampled.alone.assignments.contents} <= stored
+    assert {run.assignments.contents[rows[file]] for file in shown} <= stored
+    assert redraw(run.folder, runtime=CPU) == run.report
+
+
+def test_a_review_shows_every_image(sampled: Sampled, tmp_path: Path) -> None:
+    shutil.copytree(sampled.run.folder, tmp_path / "run")
+    assert open_session(tmp_path / "run", runtime=CPU).store.present.all()
+
+
+def test_what_was_read_before_a_kill_is_not_read_again(
+    sampled: Sampled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "COMMIT", 0.0)
+    shutil.copytree(sampled.run.folder, tmp_path / "run")
+    for part in ("streamed", "features"):
+        shutil.rmtree(tmp_path / "run/cache" / part)
+
+    def ends(after: int) -> Callable[..., Any]:
+        take, calls = streaming._Stream._take, [0]
+
+        def counted(self: Any, *given: Any) -> None:
+            calls[0] += 1
+            if calls[0] > after:
+                raise KeyboardInterrupt
+            take(self, *given)
+
+        return counted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(streaming._Stream, "_take", ends(20))
+        with pytest.raises(KeyboardInterrupt):
+            sort(sampled.images, tmp_path / "run", learn_on=N, method="gcd")
+    encoded, read = spy(monkeypatch, FrozenEncoder, "__call__"), spy(monkeypatch, CropReader, "read")
+    run = sort(sampled.images, tmp_path / "run", learn_on=N, method="gcd")
+    ((_, items, _),) = read
+    assert len(items) == 48 - 20
+    assert 0 < len(encoded) <= 28 + 2
+    np.testing.assert_array_equal(run.assignments.category, sampled.run.assignments.category)
+    np.testing.assert_allclose(run.features, sampled.run.features, atol=1e-5)
+    assert run.quarantine == sampled.run.quarantine
+    read.clear()
+    sort(sampled.images, tmp_path / "run", learn_on=N, method="gcd")
+    assert read == [], "a finished run reads no file again"
+
+
+def test_rows_of_an_array_can_be_predicted_too(tmp_path: Path) -> None:
+    images = tiny.as_array()
+    run = sort(images, tmp_path / "run", learn_on=N, method="kmeans")
+    assert [*run.assignments.files] == [*images.files]
+    assert not run.quarantine
