@@ -314,7 +314,7 @@ def test_an_update_keeps_the_metrics_redraws_the_report_and_fails_if_the_run_is_
     before = sort(copied_run.images, copied_run.out, labels=table).metrics
     shown: list[tuple[int, int]] = []
 
-    def make(found: Run, store: PixelStore, **_: Any) -> bytes:
+    def make(found: Run, store: PixelStore, *_: Any, **__: Any) -> bytes:
         shown.append((len(found.assignments), int(store.present.sum())))
         return tiny.PAGE
 
