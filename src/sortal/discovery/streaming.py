@@ -1,8 +1,8 @@
 """The images that a run does not learn on: read once, passed through the network and sorted, without storing pixels."""
 
+import os
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from time import monotonic
 
 import numpy as np
@@ -152,15 +152,13 @@ class _Stream:
     def run(self, images: ImageSet, settings: Settings, runtime: Runtime) -> list[str]:
         """Read the images that are not in the cache, and return the content of each; "" if it could not be read."""
         contents, items, stamps = self._look_up(images)
-        reader = CropReader(
-            self._size, settings, 2 * len(self._batch), lambda digest: digest in self._have or digest in self.failed
-        )
-        reader.workers, committed, done = runtime.workers, monotonic(), len(images) - len(items)
-        runtime.progress(READING, done, len(images))
+        runtime.progress(READING, len(images) - len(items), len(images))
         if not items:
             return contents
+        reader = CropReader(self._size, settings, 2 * len(self._batch), self._knows, runtime.workers)
+        committed = monotonic()
         with closing(reader.read(items, self.index.home)) as crops:
-            for crop in crops:
+            for done, crop in enumerate(crops, start=len(images) - len(items) + 1):
                 contents[crop.row] = crop.digest
                 self._take(crop.digest, crop.pixels)
                 if crop.failure is not None:
@@ -168,14 +166,11 @@ class _Stream:
                     self.failed.setdefault(crop.digest, crop.failure)
                 if crop.row in stamps and (crop.failure is None or crop.lasting):
                     why = {"unreadable": [*crop.failure]} if crop.failure is not None else {}
-                    path, stamp = images.paths[crop.row], stamps[crop.row]
-                    self._records.append(
-                        {"path": str(Path(path).absolute()), "stamp": stamp, "digest": crop.digest, **why}
-                    )
+                    file = {"path": os.path.abspath(images.paths[crop.row]), "stamp": stamps[crop.row]}
+                    self._records.append({**file, "digest": crop.digest, **why})
                 if monotonic() - committed > COMMIT:
                     self._commit()
                     committed = monotonic()
-                done += 1
                 runtime.progress(READING, done, len(images))
         self._commit()
         return contents
@@ -191,11 +186,14 @@ class _Stream:
                 stamps[row] = stamp
             else:
                 content = decoding.digest(source)
-            if content in self._have or content in self.failed:
+            if self._knows(content):
                 contents[row] = content
             else:
                 items.append(WorkItem(row, source))
         return contents, items, stamps
+
+    def _knows(self, content: str) -> bool:
+        return content in self._have or content in self.failed
 
     def _take(self, digest: str, pixels: NDArray[np.uint8] | None) -> None:
         if pixels is None:
