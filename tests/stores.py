@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.images import decoding
-from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.pixel_store import COLUMNS, PixelStore
 
 Image = NDArray[np.uint8]
 
@@ -43,5 +43,5 @@ def same_store(n: int) -> PixelStore:
     """A store of so many small images, the same ones again and again if there are many."""
     store = small_store(min(n, 72), 16)
     rows = np.arange(n) % max(1, len(store))
-    columns = {name: getattr(store, name)[rows] for name in ("offsets", "heights", "widths", "digests", "facts")}
+    columns = {name: getattr(store, name)[rows] for name in COLUMNS}
     return replace(store, **columns)

@@ -30,6 +30,7 @@ def build(sizes: Sequence[tuple[int, int]], contents: Sequence[object] | None = 
     offsets, facts = np.zeros(len(sizes), dtype=np.int64), np.zeros(len(sizes), FACTS)
     return replace(
         store_of([]),
+        parts=offsets,
         offsets=offsets,
         heights=heights,
         widths=widths,

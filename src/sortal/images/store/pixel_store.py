@@ -14,6 +14,8 @@ from sortal.images import near_duplicates
 from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.store.index import Index
 
+COLUMNS = ("parts", "offsets", "heights", "widths", "digests", "facts")  # of a PixelStore, a row per image
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PixelStore:
@@ -54,8 +56,7 @@ class PixelStore:
 
     def select(self, rows: NDArray[np.bool_]) -> "PixelStore":
         """Return the rows of a mask (n,), in the same order."""
-        names = ("parts", "offsets", "heights", "widths", "digests", "facts")
-        columns = {name: getattr(self, name)[rows] for name in names}
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return replace(self, quarantine=tuple(compress(self.quarantine, rows[~self.present])), **columns)
 
     def image(self, row: int) -> NDArray[np.uint8]:
