@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from sortal.learning.backbones import convnet as module
 from sortal.learning.backbones.backbone import Spec
-from sortal.learning.backbones.convnet import ConvNet, ResNet
+from sortal.learning.backbones.convnet import Convolution, ConvNet, ResNet
 
 
 def convnet(size: int = 16) -> ConvNet:
@@ -73,6 +74,43 @@ def test_features_are_means_over_quarters_of_the_last_map_whichever_blocks_are_t
     assert trained_blocks == {str(block) for block in range(3 - trained, 3)}
     if trained == 3:
         assert torch.equal(backbone.trunk(images), images)
+
+
+@pytest.mark.parametrize("arm", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1), (4, 4), (5, 8), (7, 3)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_and_their_gradients_are_the_same_on_every_processor(
+    monkeypatch: pytest.MonkeyPatch, arm: bool, shape: tuple[int, int], stride: int
+) -> None:
+    monkeypatch.setattr(module, "ON_ARM", arm)
+    generator = torch.Generator().manual_seed(2)
+    layer = Convolution(3, 4, stride=stride).double()
+    images = torch.randn(2, *shape, 3, generator=generator, dtype=torch.float64).permute(0, 3, 1, 2).requires_grad_()
+    found, expected = layer(images), nnf.conv2d(images, layer.weight, stride=stride, padding=1)
+    torch.testing.assert_close(found, expected)
+    towards = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    inputs = [images, layer.weight]
+    for mine, theirs in zip(*(torch.autograd.grad(out, inputs, towards) for out in (found, expected)), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    (alone,) = torch.autograd.grad(layer(images.detach()), layer.weight, towards)
+    torch.testing.assert_close(alone, theirs)
+
+
+@pytest.mark.parametrize("arm", [False, True])
+def test_convolutions_follow_the_precision_of_their_weights_and_of_autocast(
+    monkeypatch: pytest.MonkeyPatch, arm: bool
+) -> None:
+    monkeypatch.setattr(module, "ON_ARM", arm)
+    layer, images = Convolution(3, 4, stride=2), random_images(2, 8)
+    exact = layer(images)
+    assert exact.dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = layer(images)
+        rounded.float().sum().backward()
+    half = layer.to(torch.bfloat16)(images.to(torch.bfloat16))
+    for each in (rounded, half):
+        assert each.dtype == torch.bfloat16
+        torch.testing.assert_close(each.float(), exact, atol=0.05, rtol=0.05)
 
 
 def test_bfloat16_tokens_are_cast_to_the_type_of_the_weights() -> None:
