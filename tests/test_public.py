@@ -49,3 +49,16 @@ def test_importing_sortal_loads_nothing_heavy_and_names_come_one_at_a_time() -> 
     code = f"import sys, sortal; {heavy}; {light}; print('torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.splitlines() == ["", "False"]
+
+
+def test_sorting_does_not_import_scikit_learn() -> None:
+    """It takes seconds, and only the estimator needs it."""
+    code = (
+        "import sys, numpy as np, sortal; from sortal.discovery import pipeline, shared_kmeans; "
+        "x = np.repeat(np.eye(4, dtype=np.float32), 2, axis=0); "
+        "shared_kmeans.fit(x, None, 2, n_init=1, seed=0, device='cpu'); "
+        "sortal.estimate_k(x, [0, 0, 1, 1, -1, -1, -1, -1], k_max=4, device='cpu'); "
+        "print('torch' in sys.modules, 'sklearn' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "False"]

@@ -108,9 +108,11 @@ def test_separation_leaves_every_row_out_of_its_own_centre() -> None:
         b = np.sort(np.linalg.norm(centres - x[row], axis=1))[1]
         a = np.linalg.norm(x[others].mean(0) - x[row]) if others.any() else b
         each.append((b - a) / max(a, b))
-    relative = torch.from_numpy(centres) - fold.points.mean
-    found = separation(fold.points, relative.to(fold.points.x.dtype), fold.fixed.counts)
-    assert found == pytest.approx(np.mean(each), abs=1e-4)
+    relative = (torch.from_numpy(centres) - fold.points.mean).to(fold.points.x.dtype)
+    known = len(fold.fixed.counts)
+    renumbered = torch.cat([relative[:known], relative[known:].flip(0)])
+    found = separation(fold.points, torch.stack([relative, renumbered]), fold.fixed.counts)
+    assert found == pytest.approx([np.mean(each)] * 2, abs=1e-4)
 
 
 def a_fold(x: NDArray[np.float32], labels: NDArray[np.int64], hidden: Iterable[int]) -> _Fold:
@@ -203,8 +205,8 @@ def test_silhouette_by_hand() -> None:
     points = Points(torch.tensor([[0.0], [1.0], [4.0]]).double())
     centres = torch.tensor([[0.0], [4.0]]) - points.mean
     # Rounding may leave a distance of 0 slightly positive.
-    assert silhouette(points, centres) == pytest.approx((1 + (1 - 1 / 3) + 1) / 3, abs=1e-6)
-    assert silhouette(points, centres[[0, 0]]) == pytest.approx(0)
+    both = torch.stack([centres, centres[[0, 0]]])
+    assert silhouette(points, both) == pytest.approx([(1 + (1 - 1 / 3) + 1) / 3, 0], abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from sklearn.utils import check_random_state
 
-from sortal.clustering.inputs import UNLABELLED, read_inputs, read_labels, read_rows
+from sortal.clustering.inputs import UNLABELLED, draw_seed, read_inputs, read_labels, read_rows
 from sortal.errors import InputError
 from sortal.system.device import choose_device
 from sortal.system.distributed import Processes
@@ -224,3 +225,31 @@ def test_a_named_device_must_exist_and_overrides_that_of_the_tensor(monkeypatch:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(InputError, match=r"on this machine, got 'cuda' \(0 available\)"):
         choose_device("cuda", None)
+
+
+# Seeds
+
+
+@pytest.mark.parametrize("state", [0, 7, 2**32 - 1, np.int64(3)])
+def test_seeds_are_those_that_scikit_learn_would_draw(state: int) -> None:
+    drawn = draw_seed(state, Processes())
+    assert drawn == check_random_state(state).randint(2**31 - 1) == draw_seed(np.random.RandomState(state), Processes())
+    generator = np.random.RandomState(state)
+    assert draw_seed(generator, Processes()) != draw_seed(generator, Processes())
+
+
+def test_without_a_seed_the_global_generator_draws_it() -> None:
+    before = np.random.get_state()
+    try:
+        np.random.seed(5)
+        assert draw_seed(None, Processes()) == np.random.RandomState(5).randint(2**31 - 1)
+    finally:
+        np.random.set_state(before)
+
+
+@pytest.mark.parametrize("state", [-1, 2**32, 1.5, "0", np.random.default_rng(0)])
+def test_other_seeds_are_refused(state: Any) -> None:
+    with pytest.raises(
+        InputError, match="random_state must be None, a RandomState or a number from 0 to"
+    ):
+        draw_seed(state, Processes())

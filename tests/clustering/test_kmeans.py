@@ -316,4 +316,4 @@ def test_two_processes_give_the_clusters_of_one(tmp_path: Path) -> None:
     assert parts[0]["curve"].tolist() == parts[1]["curve"].tolist() == [pytest.approx(at, rel=1e-6) for at in curve]
     assert all(part["same"] for part in parts)
     assert ari([1, 1, 1, 1, 9, 5], np.concatenate([part["few"] for part in parts])) == 1.0
-    assert [str(part["problem"])[:20] for part in parts] == ["process 1: Input X c", "Input X contains NaN"]
+    assert [str(part["problem"])[:20] for part in parts] == ["process 1: X must be", "X must be finite, go"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -111,6 +112,10 @@ def test_results_match_the_slow_loop(n: int, d: int, k: int, old: int, seed: int
         assert one.assigned.tolist() == expected[free].tolist()
         torch.testing.assert_close((one.centres + points.mean).double(), centres, atol=1e-5, rtol=1e-5)
         assert one.n_iter == max(1, n_iter)
+        # The gap is a bound: the next centre is at least that much farther, in squared distances.
+        two = (x.double()[:, None] - centres[None]).square().sum(2).sort(1).values[free]
+        if k > 1:
+            assert bool((one.gap <= two[:, 1] - two[:, 0] + 1e-4 * (1 + two[:, 1])).all())
         inertia = (x.double() - centres[expected]).square().sum()
         scatter = (x.double() - x.double().mean(0)).square().sum()
         # A difference of two sums: the rounding error is relative to the larger one.
@@ -176,6 +181,23 @@ def test_max_iter_and_tol_stop_early_and_labels_agree_with_centres() -> None:
         assert one.assigned.tolist() == distance.argmin(1).tolist()
         inertia = distance.min(1).values.square().sum()
         assert one.spread + float(points.norms.sum()) == pytest.approx(float(inertia), rel=1e-4)
+
+
+@with_and_without_pruning
+def test_a_restart_ends_when_few_rows_change() -> None:
+    """The same iterations as without a limit, up to the first in which at most so many rows change."""
+    x = blobs(500, 8, 10, seed=6)
+    points, fixed = problem(x)
+    first = LloydState.at(points, (x[None, :10] - points.mean.float()).contiguous())
+    after = [first.assigned[0]]
+    while len(after) < 3 or not torch.equal(after[-1], after[-2]):
+        (one,) = lloyd(points, fixed, LloydState.at(points, first.centres), max_iter=len(after), tol=0.0)
+        after.append(one.assigned)
+    changed = [int((a != b).sum()) for a, b in pairwise(after)]
+    for few in (0, 3, 20):
+        (ended,) = lloyd(points, fixed, LloydState.at(points, first.centres), max_iter=500, tol=0.0, few=few)
+        assert ended.n_iter == next(i for i, count in enumerate(changed, 1) if count <= few)
+        assert torch.equal(ended.assigned, after[ended.n_iter])
 
 
 def test_restarts_do_not_depend_on_how_many_run_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,8 @@ from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal import metrics
 from sortal.cli import app
-from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import CLASSIFIERS
-from sortal.discovery import clusters, defaults, results, rounds, stages
+from sortal.discovery import clusters, defaults, results, rounds, shared_kmeans, stages
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
 from sortal.learning.backbones.loading import load_backbone
@@ -78,15 +77,15 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
 ) -> None:
     shutil.rmtree(copied_run.out / "cache/clusters")
     trained, estimated = spy(monkeypatch, rounds, "train"), spy(monkeypatch, clusters, "estimate_k")
-    gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
+    gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, shared_kmeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
     labelled = np.array([label is not None for label in found.assignments.labels])
     held = gathered[0][5]
     assert held.sum() == HELD == found.confidence.held_out
     assert not trained[0][1].validation.any()
-    for labels in (*(images.labels for _, images, *_ in trained), *(labels for _, labels in estimated), fitted[0][2]):
+    for labels in (*(images.labels for _, images, *_ in trained), *(labels for _, labels in estimated), fitted[0][1]):
         np.testing.assert_array_equal(labels >= 0, labelled & ~held)
-    assert {int((labels >= 0).sum()) for _, _, labels in fitted} == {int((labelled & ~held).sum())}  # also of halves
+    assert {int((labels >= 0).sum()) for _, labels, *_ in fitted} == {int((labelled & ~held).sum())}  # also of halves
     counts = Counter(label for label, out in zip(found.assignments.labels, held, strict=True) if out)
     assert counts == dict.fromkeys(OLD, LABELLED // 2)
     found = sort(copied_run.images, copied_run.out, held_out=0)
@@ -134,7 +133,7 @@ def test_results_that_do_not_depend_on_changed_settings_are_reused(
     monkeypatch.setattr("sortal.learning.features.FeatureCache.add", never)
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
-        patch.setattr(SemiSupervisedKMeans, "fit", never)
+        patch.setattr(shared_kmeans, "fit", never)
         sort(copied_run.images, copied_run.out)
         assert tables(copied_run.out) == before
         sort(copied_run.images, copied_run.out, unsure_below=0.99)

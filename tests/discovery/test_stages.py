@@ -27,7 +27,7 @@ from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
-from sortal.discovery import clusters, results, stages
+from sortal.discovery import clusters, results, shared_kmeans, stages
 from sortal.discovery.clusters import estimator, match_known
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
@@ -372,7 +372,7 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
         return (0.5, 0.75, 0.25, 0.7)[len(then) - 1]
 
     monkeypatch.setattr(Validation, "accuracy", accuracy)
-    trained_with, fitted = spy(monkeypatch, stages, "train"), spy(monkeypatch, SemiSupervisedKMeans, "fit")
+    trained_with, fitted = spy(monkeypatch, stages, "train"), spy(monkeypatch, shared_kmeans, "fit")
     training = replace(recipe_for(Discovery(backbone="convnet", method=method), 100, on_gpu=False).training, epochs=4)
     images = with_validation()
     found = carry_out(a_job(images, tmp_path / "run", method, select=True, training=training))
@@ -384,7 +384,7 @@ def test_validation_images_select_the_epoch_and_are_not_sorted(
     np.testing.assert_array_equal(learned.labels[~hidden], images.labels[~hidden])
     assert found.assignments.files == tiny.as_array().files
     assert sum(category.size for category in found.categories) == len(found.features) == N
-    assert [len(x) for _, x, *_ in fitted][:1] == ([N] if method == "gcd" else [])  # then halves of them
+    assert [len(x) for x, *_ in fitted][:1] == ([N] if method == "gcd" else [])  # then halves of them
     trained = found.facts.training
     assert trained is not None
     assert (trained.epochs, trained.selected, trained.validation) == (4, 1, 0.75)

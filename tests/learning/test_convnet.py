@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sortal.learning.backbones import convnet as module
 from sortal.learning.backbones.backbone import Spec
-from sortal.learning.backbones.convnet import Convolution, ConvNet, ResNet
+from sortal.learning.backbones.convnet import ConvNet, Convolution, ResNet
 
 
 def convnet(size: int = 16) -> ConvNet:

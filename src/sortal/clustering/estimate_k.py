@@ -11,11 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from sklearn.utils import check_random_state
 from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, check_restarts, read_inputs
+from sortal.clustering.inputs import (
+    UNLABELLED,
+    ArrayOrTensor,
+    check_number,
+    check_restarts,
+    draw_seed,
+    read_inputs,
+)
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
 from sortal.errors import InputError
@@ -24,6 +30,7 @@ from sortal.system.distributed import Processes
 
 Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
+FEW = 5e-4  # a restart ends when at most this share of the rows changes its cluster: it moves a score by no more
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
 
@@ -97,7 +104,7 @@ def estimate_k(
         raise InputError(f"k_max must be at least {c} (the labelled classes), got {k_max}.")
     if k_max < k_min:
         raise InputError(f"k_max must be at least k_min, {k_min}, got {k_max}.")
-    seed = processes.gather_objects(int(check_random_state(random_state).randint(2**31 - 1)))[0]
+    seed = draw_seed(random_state, processes)
     hidden = [np.arange(c if method == "brent" else 0)]
     if method == "hidden":
         hidden = [_half(c, i, seed) for i in range(n_init)]
@@ -241,12 +248,13 @@ class _Fold:
         self.fixed = LabelledSums.of(x, torch.from_numpy(number).to(x.device), len(shown), self.points)
         self.scored = torch.from_numpy(np.flatnonzero(is_hidden[free])).to(x.device)
         self.truth = processes.concat(torch.from_numpy(labels[is_hidden]).to(x.device))[0].cpu().numpy()
-        self.k_limit = len(shown) + sum(processes.gather_objects(len(free)))
+        self.rows = sum(processes.gather_objects(len(free)))
+        self.k_limit = len(shown) + self.rows
         self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, candidates))
 
     def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
         """Score k clusters on the hidden classes, once per seed; ties go to the first seed, however many were drawn."""
-        found = []
+        found, limit = [], tol * self.points.variance()
         for seeds in self.seeds:
             if seeds.grow(k).centres.shape[1] > k:
                 state = LloydState.at(self.points, seeds.centres[:, :k])
@@ -254,44 +262,54 @@ class _Fold:
                 state = LloydState.seeded(seeds)
                 # Seeding resolved near ties by rounding. Reset these rows: they are scored again.
                 state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
-            ended = lloyd(self.points, self.fixed, state, max_iter=max_iter, tol=tol * self.points.variance())
-            found += [self._score(one) for one in sorted(ended, key=lambda one: one.restart)]
+            ended = lloyd(self.points, self.fixed, state, max_iter=max_iter, tol=limit, few=int(FEW * self.rows))
+            found += self._score(sorted(ended, key=lambda one: one.restart))
         return found
 
-    def _score(self, ended: RestartResult) -> float:
+    def _score(self, ended: list[RestartResult]) -> list[float]:
+        centres = torch.stack([one.centres for one in ended])
         if not len(self.truth):
-            return separation(self.points, ended.centres, self.fixed.counts)
+            return separation(self.points, centres, self.fixed.counts)
+        shares = [self._accuracy(one) for one in ended]
+        if len(self.fixed.counts) == 0:
+            return shares
+        return [share * each for share, each in zip(shares, silhouette(self.points, centres), strict=True)]
+
+    def _accuracy(self, ended: RestartResult) -> float:
+        """Return the accuracy of the clusters on the hidden classes."""
         clusters, _ = self.points.processes.concat(ended.assigned[self.scored])
         share = accuracy(self.truth, clusters.cpu().numpy(), old=()).all
         assert share is not None  # hidden classes have rows
-        return share if len(self.fixed.counts) == 0 else share * silhouette(self.points, ended.centres)
+        return share
 
 
-def silhouette(points: Points, centres: Tensor) -> float:
-    """Compute the mean of 1 − a/b over rows, with a and b the distances to the two nearest centres."""
+def silhouette(points: Points, centres: Tensor) -> list[float]:
+    """Compute the mean of 1 − a/b over rows, with a and b the distances to the two nearest of the centres (g, k, d)."""
     _, a, b = _two_nearest(points, centres)
-    return points.average(torch.where(b > 0, 1 - a / b, 0))
+    return points.averages(torch.where(b > 0, 1 - a / b, 0))
 
 
-def separation(points: Points, centres: Tensor, labelled: Tensor) -> float:
-    """Compute the mean of (b − a) / max(a, b) over rows, 0 for a row alone in its cluster.
+def separation(points: Points, centres: Tensor, labelled: Tensor) -> list[float]:
+    """Compute the mean of (b − a) / max(a, b) over rows, 0 for a row alone in its cluster, for centres (g, k, d).
 
     a is the distance of a row to the centre of the other rows of its cluster, `labelled` (c,) rows included; b that to
     the next centre. A row's own weight in its centre would favour many small clusters.
     """
     own, a, b = _two_nearest(points, centres)
-    sizes = points.processes.sum(torch.bincount(own, minlength=len(centres)))
-    sizes[: len(labelled)] += labelled.to(sizes.dtype)
-    others = (sizes[own] - 1).to(a.dtype)
+    g, k, _ = centres.shape
+    cluster = own + k * torch.arange(g, device=own.device)[:, None]
+    sizes = points.processes.sum(torch.bincount(cluster.flatten(), minlength=g * k)).view(g, k)
+    sizes[:, : len(labelled)] += labelled.to(sizes.dtype)
+    others = (sizes.gather(1, own) - 1).to(a.dtype)
     a = a * (others + 1) / others.clamp(min=1)
-    return points.average(torch.where(others > 0, (b - a) / torch.maximum(a, b).clamp(min=1e-30), 0))
+    return points.averages(torch.where(others > 0, (b - a) / torch.maximum(a, b).clamp(min=1e-30), 0))
 
 
 def _two_nearest(points: Points, centres: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the nearest centre of each row, and the distances to it and to the second nearest, all (m,)."""
-    state = LloydState.at(points, centres[None])
-    a, b = ((score[0] + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
-    return state.assigned[0], a, b
+    """Find the nearest of the centres (g, k, d) of each row, and the distances to it and to the second, all (g, m)."""
+    state = LloydState.at(points, centres)
+    a, b = ((score + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
+    return state.assigned, a, b
 
 
 def _half(classes: int, fold: int, seed: int) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 import warnings
 from math import isfinite
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -32,6 +32,22 @@ def check_restarts(n_init: object, n_candidates: object, max_iter: object, tol: 
         check_number("n_candidates", n_candidates, Integral, 1, " or None")
     check_number("max_iter", max_iter, Integral, 1)
     check_number("tol", tol, Real, 0)
+
+
+def draw_seed(random_state: int | np.random.RandomState | None, processes: Processes) -> int:
+    """Draw a seed as scikit-learn would, from a number, a generator or NumPy's global one; alike in all processes."""
+    match random_state:
+        case None:
+            drawn = np.random.randint(2**31 - 1)
+        case np.random.RandomState():
+            drawn = random_state.randint(2**31 - 1)
+        case Integral() if 0 <= int(random_state) < 2**32:
+            drawn = np.random.RandomState(int(random_state)).randint(2**31 - 1)
+        case _:
+            raise InputError(
+                f"random_state must be None, a RandomState or a number from 0 to 2³² − 1, got {random_state!r}."
+            )
+    return int(processes.gather_objects(int(drawn))[0])
 
 
 def read_inputs(
@@ -76,19 +92,16 @@ def read_rows(x: ArrayOrTensor, device: torch.device, *, at_least: int = 1) -> T
     """Convert rows to (n, d) float32 or float64 on `device`, without copying arrays of these types."""
     if isinstance(x, Tensor):
         rows = _check_tensor(x.detach(), at_least)
+    elif _is_plain(x, at_least):
+        rows = _check_tensor(_as_tensor(x), at_least)
     else:
         from sklearn.utils import check_array
 
         types = [np.float32] if getattr(x, "dtype", None) == np.float16 else [np.float64, np.float32]
         try:
-            array = check_array(x, dtype=types, input_name="X", ensure_min_samples=at_least)
+            rows = _as_tensor(check_array(x, dtype=types, input_name="X", ensure_min_samples=at_least))
         except ValueError as error:
             raise InputError(str(error)) from None
-        if any(stride < 0 or stride % array.itemsize for stride in array.strides):
-            array = np.ascontiguousarray(array)  # strides that torch does not support
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*not writable.*")  # rows are never written to
-            rows = torch.from_numpy(array)
     if device.type == "mps":
         rows = rows.float()  # MPS lacks float64
     most = (torch.finfo(rows.dtype).max / 8 / rows.shape[1]) ** 0.5
@@ -97,6 +110,22 @@ def read_rows(x: ArrayOrTensor, device: torch.device, *, at_least: int = 1) -> T
             f"X must not exceed {most:.0e}, as its squares would overflow, got {largest:.0e}. Scale it down."
         )
     return rows.to(device)
+
+
+def _is_plain(x: object, at_least: int) -> TypeGuard[NDArray[Any]]:
+    """Tell whether an array can do without scikit-learn, which takes seconds to import."""
+    if type(x) not in (np.ndarray, np.memmap):
+        return False
+    array = cast(NDArray[Any], x)
+    return array.dtype in (np.float32, np.float64) and array.ndim == 2 and len(array) >= at_least and array.size > 0
+
+
+def _as_tensor(array: NDArray[Any]) -> Tensor:
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = np.ascontiguousarray(array)  # strides that torch does not support
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")  # rows are never written to
+        return torch.from_numpy(array)
 
 
 def _check_tensor(rows: Tensor, at_least: int) -> Tensor:

@@ -1,7 +1,6 @@
 """Semi-supervised k-means as a scikit-learn estimator (GCD §3.2)."""
 
 import warnings
-from math import log
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -10,16 +9,13 @@ import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, distributed
 
-from sortal.clustering.cluster_sums import LabelledSums
+from sortal.clustering import fitting
 from sortal.clustering.estimate_k import KEstimate, estimate_k
-from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, check_restarts, read_inputs, read_rows
-from sortal.clustering.lloyd import LloydState, restarts
-from sortal.clustering.points import BUDGET, Points, full_precision, slices
-from sortal.errors import InputError
+from sortal.clustering.inputs import ArrayOrTensor, check_number, check_restarts, draw_seed, read_inputs, read_rows
+from sortal.clustering.points import BUDGET, slices
 from sortal.system.device import choose_device
 from sortal.system.distributed import Processes
 
@@ -85,46 +81,37 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         processes = Processes(group)
         x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)
-        unlabelled = self._check_count(labels, len(classes), processes)
-        seed = processes.gather_objects(int(check_random_state(self.random_state).randint(2**31 - 1)))[0]
+        given = None if self.n_clusters == "auto" else int(self.n_clusters)
+        unlabelled = fitting.check_count(given, labels, len(classes), processes)
+        seed = draw_seed(self.random_state, processes)
         self.classes_ = classes
         self.k_estimate_: KEstimate | None = None
-        if self.n_clusters == "auto":
+        if given is None:
             most = min(max(1000, 2 * len(classes)), len(classes) + unlabelled)
             self.k_estimate_ = estimate_k(x, labels, k_max=most, random_state=seed, group=group)
-        self.n_clusters_ = self.k_estimate_.k if self.k_estimate_ else int(self.n_clusters)
-        with full_precision(x.device):
-            self._cluster(x, torch.from_numpy(labels).to(x.device), seed, processes)
-        return self
-
-    def _cluster(self, x: Tensor, labels: Tensor, seed: int, processes: Processes) -> None:
-        """Run the restarts, select the best, and fill in `labels`."""
-        free = None if len(self.classes_) == 0 else (labels == UNLABELLED).nonzero()[:, 0]
-        points = Points(x, free, processes=processes)
-        fixed, k = LabelledSums.of(x, labels, len(self.classes_), points), self.n_clusters_
-        candidates = self.n_candidates or 2 + int(log(k))
-        ended = restarts(
-            points, fixed, k, self.n_init, seed, candidates=candidates, max_iter=self.max_iter, tol=self.tol
+            given = self.k_estimate_.k
+        self.n_clusters_ = given
+        found = fitting.fit(
+            x,
+            labels,
+            given,
+            classes=len(classes),
+            n_init=self.n_init,
+            seed=seed,
+            candidates=self.n_candidates,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            processes=processes,
         )
-        # Restarts that end in the same clusters differ in their last digits: the first of them wins.
-        n = sum(processes.gather_objects(len(x)))
-        digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * n
-        best = min(ended, key=lambda one: (round(one.spread / digit), one.restart))
-        centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
-        # The centres have been rounded. Look again where that, and errors of the scores, may matter.
-        slack = points.slack(torch.linalg.vector_norm(best.centres, dim=1)[None])[0]
-        unsure = (best.gap <= 3 * slack).nonzero()[:, 0]
-        if len(unsure):
-            best.assigned[unsure] = _nearest(x, centres, unsure if free is None else free[unsure])
-        labels[slice(None) if free is None else free] = best.assigned
-        if empty := int((processes.sum(torch.bincount(labels, minlength=k)) == 0).sum()):
-            message = f"{empty} of {k} clusters are empty, as many rows are equal. Lower n_clusters."
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        self.labels_: NDArray[np.int64] = labels.cpu().numpy()
-        self.inertia_ = float(processes.sum(_inertia(x, centres, labels)))
-        self.cluster_centers_: NDArray[Any] = centres.cpu().numpy()
-        self.n_iter_ = best.n_iter
-        self._n_features_out = k
+        if found.empty:
+            message = f"{found.empty} of {given} clusters are empty, as many rows are equal. Lower n_clusters."
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        self.labels_ = found.labels
+        self.inertia_ = found.inertia
+        self.cluster_centers_ = found.centres
+        self.n_iter_ = found.n_iter
+        self._n_features_out = given
+        return self
 
     def fit_predict(self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, **fit_params: Any) -> NDArray[np.int64]:
         """Return `fit(X, y).labels_`."""
@@ -133,8 +120,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def predict(self, X: ArrayOrTensor) -> NDArray[np.int64]:
         """Return the nearest cluster of each row."""
         x, centres = self._fitted(X)
-        with full_precision(x.device):
-            return _nearest(x, centres).cpu().numpy()
+        return fitting.nearest(x, centres).cpu().numpy()
 
     def transform(self, X: ArrayOrTensor) -> NDArray[Any]:
         """Return the distance of each row to each centre, (n, n_clusters)."""
@@ -147,8 +133,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def score(self, X: ArrayOrTensor, y: object = None) -> float:
         """Return minus the sum of squared distances of the rows to their nearest centres."""
         x, centres = self._fitted(X)
-        with full_precision(x.device):
-            return -float(_inertia(x, centres, _nearest(x, centres)))
+        return -fitting.inertia(x, centres)
 
     def _fitted(self, X: ArrayOrTensor) -> tuple[Tensor, Tensor]:
         check_is_fitted(self)
@@ -158,39 +143,3 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         centres = torch.from_numpy(self.cluster_centers_).to(device)
         dtype = torch.promote_types(x.dtype, centres.dtype)
         return x.to(dtype), centres.to(dtype)
-
-    def _check_count(self, labels: NDArray[np.int64], classes: int, processes: Processes) -> int:
-        """Check n_clusters against the rows of all processes; return how many of them are unlabelled."""
-        parts = processes.gather_objects((len(labels), int((labels == UNLABELLED).sum())))
-        rows, unlabelled = (int(sum(counts)) for counts in zip(*parts, strict=True))
-        if unlabelled == 0:
-            raise InputError(
-                f"y must leave some rows unlabelled (-1), got {rows} rows, all labelled. "
-                "Pass y=None to cluster them without labels."
-            )
-        if self.n_clusters != "auto":
-            k, most = int(self.n_clusters), classes + unlabelled
-            bounds = {
-                f"at least {classes} (the labelled classes)": k >= classes,
-                f"at most n_samples={rows} (the rows of X)": k <= rows,
-                f"at most {most} (the {classes} labelled classes and {unlabelled} unlabelled rows)": k <= most,
-            }
-            for bound, holds in bounds.items():
-                if not holds:
-                    raise InputError(f"n_clusters must be {bound}, got {k}.")
-        return unlabelled
-
-
-def _nearest(x: Tensor, centres: Tensor, free: Tensor | None = None) -> Tensor:
-    """Find the nearest of uncentred centres (k, d) for each row."""
-    points = Points(x, free, mean=centres.to(torch.float64 if x.device.type != "mps" else x.dtype).mean(0))
-    relative = (centres.to(points.wide) - points.mean).to(x.dtype)
-    return LloydState.at(points, relative[None]).assigned[0]
-
-
-def _inertia(x: Tensor, centres: Tensor, assigned: Tensor) -> Tensor:
-    wide = torch.float32 if x.device.type == "mps" else torch.float64
-    total = torch.zeros((), dtype=wide, device=x.device)
-    for part in slices(len(x), 2 * x.shape[1], BUDGET[x.device.type]):
-        total += (x[part] - centres[assigned[part]]).square_().sum(dtype=wide)
-    return total

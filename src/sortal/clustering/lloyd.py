@@ -60,10 +60,10 @@ class LloydState:
         """Assign every row to the nearest centre, given the mask of centres that moved, (g, k); in ties rows stay."""
         g, k, d = self.centres.shape
         slack, bias, centres = points.slack(self.lengths), self.bias.flatten(), self.centres.view(g * k, d)
-        few = self.centres.numel() * points.count <= CHEAP.get(bias.device.type, 0) >> 6
+        quick = self.centres.numel() * points.count <= CHEAP.get(bias.device.type, 0) >> 6
         pieces = []
         for part, rows in points.chunks(g * k):
-            if moved is None or self.table is None or few:
+            if moved is None or self.table is None or quick:
                 table = scores(bias, centres, rows).view(g, k, -1)
             else:  # reuse the scores of centres that did not move
                 which, table = moved.flatten().nonzero()[:, 0], self.table
@@ -120,9 +120,9 @@ def restarts_at_once(points: Points, k: int) -> int:
 
 
 def lloyd(
-    points: Points, fixed: LabelledSums, state: LloydState, *, max_iter: int, tol: float
+    points: Points, fixed: LabelledSums, state: LloydState, *, max_iter: int, tol: float, few: int = 0
 ) -> Iterator[RestartResult]:
-    """Iterate until no row changes its centre, or the centres move by at most `tol`, squared and summed."""
+    """Iterate until at most `few` rows change centres, or the centres move by at most `tol`, squared and summed."""
     number = list(range(len(state.centres)))
     _score_doubtful(points, state, points.slack(state.lengths))
     members = ClusterSums.of(points, fixed, state.assigned, state.centres.shape[1])
@@ -132,7 +132,7 @@ def lloyd(
         _refill(points, state, members, touched, [r for r, some in enumerate(empty) if some and number[r] >= 0])
         shift = _recentre(points, state, members, touched)
         changed, touched = _reassign(points, state, members, shift)
-        still = (changed == 0) | (shift.square().sum(1) <= tol)
+        still = (changed <= few) | (shift.square().sum(1) <= tol)
         settled, empty = torch.stack([still, (members.counts == 0).any(1)]).tolist()  # the host waits only once
         ended = [r for r, done in enumerate(settled) if number[r] >= 0 and (done or n_iter == max_iter)]
         for r in ended:

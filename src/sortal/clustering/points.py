@@ -95,13 +95,14 @@ class Points:
 
     def variance(self) -> float:
         """Compute the mean over features of the unlabelled rows' squared deviation from `mean`."""
-        return self.average(self.norms) / self.x.shape[1]
+        return self.averages(self.norms[None])[0] / self.x.shape[1]
 
-    def average(self, values: Tensor) -> float:
-        """Compute the mean of values (m,), one per unlabelled row, over all processes; 0 without rows."""
-        total = torch.stack([values.sum(dtype=self.wide), self.mean.new_tensor(float(self.count))])
-        total = self.processes.sum(total)
-        return float(total[0] / total[1].clamp_min(1))
+    def averages(self, values: Tensor) -> list[float]:
+        """Compute the means of values (g, m), one per unlabelled row, over all processes; 0 without rows."""
+        sums = torch.cat([values.sum(1, dtype=self.wide), self.mean.new_tensor([float(self.count)])])
+        sums = self.processes.sum(sums)
+        means: list[float] = (sums[:-1] / sums[-1].clamp_min(1)).tolist()
+        return means
 
 
 @contextmanager

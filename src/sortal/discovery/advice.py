@@ -1,6 +1,5 @@
 """Advice for a review that takes clustering or another model: parts of a category, a refit, names."""
 
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -45,9 +44,7 @@ class Advice:
 
     def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
         """Divide rows into parts by semi-supervised k-means; those that are `anchored` stay in the first."""
-        from sklearn.exceptions import ConvergenceWarning
-
-        from sortal.clustering.kmeans import SemiSupervisedKMeans
+        from sortal.discovery import shared_kmeans
 
         labels = np.where(np.isin(rows, anchored), 0, -1)
         if int((labels < 0).sum()) + int((labels == 0).any()) < count:
@@ -56,10 +53,8 @@ class Advice:
         if len(np.unique(x, axis=0)) < count:
             return []
         seed = self.run.facts.settings.seed
-        model = SemiSupervisedKMeans(count, n_init=10, random_state=seed, device=self.device)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # of copies, which are one part
-            found = model.fit(x, labels if (labels == 0).any() else None).labels_
+        given = labels if (labels == 0).any() else None
+        found = shared_kmeans.fit(x, given, count, n_init=10, seed=seed, device=self.device).labels
         parts = [rows[found == number] for number in range(count)]
         if not all(map(len, parts)):
             return []

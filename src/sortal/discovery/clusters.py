@@ -178,8 +178,8 @@ def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
         device=job.runtime.device,
         processes=processes,
     )
-    centres = np.ascontiguousarray(model.cluster_centers_)
-    found = Fit(clusters=model.labels_, centres=centres, separation=_separation(rows, labels, centres))
+    centres = np.ascontiguousarray(model.centres)
+    found = Fit(clusters=model.labels, centres=centres, separation=_separation(rows, labels, centres))
     if processes.is_first:
         path.parent.mkdir(parents=True, exist_ok=True)
         saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
@@ -208,7 +208,8 @@ def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features)
         labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(rows.device)
     points = Points(x, free, processes=rows.processes)
     with full_precision(rows.device):
-        return separation(points, torch.from_numpy(centres).to(rows.device) - points.mean.to(x.dtype), labelled)
+        relative = torch.from_numpy(centres).to(rows.device) - points.mean.to(x.dtype)
+        return separation(points, relative[None], labelled)[0]
 
 
 def repeat(

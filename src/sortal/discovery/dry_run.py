@@ -17,10 +17,9 @@ import torch
 from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
-from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Rounds, Training
-from sortal.discovery import clusters, defaults, stages
+from sortal.discovery import clusters, defaults, shared_kmeans, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rounds import epochs_of_rounds
@@ -380,8 +379,8 @@ def _measure_clustering(job: Job, width: int, known: int, k: int) -> tuple[float
         estimation = _timed(lambda: estimate_k(x, y, **way, **options)) * RESTARTS / n_init
     if job.recipe.clustering != "head":
         n_init = settings.n_init if job.on_gpu else 1
-        model = SemiSupervisedKMeans(k, n_init=n_init, **options)
-        clustering = _timed(lambda: model.fit(x, y)) * settings.n_init / n_init
+        how: Any = {"n_init": n_init, "seed": 0, "device": job.runtime.device}
+        clustering = _timed(lambda: shared_kmeans.fit(x, y, k, **how)) * settings.n_init / n_init
     return estimation / rows, clustering / rows
 
 

@@ -5,16 +5,14 @@ merged, split, kept or put an image into, its most typical images are taken for 
 merged, so that they stay together, and of both that are to be kept apart, so that they stay so.
 """
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from sortal.clustering.estimate_k import estimate_k
-from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.discovery import shared_kmeans
 from sortal.discovery.clusters import smooth
 from sortal.discovery.stability import cluster_again, jaccard
 from sortal.errors import InputError
@@ -37,10 +35,7 @@ def refit(review: Review, *, device: str) -> Refit:
     x = smooth(np.array(run.features), run.facts.recipe.neighbours, torch.device(device), run.cache)
     ids, labels = _anchors(review)
     k = _number(x, labels, review, device)
-    model = SemiSupervisedKMeans(k, n_init=run.facts.settings.n_init, random_state=seed, device=device)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        clusters = model.fit(x, labels).labels_
+    clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, device=device).labels
     found, names = _identified(review, ids, clusters, k)
     category = np.array(found, dtype=np.int64)[clusters]
     category = _kept_away(review, category, found, x)

@@ -1,34 +1,51 @@
 """k-means on rows that all processes have, of which each computes its share."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.clustering.kmeans import SemiSupervisedKMeans
+from sortal.clustering import fitting
+from sortal.clustering.fitting import KMeansFit
+from sortal.clustering.inputs import draw_seed, read_inputs, read_rows
 from sortal.runs.confidence import Features
+from sortal.system.device import choose_device
 from sortal.system.distributed import Processes
 
 Ints = NDArray[np.int64]
 
 
 def fit(
-    x: Features, labels: Ints | None, k: int, *, n_init: int, seed: int, device: str, processes: Processes
-) -> SemiSupervisedKMeans:
+    x: Features,
+    labels: Ints | None,
+    k: int,
+    *,
+    n_init: int,
+    seed: int,
+    device: str,
+    processes: Processes | None = None,
+) -> KMeansFit:
     """Cluster the rows x (n, d); labelled ones (n,), if any, stay in the clusters of their classes.
 
-    All results, `labels_` (n,) included, are the same in all processes.
+    All results, the labels (n,) included, are the same in all processes.
     """
+    processes = processes or Processes()
     own = slice(*processes.share_of(len(x)))
-    model = SemiSupervisedKMeans(k, n_init=n_init, random_state=seed, device=device)
-    model.fit(x[own], None if labels is None else labels[own], group=processes.group)
-    model.labels_ = _joined(model.labels_, processes)
-    return model
+    rows, numbers, classes = read_inputs(x[own], None if labels is None else labels[own], device, processes)
+    fitting.check_count(k, numbers, len(classes), processes)
+    drawn = draw_seed(seed, processes)
+    found = fitting.fit(rows, numbers, k, classes=len(classes), n_init=n_init, seed=drawn, processes=processes)
+    return replace(found, labels=_joined(found.labels, processes))
 
 
-def predict(model: SemiSupervisedKMeans, x: Features, processes: Processes) -> Ints:
-    """Return the nearest cluster of each row, (n,)."""
+def predict(centres: Features, x: Features, device: str, processes: Processes) -> Ints:
+    """Return the nearest of the centres (k, d) of each row, (n,)."""
     own = x[slice(*processes.share_of(len(x)))]
-    return _joined(model.predict(own) if len(own) else np.zeros(0, dtype=np.int64), processes)
+    if not len(own):
+        return _joined(np.zeros(0, dtype=np.int64), processes)
+    rows = read_rows(own, choose_device(device, own))
+    return _joined(fitting.nearest(rows, torch.from_numpy(centres).to(rows.device)).cpu().numpy(), processes)
 
 
 def _joined(values: Ints, processes: Processes) -> Ints:

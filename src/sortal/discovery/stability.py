@@ -1,11 +1,9 @@
 """Stability of clusters: when half of the images are clustered again, or after another training run."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from sortal import metrics
 from sortal.discovery import shared_kmeans
@@ -50,12 +48,10 @@ def cluster_again(
         for part in (shuffled[:half], shuffled[half:]):
             rows = np.concatenate([labelled, part])
             number = int(generator.integers(2**31))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the clusters themselves warn of equal images
-                model = shared_kmeans.fit(
-                    x[rows], labels[rows], k, n_init=RESTARTS, seed=number, device=device, processes=processes
-                )
-            again = shared_kmeans.predict(model, x[free], processes)
+            found = shared_kmeans.fit(
+                x[rows], labels[rows], k, n_init=RESTARTS, seed=number, device=device, processes=processes
+            )
+            again = shared_kmeans.predict(found.centres, x[free], device, processes)
             matched = metrics.match(clusters[free], again)
             cluster_of = np.array([matched.get(j, -1) for j in range(k)])
             stayed += cluster_of[again] == clusters[free]

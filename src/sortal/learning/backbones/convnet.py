@@ -10,7 +10,6 @@ from torch.autograd.function import once_differentiable
 
 from sortal.learning.backbones.backbone import Backbone, Spec
 
-
 ON_ARM = platform.machine().lower() in ("aarch64", "arm64")
 
 
