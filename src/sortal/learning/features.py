@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 BLOCK = 2**14  # rows that are normalised at once
 COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
+LARGEST = 2**28  # bytes of features in a file of the cache, which is made in memory
 
 
 @dataclass(eq=False)
@@ -180,7 +181,7 @@ def _compute(
     size = encoder.backbone.spec.image_size
     if encoder.backbone.device.type == "cpu":
         batch_size = min(batch_size, ON_CPU)
-    wanted = first[missing[start:end]]
+    wanted, most = first[missing[start:end]], LARGEST // (4 * x.shape[1])
 
     def encoded() -> Iterator[Tensor]:
         return encoder.stream(store, views.centre_crop_batches(store, wanted, size=size, batch_size=batch_size))
@@ -190,7 +191,8 @@ def _compute(
         for rows in _one_behind(batches, stopped):
             computed[done : done + len(rows)] = rows
             done += len(rows)
-            if cache is not None and (monotonic() - committed > COMMIT or done == end or stopped()):
+            due = monotonic() - committed > COMMIT or done - saved >= most
+            if cache is not None and (due or done == end or stopped()):
                 cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
                 saved, committed = done, monotonic()
             runtime.progress("Computing features", done - start, end - start)

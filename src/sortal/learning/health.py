@@ -45,15 +45,16 @@ class Probe:
     @torch.no_grad()
     def measure(self) -> Health:
         """Measure the features that the backbone has now."""
-        backbone, features, queries = self.trunk.backbone, list[Tensor](), list[float]()
+        backbone, features, queries = self.trunk.backbone, list[Tensor](), list[Tensor]()
         with self.trunk.compute.autocast():
             for inputs in (piece for batch in self.crops for piece in batch.split(PIECE)):
                 features.append(backbone.tail(inputs))
                 if (largest := backbone.largest_query(inputs)) is not None:
                     queries.append(largest)
-        x = nnf.normalize(torch.cat(features).float(), dim=1).cpu().double()
-        rank, spread = effective_rank_and_spread(x)
-        return Health(effective_rank=rank, spread=spread, largest_query=max(queries) if queries else None)
+        x = nnf.normalize(torch.cat(features).float(), dim=1)
+        rank, spread = effective_rank_and_spread((x.cpu() if x.device.type == "mps" else x).double())
+        query = float(torch.stack(queries).max()) if queries else None
+        return Health(effective_rank=rank, spread=spread, largest_query=query)
 
     def failure(self, figures: Iterable[float], now: Health) -> Failure | None:
         """Tell how an epoch failed, if it did; `figures` are its losses and the norm of its gradient.
@@ -84,4 +85,5 @@ def effective_rank_and_spread(x: Tensor) -> tuple[float, float]:
     products = centred @ centred.T if len(x) < x.shape[1] else centred.T @ centred  # the same eigenvalues but for 0
     total, squares = products.trace(), products.square().sum()
     rank = torch.where(squares == 0, 0.0, total.square() / squares)
-    return float(rank), float(total) / len(x)
+    rank, spread = torch.stack([rank, total / len(x)]).tolist()  # the host waits only once
+    return rank, spread

@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from torch import Tensor
@@ -42,6 +42,7 @@ class TrainingInputs:
     shared: SharedTokens | None
     runtime: Runtime
     views: int | None = None  # cached ones per image, once planned
+    keys: dict[int, str] = field(default_factory=dict)  # by the number of views
 
     def plan(self, wanted: int | Auto | None, *, resumed: bool) -> TokenPlan | None:
         """Plan where to cache the wanted views, if they fit, and note the cost; a resumed run must have its own."""
@@ -118,8 +119,11 @@ class TrainingInputs:
 
     def _key(self, n_views: int) -> str:
         """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
+        if n_views in self.keys:
+            return self.keys[n_views]
         frozen: dict[str, Tensor] = dict(self.backbone.named_buffers())
         frozen |= {name: value for name, value in self.backbone.named_parameters() if not value.requires_grad}
         c = self.config
         about = [asdict(self.backbone.spec), self.content, n_views, c.flip, c.seed, c.precision]
-        return digest(frozen, json.dumps(about))
+        self.keys[n_views] = digest(frozen, json.dumps(about))
+        return self.keys[n_views]

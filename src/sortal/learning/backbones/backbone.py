@@ -51,8 +51,8 @@ class Backbone(nn.Module, ABC):
         """Return the attention maps of the class token, (n, heads, rows, columns)."""
         raise InputError(f"Attention maps need a class token, which {self.spec.name} does not have. Use a ViT.")
 
-    def largest_query(self, inputs: Tensor) -> float | None:
-        """Return the largest absolute query of the class token in the last block, from the tail's input; or None."""
+    def largest_query(self, inputs: Tensor) -> Tensor | None:
+        """Compute the largest absolute query of the class token in the last block from the tail's input; or None."""
         return None
 
     def forward(self, images: Tensor) -> Tensor:

@@ -40,12 +40,12 @@ class VisionTransformer(Backbone):
         return features
 
     @torch.no_grad()
-    def largest_query(self, inputs: Tensor) -> float | None:
+    def largest_query(self, inputs: Tensor) -> Tensor | None:
         block = self.blocks[-1]
         if not _is_supported(block):
             return None
         class_tokens = self._enter_last(inputs)[:, :1]
-        return float(_class_query(block, _standardise(cast(Any, block).norm1, class_tokens)).abs().max())
+        return _class_query(block, _standardise(cast(Any, block).norm1, class_tokens)).abs().max()
 
     @torch.no_grad()
     def attention(self, images: Tensor) -> Tensor:
