@@ -375,7 +375,25 @@ def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.Mo
     planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", NOTE)
     assert json.loads(invoke("discover", "photos", "--dry-run", "--json").out) == {"images": 36}
+    since = [each.pop("since") for each in planned]
+    assert since == sorted(since)
     assert (planned, carried_out, [*tmp_path.iterdir()]) == ([{"job": JOB, "spell": spell}] * 2, [], [])
+
+
+def test_a_dry_prediction_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        printing, "dry_prediction", lambda plan: sys.stdout.write(f"{plan.to_json()['images']} images\n")
+    )
+    predicted = stub("sortal.discovery.prediction.predict", None)
+    planned = stub("sortal.discovery.dry_run.forecast_prediction", SimpleNamespace(to_json=lambda: {"images": 36}))
+    assert invoke("predict", "run", "photos", "--dry-run").out == "36 images\n"
+    assert json.loads(invoke("predict", "run", "photos", "--update", "--dry-run", "--json").out) == {"images": 36}
+    assert [(each["run"], each["images"], each["update"]) for each in planned] == [
+        (Path("run"), Path("photos"), False),
+        (Path("run"), Path("photos"), True),
+    ]
+    assert (predicted, [*tmp_path.iterdir()]) == ([], [])
 
 
 @dataclass(frozen=True)

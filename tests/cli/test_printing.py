@@ -13,7 +13,7 @@ from sample_run import HOSTILE, by_hand, sample_run
 
 from sortal.cli import printing
 from sortal.discovery.demo import DemoResult
-from sortal.discovery.dry_run import DryRun
+from sortal.discovery.dry_run import DryPrediction, DryRun
 from sortal.discovery.prediction import Prediction
 from sortal.images.check import ClassCount, Duplicates, Health, Kind
 from sortal.images.decoding import Quarantined
@@ -431,3 +431,33 @@ def test_a_dry_run_prints_only_what_applies(capsys: pytest.CaptureFixture[str]) 
         ({"learn": 72_000.0, "report": 0.1}, "about 20.0 h: learn 20.0 h"),
     ):
         assert planned(capsys, seconds=seconds)["time"] == text
+
+
+def test_a_dry_prediction_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    plan = DryPrediction(
+        images=1_200,
+        in_run=34_000,
+        update=True,
+        backbone="vit",
+        device="cpu",
+        disk=45_600_000,
+        free_disk=78_900_000_000,
+        seconds={"start": 5.2, "pixels": 0.1, "features": 60.0},
+        unreadable_sample=("a\nb.jpg",),
+    )
+    printing.dry_prediction(plan)
+    assert [re.sub(r"(?<=\S) {2,}", " | ", line.rstrip()) for line in capsys.readouterr().out.splitlines()] == [
+        "images | 1,200, to be added to the 34,000 of the run, as far as it does not have them",
+        "backbone | vit",
+        "device | cpu",
+        "disk | about 45.6 MB; 78.9 GB free",
+        "time | about 65 s: start 5 s, features 60 s",
+        "",
+        "Unreadable files in the sample: 1",
+        "  a\\nb.jpg",
+    ]
+    printing.dry_prediction(replace(plan, update=False, unreadable_sample=()))
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["images", "1,200"]
+    assert last.startswith("time")

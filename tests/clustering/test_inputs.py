@@ -249,7 +249,5 @@ def test_without_a_seed_the_global_generator_draws_it() -> None:
 
 @pytest.mark.parametrize("state", [-1, 2**32, 1.5, "0", np.random.default_rng(0)])
 def test_other_seeds_are_refused(state: Any) -> None:
-    with pytest.raises(
-        InputError, match="random_state must be None, a RandomState or a number from 0 to"
-    ):
+    with pytest.raises(InputError, match="random_state must be None, a RandomState or a number from 0 to"):
         draw_seed(state, Processes())

@@ -4,24 +4,40 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import SortedRun
 from PIL import Image
 from runtimes import CPU
 
 from sortal.cli import options
 from sortal.config import Discovery, MethodName, Reading, Training
 from sortal.discovery import defaults, dry_run
-from sortal.discovery.dry_run import DryRun, Measurements, choose_rows, disk, forecast, memory, model_sizes, seconds
+from sortal.discovery.dry_run import (
+    RECORD,
+    START,
+    DryRun,
+    Measurements,
+    choose_rows,
+    disk,
+    forecast,
+    forecast_prediction,
+    memory,
+    model_sizes,
+    seconds,
+)
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import stages_of
 from sortal.errors import InputError, Remedy
+from sortal.images import near_duplicates
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.features import LARGEST
 from sortal.learning.methods import make
 
 SMALL = Discovery(backbone="convnet", method="gcd", epochs=3)
@@ -31,6 +47,7 @@ ORDER = ("pixels", "check", "learn", "features", "k", "clusters", "report")
 
 def measurements(**changes: Any) -> Measurements:
     rates = {"check": 0.01, "pixels": 0.02, "view": 0.25, "step": 2.0, "k": 0.5, "clusters": 0.75, "place": 0.125}
+    rates |= {"epoch": 0.5, "picture": 0.0625}
     sizes = {"stored": 300.0, "base": 10_000, "working": 2000}
     return Measurements(**{**rates, **sizes, "tiny": False, "unreadable": (), **changes})
 
@@ -121,6 +138,14 @@ def test_stages_that_a_method_does_not_need_take_no_time(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("unmeasured")
+def test_the_time_before_the_first_stage_counts_where_it_is_known(tmp_path: Path) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    found = forecast(job, since=perf_counter() - 100)
+    assert [*found.seconds] == [START, *ORDER]
+    assert found.seconds[START] >= 100
+
+
+@pytest.mark.usefixtures("unmeasured")
 def test_the_recipe_of_a_job_is_used(tmp_path: Path) -> None:
     job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
     recipe = replace(defaults.recipe_for(replace(SMALL, epochs=9), 40, on_gpu=False), estimate_on="raw")
@@ -206,6 +231,33 @@ def test_weights_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             forecast(job_of(images, tmp_path / "run", replace(settings, backbone=name)))
 
 
+# Predictions
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_prediction_is_planned_without_changing_the_run(sorted_run: SortedRun, tmp_path: Path) -> None:
+    images, before, reports = folder_of(tmp_path / "images", each=3), contents(sorted_run.out), list[int]()
+    (images / "a" / "1.png").write_bytes(b"not an image")
+    runtime = replace(CPU, progress=lambda _, done, __: reports.append(done))
+    plain, update = (
+        forecast_prediction(sorted_run.out, images, update=update, since=since, runtime=runtime)
+        for update, since in ((False, None), (True, perf_counter() - 50))
+    )
+    assert [*plain.seconds] == ["pixels", "features"]
+    assert [*update.seconds] == [START, "pixels", "features", "report"]
+    assert update.seconds[START] >= 50
+    assert all(each > 0 for each in (*plain.seconds.values(), *update.seconds.values()))
+    assert (plain.images, plain.in_run, plain.device) == (12, len(sorted_run.run.assignments), "cpu")
+    assert plain.unreadable_sample == update.unreadable_sample == ("a/1.png",)
+    assert 0 < plain.disk < update.disk, "features and tables are added to the run"
+    assert json.loads(json.dumps(update.to_json())) == update.to_json()
+    assert reports == [0, 1, 3, 0, 1, 2, 3]
+    assert contents(sorted_run.out) == before
+
+
 # Costs
 
 
@@ -234,11 +286,15 @@ def test_disk_space_is_the_sum_of_its_parts() -> None:
 def test_memory_is_that_of_the_largest_stage() -> None:
     n = 10**6
     large = measurements(base=7, working=10**9)
-    assert memory(10, 3, large, None) == 7 + 10**9
-    assert memory(10, 3, large, token_cache.TokenPlan(50, "memory")) == 7 + 10**9 + 50
-    assert memory(10, 3, large, token_cache.TokenPlan(50, "device")) == 7 + 10**9
-    assert memory(10, 3, measurements(base=7, working=0), None) == 7 + 10 * 768 * 9
-    assert memory(n, 1000, measurements(base=7, working=0), None) == 7 + 12 * n * 1000
+    names = 10 * RECORD
+    assert memory(10, 3, large, None) == 7 + names + 10**9
+    assert memory(10, 3, large, token_cache.TokenPlan(50, "memory")) == 7 + names + 10**9 + 50
+    assert memory(10, 3, large, token_cache.TokenPlan(50, "device")) == 7 + names + 10**9
+    small = measurements(base=7, working=0)
+    assert memory(10, 3, small, None) == 7 + names + 10 * 768 * 9
+    assert memory(100, 10**5, small, None) == 7 + 10 * names + 3 * 4 * 100 * 10**5, "features three times"
+    checking = 768 * (n + 8 * min(n, near_duplicates.EXACT))
+    assert memory(n, 1000, small, None) == 7 + n * RECORD + max(checking, 2 * LARGEST), "large ones are in files"
 
 
 def test_times_are_counts_multiplied_by_rates() -> None:
@@ -252,18 +308,25 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     assert times(views=8) == {
         "check": 1.0,
         "pixels": 2.0,
-        "learn": 100 * 8 * 0.25 + steps * 2,
+        "learn": 100 * (8 + 1) * 0.25 + steps * 2 + 10 * 0.5,
         "features": 25.0,
         "k": 50.0,
-        "clusters": 75.0,
-        "report": 100 * 0.125,
+        "clusters": 2 * 75.0,
+        "report": 100 * (0.125 + 0.0625),
     }
-    assert times()["learn"] == steps * 2 * 50 * 0.25 + steps * 2, "new views go through the network in every step"
-    assert times(has_trunk=False)["learn"] == steps * 2
-    assert times(n=5, has_trunk=False)["learn"] == 10 * 2, "an epoch has at least one step"
+    live = (steps * 2 * 50 + 100) * 0.25 + steps * 2 + 5
+    assert times()["learn"] == live, "new views go through the network in every step"
+    assert times(n=1000, views=8)["learn"] == (8000 + 256) * 0.25 + 200 * 2 + 5, "the health of some is measured"
+    assert times(has_trunk=False)["learn"] == steps * 2 + 5
+    assert times(n=5, has_trunk=False)["learn"] == 10 * 2 + 5, "an epoch has at least one step"
     assert times(training=replace(training, epochs=0))["learn"] == 0
-    assert times(n=9000)["report"] == 5000 * 0.125, "a map shows a sample"
-    assert times(n=9000, points=7000)["report"] == 7000 * 0.125
+    counted = times(has_trunk=False, counts=2)
+    assert counted["learn"] == steps * 2 + 5 + 25 + 2 * (25 + 2 * (50 + 75))
+    assert (counted["k"], counted["clusters"]) == (2 * 50, 4 * 75)
+    kept = times(has_trunk=False, counts=2, kept=True)
+    assert kept == {**counted, "learn": counted["learn"] - 2 * 25, "features": 0}, "only the first pass is a whole one"
+    assert times(n=9000)["report"] == 5000 * (0.125 + 0.0625), "a map shows a sample"
+    assert times(n=9000, points=7000)["report"] == 7000 * 0.125 + 5000 * 0.0625, "of which some are pictures"
     first = times(order=("check", "pixels", "k", "learn", "features", "clusters", "report"))
     assert first == {**times(), "k": 50.0 + 25.0}, "k is estimated on features of its own"
 
@@ -282,6 +345,17 @@ def test_a_clock_measures_the_second_half_of_the_last_task(monkeypatch: pytest.M
     times = iter([1.0])
     clock("one", 1, 1)
     assert clock.seconds_per_item == 0.0
+
+
+def test_a_clock_tells_the_steps_of_an_epoch_from_what_comes_between_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of three steps of 2 s, and 5 s more between two; the first steps are slower."""
+    moments = iter([0.0, 9.0, 18.0, 30.0, 39.0, 41.0, 48.0, 50.0, 52.0, 59.0, 61.0, 63.0])
+    monkeypatch.setattr(dry_run, "perf_counter", lambda: next(moments))
+    clock = dry_run._Clock()
+    for done in range(1, 13):
+        clock("Training", done, 12)
+    assert clock.steps_and_rest(3) == (2.0, 5.0)
+    assert clock.steps_and_rest(1) == (clock.seconds_per_item, 0.0), "with one step each, they cannot be told apart"
 
 
 def test_measurements_sample_the_whole_set() -> None:

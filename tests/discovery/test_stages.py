@@ -107,9 +107,9 @@ def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(
         assert planned.bytes == needed
         return budget, planned.where
 
-    assert where(100 * 2**30) == (Budget(memory=0, disk=50 * 2**30), "file")
+    assert where(100 * 2**30) == (Budget(disk=50 * 2**30, file_first=True), "file")
     budget, place = where(needed)  # of which only half may be used
-    assert (budget.memory, place) == (None, "memory")
+    assert (budget.file_first, place) == (False, "memory")
     (tmp_path / "shared").mkdir()
     where(needed, replace(job, shared=tmp_path / "shared/cache"))
     usage.assert_called_with(tmp_path / "shared")  # the nearest existing folder

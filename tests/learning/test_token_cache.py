@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -304,6 +305,15 @@ def test_the_file_of_a_resumed_run_needs_no_additional_room(monkeypatch: pytest.
     assert plan_tokens(n_bytes, budget, CPU, tmp_path) == TokenPlan(n_bytes, None)
 
 
+def test_a_file_comes_first_where_that_is_wanted_and_it_fits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    machine(monkeypatch, memory=100, disk=20)
+    budget = Budget(disk=10, file_first=True)
+    for n_bytes, where in ((10, "file"), (11, "memory"), (60, None)):
+        assert plan_tokens(n_bytes, budget, CPU, tmp_path).where == where
+    assert plan_tokens(10, replace(budget, file_first=False), CPU, tmp_path).where == "memory"
+    assert plan_tokens(10, budget, CPU, None).where == "memory"
+
+
 amount = st.integers(0, 30)
 maybe = st.none() | amount
 
@@ -348,8 +358,9 @@ def test_plans_state_their_size_and_place() -> None:
 
 @pytest.mark.parametrize("name", ["device", "memory", "disk"])
 def test_negative_budgets_are_refused(name: str) -> None:
+    below: dict[str, Any] = {name: -1}
     with pytest.raises(InputError) as caught:
-        Budget(**{name: -1})
+        Budget(**below)
     assert str(caught.value) == f"The {name} budget must be a number of bytes of at least 0, got -1."
 
 

@@ -38,7 +38,7 @@ from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.health import Probe
 from sortal.learning.methods import Contrastive, Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
-from sortal.learning.token_cache import Budget
+from sortal.learning.token_cache import Budget, SharedTokens
 from sortal.learning.train import TrainingResult
 from sortal.learning.validation import Validation
 from sortal.system.device import Compute
@@ -754,3 +754,28 @@ def test_torchrun_trains_in_several_processes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     ends = [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
     assert_ends_like_one_process(ends, "kept", tmp_path / "run")
+
+
+# Passes through the trunk
+
+
+def test_every_view_passes_through_the_trunk_once_however_many_epochs_and_trainings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two views of each image that is learned from, and the centre of those that are measured, though in a file."""
+    passed, stream = list[int](), FrozenEncoder.stream
+
+    def counted(self: FrozenEncoder, store: PixelStore, crops: Any) -> Any:
+        for batch in crops:
+            passed.append(len(batch.rows))
+            yield from stream(self, store, [batch])
+
+    monkeypatch.setattr(FrozenEncoder, "stream", counted)
+    data, shared = a_set(LARGE), SharedTokens(tmp_path)
+    for config in (settings(views=2, epochs=3), settings(views=2, epochs=2, lr=0.01)):
+        fit(a_transformer(), data, config, budget=Budget(disk=10**9, file_first=True), shared=shared)
+        assert shared.where == "file"
+    learned, validated = 18, 12
+    assert sum(passed) == 2 * learned + learned + 2 * validated, "of those for validation once in each training"
+    shared.close()
+    assert (shared.tokens, shared.centre, shared.key) == (None, [], "")

@@ -2,6 +2,7 @@
 
 import json as jsonlib
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,6 +11,7 @@ from sortal.cli import printing
 from sortal.cli.options import (
     Count,
     Device,
+    DryRun,
     Flag,
     Flat,
     Images,
@@ -41,7 +43,6 @@ Examples:
 """
 OUT = "Folder of the run; IMAGES-run in the current folder by default."
 FORCE = "Overwrite a run of other images or one that has been updated, or write into a folder that is not empty."
-DRY_RUN = "Only report the steps, the memory and disk they need, and how long they take."
 
 
 def discover(
@@ -55,7 +56,7 @@ def discover(
     workers: Workers = None,
     json: Json = False,
     force: Annotated[Flag, Parameter(help=FORCE)] = False,
-    dry_run: Annotated[Flag, Parameter(help=DRY_RUN)] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
 
@@ -73,6 +74,7 @@ def discover(
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
     """
+    since = perf_counter()
     with printing.runtime("Starting", device, workers) as runtime:
         runtime.progress("Finding images", 0, 0)
         from sortal.discovery.job import prepare
@@ -81,7 +83,7 @@ def discover(
         if dry_run:
             from sortal.discovery.dry_run import forecast
 
-            planned = forecast(job, spell)
+            planned = forecast(job, spell, since=since)
         else:
             from sortal.discovery.pipeline import carry_out
 

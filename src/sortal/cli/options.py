@@ -18,6 +18,14 @@ Labels = Annotated[Path | None, Parameter(help=TABLE)]
 RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
 Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
+DryRun = Annotated[
+    bool,
+    Parameter(
+        negative="",
+        show_default=False,
+        help="Only report the steps, the memory and disk they need, and how long they take.",
+    ),
+]
 Json = Annotated[bool, Parameter(negative="", show_default=False, help="Write the result as JSON.")]
 Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]

@@ -24,7 +24,7 @@ from sortal.system.text import byte_sizes, duration, percent, plain, plural, sho
 
 if TYPE_CHECKING:
     from sortal.discovery.demo import DemoResult
-    from sortal.discovery.dry_run import DryRun
+    from sortal.discovery.dry_run import DryPrediction, DryRun
     from sortal.discovery.prediction import Prediction
     from sortal.images.check import Duplicates, Health
     from sortal.images.decoding import Quarantined
@@ -108,9 +108,7 @@ def _categories(categories: "Sequence[Category]") -> None:
 
 def dry_run(p: "DryRun") -> None:
     """Print the plan of a run and its cost."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    stages = ", ".join(f"{name} {duration(each)}" for name, each in p.seconds.items() if each >= 0.5)
-    for name, value in (
+    _plan(
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
         ("held out", f"{p.held_out:,} labelled images, to calibrate confidence"),
         ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
@@ -119,13 +117,37 @@ def dry_run(p: "DryRun") -> None:
         ("device", p.device),
         ("memory", f"about {byte_sizes(p.memory)[0]}"),
         ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
-        ("time", f"about {duration(sum(p.seconds.values()))}{f': {stages}' if stages else ''}"),
-    ):
-        table.add_row(name, plain(value))
-    _show(table)
+        ("time", _times(p.seconds)),
+    )
     for text in p.notes:
         print(f"\n{plain(text)}")
     _files("Unreadable files in the sample", p.unreadable_sample)
+
+
+def dry_prediction(p: "DryPrediction") -> None:
+    """Print the plan of a prediction and its cost."""
+    added = f", to be added to the {p.in_run:,} of the run, as far as it does not have them" if p.update else ""
+    _plan(
+        ("images", f"{p.images:,}{added}"),
+        ("backbone", p.backbone),
+        ("device", p.device),
+        ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
+        ("time", _times(p.seconds)),
+    )
+    _files("Unreadable files in the sample", p.unreadable_sample)
+
+
+def _plan(*rows: tuple[str, str]) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, value in rows:
+        table.add_row(name, plain(value))
+    _show(table)
+
+
+def _times(seconds: dict[str, float]) -> str:
+    """Return the sum of the seconds by stage, and those that matter."""
+    stages = ", ".join(f"{name} {duration(each)}" for name, each in seconds.items() if each >= 0.5)
+    return f"about {duration(sum(seconds.values()))}{f': {stages}' if stages else ''}"
 
 
 def _training(p: "DryRun") -> str:

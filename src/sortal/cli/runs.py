@@ -4,12 +4,13 @@ import json as jsonlib
 import sys
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Json, RunFolder, Workers, say
+from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers, say
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
 from sortal.system.text import plain
@@ -18,6 +19,7 @@ PREDICT_EXAMPLES = """\
 Examples:
   sortal predict photos-run new_photos > table.csv
   sortal predict photos-run new_photos --update
+  sortal predict photos-run new_photos --update --dry-run
 """
 UPDATE = (
     "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
@@ -63,6 +65,7 @@ def predict(
     workers: Workers = None,
     json: Json = False,
     force: Annotated[Flag, Parameter(help="Overwrite the table.")] = False,
+    dry_run: DryRun = False,
 ) -> int:
     """Sort new images with an existing run, without training.
 
@@ -74,6 +77,14 @@ def predict(
     """
     if out is not None:
         _check_table(out, run, force)
+    since = perf_counter()
+    if dry_run:
+        with printing.runtime("Starting", device, workers) as runtime:
+            from sortal.discovery.dry_run import forecast_prediction
+
+            planned = forecast_prediction(run, images, update=update, since=since, runtime=runtime)
+        print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_prediction(planned)
+        return 0
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.prediction import predict
 

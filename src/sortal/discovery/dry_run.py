@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from math import ceil
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.tsne import mapper
-from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Rounds, Training
+from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Precision, Rounds, Training
 from sortal.discovery import clusters, defaults, shared_kmeans, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
@@ -28,28 +32,39 @@ from sortal.errors import InputError, Remedy, Spelling, listing
 from sortal.images import near_duplicates
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet
+from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import RANDOM, load_backbone
-from sortal.learning.features import extract
-from sortal.learning.frozen import ON_CPU
+from sortal.learning.features import LARGEST
+from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder
+from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import Budget, TokenPlan
 from sortal.learning.train import train
 from sortal.learning.training_inputs import VIEWS
+from sortal.learning.views import centre_crop_batches
 from sortal.runs import projection
+from sortal.runs.run import MODEL
+from sortal.runs.storage import load_run
+from sortal.system.device import choose_compute, choose_device
 from sortal.system.progress import Runtime
+from sortal.system.scratch import LARGE
 from sortal.system.text import byte_sizes
 from sortal.web import report
+from sortal.web.thumbnails import make_sheets
 
 SAMPLE = 256  # images that are read; a CPU computes the features of one batch of them
-STEPS, STEPS_ON_GPU = 4, 12  # of training
-ROWS = 2000  # that are clustered
-RESTARTS = 10  # of k-means for each k that estimate_k tries
+PASSES = 16  # of the sample through the network on a GPU
+STEPS, STEPS_ON_GPU = 4, 24  # of training
+ROWS, ROWS_ON_GPU = 2000, 20_000  # that are clustered, at most; the time on a GPU is hardly that of the rows
 ROW = 512  # bytes per image in the text files of a run, rounded up
 INDEX = 400  # bytes per image in the index of the pixel store
+RECORD = 2000  # bytes of memory per image: its names, digests and places
+PICTURES = projection.POINTS  # in a report: as many on its map, and fewer on cards
+START = "start"  # the time before the first stage, beside those of the stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +96,24 @@ class DryRun:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DryPrediction:
+    """The plan of a prediction and its cost; sizes in bytes."""
+
+    images: int
+    in_run: int  # images that the run has already
+    update: bool
+    backbone: str
+    device: str
+    disk: int  # that it adds to the run's folder
+    free_disk: int
+    seconds: dict[str, float]  # by stage
+    unreadable_sample: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(asdict(self))))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measurements:
     """Rates and sizes of a sample: seconds for one unit of each kind of work, and bytes."""
 
@@ -88,9 +121,11 @@ class Measurements:
     pixels: float  # an image, decoded and stored
     view: float  # through the whole network
     step: float  # of training, with cached tokens where the backbone has a frozen part
+    epoch: float  # beyond its steps
     k: float  # a row, to estimate the number of classes
     clusters: float  # a row, with all restarts
     place: float  # a point on the map
+    picture: float  # in the report
     stored: float  # bytes of an image's pixels
     base: int  # peak memory before the network ran
     working: int  # memory that the network added to it
@@ -98,15 +133,17 @@ class Measurements:
     unreadable: tuple[str, ...]
 
 
-def forecast(job: Job, spell: Spelling | None = None) -> DryRun:
+def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = None) -> DryRun:
     """Plan a job and predict the cost of running it from scratch, without touching its folder.
 
-    `spell` writes settings in notes as a front end does; by default as in Python.
+    `spell` writes settings in notes as a front end does; by default as in Python. `since` is when the program began, by
+    `perf_counter`: a run takes as long to start.
     """
     whole, (job, _) = job, learned_part(job)
     settings, recipe, n, rest = job.settings, job.recipe, len(job.images), len(whole.images) - len(job.images)
     notes: list[str] = []
     backbone = _load_backbone(settings, notes)
+    started = {} if since is None else {START: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     _, tokens = stages.token_plan(job, backbone, training, n)
     views = VIEWS if isinstance(training.views, str) else training.views
@@ -143,7 +180,8 @@ def forecast(job: Job, spell: Spelling | None = None) -> DryRun:
         disk=disk(n, backbone.spec.width, k, measured, model, trained, tokens, rounds=counts + 1)
         + rest * (2 * 4 * backbone.spec.width + INDEX + ROW),
         free_disk=free_disk(job),
-        seconds=seconds(
+        seconds=started
+        | seconds(
             stages_of(whole),
             measured,
             n,
@@ -151,6 +189,7 @@ def forecast(job: Job, spell: Spelling | None = None) -> DryRun:
             views,
             backbone.has_trunk,
             counts=counts,
+            kept=bool(counts) and backbone.has_trunk and _fits(job, backbone, n),
             points=mapper(job.runtime.device).points,
             rest=rest,
         ),
@@ -159,6 +198,54 @@ def forecast(job: Job, spell: Spelling | None = None) -> DryRun:
     )
     advice = remedies(job, backbone, n) if found.disk > found.free_disk else ()
     return replace(found, notes=(*notes, *_notes(job, found, measured, advice, spell)))
+
+
+def forecast_prediction(
+    run: str | os.PathLike[str],
+    images: str | os.PathLike[str],
+    *,
+    update: bool = False,
+    since: float | None = None,
+    runtime: Runtime = Runtime(),
+) -> DryPrediction:
+    """Predict the cost of `sortal.predict` without touching the run; `since` is as for `forecast`."""
+    found, read = load_run(run), read_images(images, folders="ignore", need_labels=False)
+    backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
+    n, before, width = len(read), len(found.assignments), backbone.spec.width
+    each = {} if since is None else {START: perf_counter() - since}
+    sample, drawn = choose_rows(read, SAMPLE), 0.0
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        runtime.progress("Measuring how fast images are read", 0, 3)
+        store, pixels = _measure_reading(sample, backbone, Path(folder), runtime)
+        quarantine = store.quarantine
+        sample, store = select_readable(sample, store)
+        runtime.progress("Measuring how fast the network is", 1, 3)
+        view = _measure_view(backbone, sample, store, found.facts.precision, runtime)
+        if update:
+            runtime.progress("Measuring how fast the report is drawn", 2, 3)
+            place, picture = _measure_report(before + n, width, store, runtime)
+            drawn = min(before + n, mapper(runtime.device).points) * place + min(before + n, PICTURES) * picture
+        runtime.progress("Measuring how fast the report is drawn", 3, 3)
+        stored = float((3 * store.heights * store.widths).mean())
+    each |= {"pixels": n * pixels, "features": n * view} | ({"report": drawn} if update else {})
+    return DryPrediction(
+        images=n,
+        in_run=before,
+        update=update,
+        backbone=backbone.spec.name,
+        device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        disk=round(n * (stored + near_duplicates.LENGTH + INDEX + 4 * width + 32 + update * (4 * width + ROW))),
+        free_disk=shutil.disk_usage(found.folder).free,
+        seconds={name: round(value, 3) for name, value in each.items()},
+        unreadable_sample=tuple(bad.file for bad in quarantine),
+    )
+
+
+def _fits(job: Job, backbone: Backbone, n: int) -> bool:
+    """Tell whether the tokens of one view of n images fit the memory that is kept for them."""
+    width = 2 if choose_compute(job.device, precision=job.recipe.training.precision, worthwhile=False).bf16 else 4
+    size = n * width * math.prod(token_cache.token_shape(backbone))
+    return size <= stages.KEPT * token_cache.free_bytes(job.device)
 
 
 def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
@@ -221,8 +308,9 @@ def memory(n: int, width: int, measured: Measurements, tokens: TokenPlan | None)
     # The thumbnails of near-duplicates in uint8, and those compared at once in float32, and less their mean
     checking = near_duplicates.LENGTH * (n + min(n, near_duplicates.EXACT) * (4 + 4))
     training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
-    features = 3 * 4 * n * width  # as computed, by content, and in the order of the images
-    return measured.base + max(checking, training, features)
+    rows = 4 * n * width
+    features = 3 * rows if rows < LARGE else 2 * LARGEST  # as computed, by content, and in order; large ones in files
+    return measured.base + RECORD * n + max(checking, training, features)
 
 
 def disk(
@@ -256,30 +344,36 @@ def seconds(
     has_trunk: bool,
     *,
     counts: int = 0,
+    kept: bool = False,
     points: int = projection.POINTS,
     rest: int = 0,
 ) -> dict[str, float]:
     """Return the time of each stage: numbers multiplied by rates.
 
+    Clusters are found twice, the second time to see how stable they are, and on the features of all rounds of training.
     The `rest` of the images is sorted by prediction. Training may count categories between its rounds: each time on new
     features, with two estimates of k, and with clusters for that k and for another. It then also computes the raw
-    features.
+    features. If the tokens of these are `kept`, the other features cost next to nothing.
     """
     steps = training.epochs * max(n // training.batch_size, 1)
-    in_trunk = 0 if not has_trunk or not steps else steps * 2 * training.batch_size if views is None else n * views
-    features, k_first = n * rates.view, order.index("k") < order.index("learn")
+    in_trunk = 0
+    if has_trunk and steps:  # views to learn from, and images to measure
+        in_trunk = (steps * 2 * training.batch_size if views is None else n * views) + min(n, IMAGES)
+    raw, k_first = n * rates.view, order.index("k") < order.index("learn")
+    features = 0.0 if kept else raw
     each = {
         "check": n * rates.check,
         "pixels": n * rates.pixels,
         "learn": in_trunk * rates.view
         + steps * rates.step
-        + bool(counts) * features
+        + training.epochs * rates.epoch
+        + bool(counts) * raw
         + counts * (features + 2 * n * (rates.k + rates.clusters)),
         "features": features,
         "k": (2 if counts else 1) * n * rates.k + features * k_first,  # of the untrained network, where k comes first
-        "clusters": n * rates.clusters,
+        "clusters": (2 + counts) * n * rates.clusters,
         "rest": rest * max(rates.pixels, rates.view),  # images are read while others are in the network
-        "report": min(n + rest, points) * rates.place,  # most of it is the map
+        "report": min(n + rest, points) * rates.place + min(n + rest, PICTURES) * rates.picture,
     }
     return {stage: round(each[stage], 3) for stage in order}
 
@@ -291,33 +385,32 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     """Do a little of every stage and time it; without a method nothing is trained."""
     report_progress = job.runtime.progress
     report_progress("Measuring how fast images are read", 0, 4)
-    images, packing = choose_rows(job.images, SAMPLE), _Clock()
-    pixels = Settings(shorter_side=backbone.spec.shorter_side)
-    store = pack(images, folder, settings=pixels, runtime=Runtime(workers=job.runtime.workers, progress=packing))
+    images = choose_rows(job.images, SAMPLE)
+    store, pixels = _measure_reading(images, backbone, folder, job.runtime)
     quarantine, started = store.quarantine, perf_counter()
     health = check_stored(images, store)
     checking = (perf_counter() - started) / len(images)
     images, store = select_readable(images, store)
     report_progress("Measuring how fast the network is trained", 1, 4)
     base = _peak_memory()
-    view, step = _measure_network(job, backbone, method, images, store)
+    view = _measure_view(backbone, images, store, job.recipe.training.precision, job.runtime)
+    step, epoch = _measure_training(job, method, images, store) if method is not None else (0.0, 0.0)
     working = _peak_memory() - base
     report_progress("Measuring how fast images are clustered", 2, 4)
     estimation, clustering = _measure_clustering(job, backbone.spec.width, known, k)
     report_progress("Measuring how fast the report is drawn", 3, 4)
-    few = min(len(job.images), projection.POINTS)
-    x, place = _random(few, backbone.spec.width), mapper(job.runtime.device).place
-    place(x[:20], 0)  # initialises the device
-    placing = _timed(lambda: place(x, 0))
+    place, picture = _measure_report(len(job.images), backbone.spec.width, store, job.runtime)
     report_progress("Measuring how fast the report is drawn", 4, 4)
     return Measurements(
         check=checking,
-        pixels=packing.seconds_per_item,
+        pixels=pixels,
         view=view,
         step=step,
+        epoch=epoch,
         k=estimation,
         clusters=clustering,
-        place=placing / few,
+        place=place,
+        picture=picture,
         stored=float((3 * store.heights * store.widths).mean()),
         base=base,
         working=working,
@@ -334,30 +427,70 @@ def choose_rows(images: ImageSet, size: int) -> ImageSet:
     return images.select(mask)
 
 
-def _measure_network(
-    job: Job, backbone: Backbone, method: Method | None, images: ImageSet, store: PixelStore
-) -> tuple[float, float]:
-    """Return the seconds of a view through the network, and of a training step."""
-    training = job.recipe.training
-    if not job.on_gpu:
-        rows = np.arange(len(images)) % ceil(len(images) / ON_CPU) == 0
-        images, store = images.select(rows), store.select(rows)
-    runtime = Runtime(device=job.runtime.device, note=lambda _: None)  # notes would be about the sample
-    options: Any = {"normalise": True, "precision": training.precision, "runtime": runtime}
-    extract(backbone, store.select(np.arange(len(store)) < 2), **options)  # initialises the device
-    view = _timed(lambda: extract(backbone, store, **options)) / len(images)
-    if method is None:
-        return view, 0.0
-    steps, clock = STEPS_ON_GPU if job.on_gpu else STEPS, _Clock(job.device)
+def _measure_reading(images: ImageSet, backbone: Backbone, folder: Path, runtime: Runtime) -> tuple[PixelStore, float]:
+    """Store images in a folder; return them, and the seconds of one."""
+    clock, settings = _Clock(), Settings(shorter_side=backbone.spec.shorter_side)
+    store = pack(images, folder, settings=settings, runtime=Runtime(workers=runtime.workers, progress=clock))
+    return store, clock.seconds_per_item
+
+
+def _measure_view(
+    backbone: Backbone, images: ImageSet, store: PixelStore, precision: Precision, runtime: Runtime
+) -> float:
+    """Return the seconds of a view through the network; a GPU gets the same images several times, until it is warm."""
+    device = choose_device(runtime.device, None)
+    images, store = _batch(images, store, device)
+    compute = choose_compute(device, precision=precision, worthwhile=False)
+    encoder = FrozenEncoder(backbone.to(device), compute, whole=True)
+    size, rows = backbone.spec.image_size, np.arange(len(images))
+
+    def encode(rows: NDArray[np.int64], clock: _Clock) -> None:
+        done, batch_size = 0, ON_CPU if device.type == "cpu" else BATCH
+        for features in encoder.stream(store, centre_crop_batches(store, rows, size=size, batch_size=batch_size)):
+            done += len(features)
+            clock("", done, len(rows))
+
+    if device.type == "cpu":
+        encode(rows[:2], _Clock())  # allocates memory
+        return _timed(lambda: encode(rows, _Clock())) / len(rows)
+    encode(np.tile(rows, PASSES), clock := _Clock(device))
+    return clock.seconds_per_item
+
+
+def _measure_training(job: Job, method: Method, images: ImageSet, store: PixelStore) -> tuple[float, float]:
+    """Return the seconds of a training step, and those of an epoch beyond its steps, which hardly matter on a CPU."""
+    images, store = _batch(images, store, job.device)
+    training, clock = job.recipe.training, _Clock(job.device)
+    each, steps = max(len(images) // training.batch_size, 1), STEPS_ON_GPU if job.on_gpu else STEPS
     short = replace(
         training,
-        epochs=ceil(steps / max(len(images) // training.batch_size, 1)),
-        views=2 if backbone.has_trunk else training.views,
+        epochs=math.ceil(steps / each),
+        views=2 if method.backbone.has_trunk else training.views,
         lr=1e-9,  # too low to diverge
     )
     anywhere = Budget(device=sys.maxsize, memory=sys.maxsize)
-    train(method, images, store, short, budget=anywhere, runtime=replace(runtime, progress=clock))
-    return view, clock.seconds_per_item
+    quiet = Runtime(device=job.runtime.device, note=lambda _: None, progress=clock)
+    train(method, images, store, short, budget=anywhere, runtime=quiet)
+    return clock.steps_and_rest(each)
+
+
+def _batch(images: ImageSet, store: PixelStore, device: torch.device) -> tuple[ImageSet, PixelStore]:
+    """Return as many of the images as a CPU computes in a few seconds; all of them on another device."""
+    if device.type != "cpu":
+        return images, store
+    rows = np.arange(len(images)) % math.ceil(len(images) / ON_CPU) == 0
+    return images.select(rows), store.select(rows)
+
+
+def _measure_report(n: int, width: int, store: PixelStore, runtime: Runtime) -> tuple[float, float]:
+    """Return the seconds of a point on the map of n images, and of a picture."""
+    few = min(n, projection.POINTS)
+    x, place = _random(few, width), mapper(runtime.device).place
+    place(x[:20], 0)  # initialises the device
+    placing = _timed(lambda: place(x, 0))
+    rows = [row % len(store) for row in range(max(min(n, PICTURES) // 4, len(store)))]  # enough for all threads
+    drawing = _timed(lambda: make_sheets(store, rows, room=report.MAP_ROOM, cells=report.MAP_CELLS))
+    return placing / few, drawing / len(rows)
 
 
 def _random(n: int, width: int) -> NDArray[np.float32]:
@@ -366,21 +499,16 @@ def _random(n: int, width: int) -> NDArray[np.float32]:
 
 def _measure_clustering(job: Job, width: int, known: int, k: int) -> tuple[float, float]:
     """Return the seconds per row to estimate k and to cluster, on overlapping clusters of which some are labelled."""
-    settings, rows = job.settings, min(len(job.images), max(ROWS, 4 * k))
+    settings, rows = job.settings, min(len(job.images), max(ROWS_ON_GPU if job.on_gpu else ROWS, 4 * k))
     cluster = np.arange(rows) % k
     x = _random(k, width)[cluster] + 2 * _random(rows, width)
     y = np.where((cluster < known) & (np.arange(rows) // k % 2 == 0), cluster, -1)
-    options: Any = {"random_state": 0, "device": job.runtime.device}
-    estimation = clustering = 0.0
+    device, estimation, clustering = job.runtime.device, 0.0, 0.0
     if settings.k == AUTO:
-        n_init = RESTARTS if job.on_gpu else 1  # restarts run together on a GPU, one after the other on a CPU
-        most = min(settings.k_max, known + int((y < 0).sum()))
-        way: Any = {"k_max": most, "method": clusters.estimator(job.recipe), "n_init": n_init}
-        estimation = _timed(lambda: estimate_k(x, y, **way, **options)) * RESTARTS / n_init
+        most, method = min(settings.k_max, known + int((y < 0).sum())), clusters.estimator(job.recipe)
+        estimation = _timed(lambda: estimate_k(x, y, k_max=most, method=method, random_state=0, device=device))
     if job.recipe.clustering != "head":
-        n_init = settings.n_init if job.on_gpu else 1
-        how: Any = {"n_init": n_init, "seed": 0, "device": job.runtime.device}
-        clustering = _timed(lambda: shared_kmeans.fit(x, y, k, **how)) * settings.n_init / n_init
+        clustering = _timed(lambda: shared_kmeans.fit(x, y, k, n_init=settings.n_init, seed=0, device=device))
     return estimation / rows, clustering / rows
 
 
@@ -408,6 +536,17 @@ class _Clock:
     def seconds_per_item(self) -> float:
         (before, start), (done, end) = self.reports[(len(self.reports) - 1) // 2], self.reports[-1]
         return (end - start) / max(done - before, 1)
+
+    def steps_and_rest(self, each: int) -> tuple[float, float]:
+        """Return the seconds of an item, and those between two groups of `each` items; with one to a group, 0."""
+        late = self.reports[(len(self.reports) - 1) // 2 :]
+        within, between = list[float](), list[float]()
+        for (_, start), (done, end) in pairwise(late):
+            (between if (done - 1) % each == 0 else within).append(end - start)
+        if not within:
+            return self.seconds_per_item, 0.0
+        step = median(within)
+        return step, max(median(between) - step, 0.0) if between else 0.0
 
 
 def _peak_memory() -> int:

@@ -288,7 +288,7 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
     # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
     # processes have no files of tokens.
     to_file = needed <= room and not job.on_gpu and job.processes.size == 1
-    budget = Budget(disk=room, memory=0 if to_file else None)
+    budget = Budget(disk=room, file_first=to_file)
     return budget, token_cache.plan_tokens(needed, budget, job.device, there)
 
 

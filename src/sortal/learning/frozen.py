@@ -81,14 +81,22 @@ class FrozenEncoder:
 
 
 class CentreCrops:
-    """The trunk's tokens of centre crops of some rows, in batches; `keep` caches them."""
+    """The trunk's tokens of centre crops of some rows, in batches; `keep` caches them, in a list that may be shared."""
 
-    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: Rows, *, keep: bool) -> None:
+    def __init__(
+        self,
+        trunk: FrozenEncoder,
+        store: PixelStore,
+        rows: Rows,
+        *,
+        keep: bool,
+        cached: list[Tensor] | None = None,
+    ) -> None:
         self.trunk = trunk
         self.store = store
         self.rows = rows
         self.keep = keep
-        self._cached: list[Tensor] = []
+        self._cached = [] if cached is None else cached
 
     def __iter__(self) -> Iterator[Tensor]:
         if self._cached:
@@ -97,7 +105,7 @@ class CentreCrops:
         tokens = self.trunk.stream(self.store, centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH))
         if not self.keep:
             return tokens
-        self._cached = list(tokens)
+        self._cached.extend(list(tokens))
         return iter(self._cached)
 
 

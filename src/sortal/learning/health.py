@@ -35,11 +35,22 @@ class Health:
 
 
 class Probe:
-    """Measures the features of centre crops of up to `IMAGES` of the rows; `keep` caches the trunk's tokens of them."""
+    """Measures the features of centre crops of up to `IMAGES` of the rows.
 
-    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: Rows, *, keep: bool) -> None:
+    `keep` caches the trunk's tokens of them, in a list of tokens that another probe may have `cached`.
+    """
+
+    def __init__(
+        self,
+        trunk: FrozenEncoder,
+        store: PixelStore,
+        rows: Rows,
+        *,
+        keep: bool,
+        cached: list[Tensor] | None = None,
+    ) -> None:
         self.trunk = trunk
-        self.crops = CentreCrops(trunk, store, evenly_spaced(rows), keep=keep)
+        self.crops = CentreCrops(trunk, store, evenly_spaced(rows), keep=keep, cached=cached)
         self.initial = self.measure()
 
     @torch.no_grad()

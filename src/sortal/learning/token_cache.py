@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -40,11 +40,15 @@ CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits in bytes for cached tokens; None allows a fraction of the free memory."""
+    """Limits in bytes for cached tokens; None allows a fraction of the free memory.
+
+    With `file_first`, tokens go to a file even if they fit in memory.
+    """
 
     device: int | None = None
     memory: int | None = None
     disk: int = 0
+    file_first: bool = False
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -68,14 +72,16 @@ class TokenPlan:
 
 
 def plan_tokens(n_bytes: int, budget: Budget, device: torch.device, folder: Path | None) -> TokenPlan:
-    """Choose the fastest place with enough space."""
+    """Choose the fastest place with enough space, or a file if that comes first."""
+    file = TokenPlan(n_bytes, "file")
+    fits_file = folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - MARGIN)
+    if fits_file and budget.file_first:
+        return file
     if n_bytes <= available_bytes(budget, device):
         return TokenPlan(n_bytes, "device" if device.type == "cuda" else "memory")
     if device.type == "cuda" and n_bytes <= available_bytes(budget, torch.device("cpu")):
         return TokenPlan(n_bytes, "memory")
-    if folder is not None and n_bytes <= min(budget.disk, _free_disk(folder) - MARGIN):
-        return TokenPlan(n_bytes, "file")
-    return TokenPlan(n_bytes, None)
+    return file if fits_file else TokenPlan(n_bytes, None)
 
 
 def available_bytes(budget: Budget, device: torch.device) -> int:
@@ -204,10 +210,11 @@ class SharedTokens:
     key: str = ""  # of the tokens that are held
     where: Where = "memory"
     tokens: CachedTokens | None = None
+    centre: list[Tensor] = field(default_factory=list)  # those of the images whose health is measured, in batches
 
     def close(self) -> None:
         """Drop the tokens, and delete their file and its folder."""
-        self.tokens, self.key = None, ""
+        self.tokens, self.key, self.centre = None, "", []
         delete_tokens(self.folder)
         with suppress(OSError):
             self.folder.rmdir()

@@ -143,11 +143,12 @@ class Trainer:
         through_trunk = len(self.rows) * n_views if n_views else total * 2 * self.config.batch_size
         c = self.config
         choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
-        trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=through_trunk >= MIN_VIEWS_TO_COMPILE))
+        many = self.method.backbone.has_trunk and through_trunk >= MIN_VIEWS_TO_COMPILE
+        trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=many))
         # Several processes have batches of many sizes, each of which would be compiled.
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
-        validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
         source = self.inputs.make(trunk, plan)
+        validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
         optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
@@ -183,17 +184,16 @@ class Trainer:
         known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
         if not (known & self.images.validation).any() or not self.processes.is_first:
             return None
-        return Validation(trunk, self.images, self.store, keep=self._keeps(trunk, plan))
+        measured = int((self.images.labels >= 0).sum()) + IMAGES
+        return Validation(trunk, self.images, self.store, keep=self.inputs.leaves_room(trunk, plan, measured))
 
     def _probe(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Probe | None:
         """Measure the initial features, from which a resumed run starts too; only in the first process."""
         if not self.processes.is_first:
             return None
-        return Probe(trunk, self.store, self.rows, keep=self._keeps(trunk, plan))
-
-    def _keeps(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> bool:
-        """Tell whether the tokens of all images that are measured after an epoch fit the budget as well."""
-        return self.inputs.leaves_room(trunk, plan, int((self.images.labels >= 0).sum()) + IMAGES)
+        keep = self.inputs.leaves_room(trunk, plan, IMAGES)
+        cached = None if self.shared is None or plan is None else self.shared.centre
+        return Probe(trunk, self.store, self.rows, keep=keep, cached=cached)
 
     # The loop
 

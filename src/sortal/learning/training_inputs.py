@@ -92,7 +92,7 @@ class TrainingInputs:
             runtime=self.runtime,
         )
         if self.shared is not None:
-            self.shared.key, self.shared.where, self.shared.tokens = key, plan.where, tokens
+            self.shared.key, self.shared.where, self.shared.tokens, self.shared.centre = key, plan.where, tokens, []
         return tokens
 
     def leaves_room(self, trunk: FrozenEncoder, plan: TokenPlan | None, images: int) -> bool:

@@ -1,6 +1,7 @@
 """Choice of device, precision and compilation."""
 
 import logging
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
+COMPILERS = 4  # processes; by default one per core, which keep 0.3 GB of memory each
 
 # Messages of out-of-memory errors without their own type: of the CPU allocator, CUDA, MPS and NVIDIA's libraries.
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "_STATUS_ALLOC_FAILED")
@@ -46,6 +48,7 @@ class Compute:
         def call(*values: Any) -> Tensor:
             nonlocal run, proven
             try:
+                os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(COMPILERS))  # read when first imported
                 run = run or torch.compile(function, dynamic=False)  # raises on some Python versions
                 result: Tensor = run(*values)
             except torch.OutOfMemoryError:
