@@ -16,13 +16,11 @@ from runtimes import CPU
 
 from sortal.cli import options
 from sortal.config import Discovery, MethodName, Reading, Training
-from sortal.discovery import defaults, dry_run
+from sortal.discovery import defaults, dry_run, rates
 from sortal.discovery.dry_run import (
     RECORD,
     START,
     DryRun,
-    Measurements,
-    choose_rows,
     disk,
     forecast,
     forecast_prediction,
@@ -32,6 +30,7 @@ from sortal.discovery.dry_run import (
 )
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import stages_of
+from sortal.discovery.rates import Clock, Measurements, choose_rows
 from sortal.errors import InputError, Remedy
 from sortal.images import near_duplicates
 from sortal.images.image_set import ImageSet, image_set
@@ -337,8 +336,8 @@ def test_times_are_counts_multiplied_by_rates() -> None:
 def test_a_clock_measures_the_second_half_of_the_last_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tasks, reading and then storing, take 2 s each after warming up."""
     times = iter([5.0, 6.0, 8.0, 20.0, 30.0, 32.0, 34.0])
-    monkeypatch.setattr(dry_run, "perf_counter", lambda: next(times))
-    clock = dry_run._Clock()
+    monkeypatch.setattr(rates, "perf_counter", lambda: next(times))
+    clock = Clock()
     for what, done in (("read", 1), ("read", 2), ("read", 4), ("store", 1), ("store", 2), ("store", 3), ("store", 4)):
         clock(what, done, 4)
     assert clock.seconds_per_item == 2.0
@@ -350,8 +349,8 @@ def test_a_clock_measures_the_second_half_of_the_last_task(monkeypatch: pytest.M
 def test_a_clock_tells_the_steps_of_an_epoch_from_what_comes_between_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Epochs of three steps of 2 s, and 5 s more between two; the first steps are slower."""
     moments = iter([0.0, 9.0, 18.0, 30.0, 39.0, 41.0, 48.0, 50.0, 52.0, 59.0, 61.0, 63.0])
-    monkeypatch.setattr(dry_run, "perf_counter", lambda: next(moments))
-    clock = dry_run._Clock()
+    monkeypatch.setattr(rates, "perf_counter", lambda: next(moments))
+    clock = Clock()
     for done in range(1, 13):
         clock("Training", done, 12)
     assert clock.steps_and_rest(3) == (2.0, 5.0)

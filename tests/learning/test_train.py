@@ -34,8 +34,8 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.batches import Batch, draw
-from sortal.learning.frozen import FrozenEncoder
-from sortal.learning.health import Probe
+from sortal.learning.frozen import CentreCrops, FrozenEncoder
+from sortal.learning.health import Probe, evenly_spaced
 from sortal.learning.methods import Contrastive, Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, SharedTokens
@@ -440,7 +440,9 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
         "trained_blocks": 1,
         "settings": asdict(config),
         "views": 3,
-        "initial": pytest.approx(Probe(untrained, store, learned, keep=False).initial.figures()),
+        "initial": pytest.approx(
+            Probe(CentreCrops(untrained, store, evenly_spaced(learned), keep=False)).initial.figures()
+        ),
         "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         **counts,
         **place,

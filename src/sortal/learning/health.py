@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.images.store.pixel_store import PixelStore
-from sortal.learning.frozen import CentreCrops, FrozenEncoder
+from sortal.learning.frozen import CentreCrops
 from sortal.learning.views import Rows
 
 IMAGES = 256  # to measure on
@@ -35,22 +34,11 @@ class Health:
 
 
 class Probe:
-    """Measures the features of centre crops of up to `IMAGES` of the rows.
+    """Measures the features of centre crops, best of a few `evenly_spaced` rows."""
 
-    `keep` caches the trunk's tokens of them, in a list of tokens that another probe may have `cached`.
-    """
-
-    def __init__(
-        self,
-        trunk: FrozenEncoder,
-        store: PixelStore,
-        rows: Rows,
-        *,
-        keep: bool,
-        cached: list[Tensor] | None = None,
-    ) -> None:
-        self.trunk = trunk
-        self.crops = CentreCrops(trunk, store, evenly_spaced(rows), keep=keep, cached=cached)
+    def __init__(self, crops: CentreCrops) -> None:
+        self.trunk = crops.trunk
+        self.crops = crops
         self.initial = self.measure()
 
     @torch.no_grad()

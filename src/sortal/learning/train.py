@@ -22,8 +22,8 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint, views
 from sortal.learning.batches import Draws, draw
 from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
-from sortal.learning.frozen import FrozenEncoder
-from sortal.learning.health import IMAGES, Failure, Probe
+from sortal.learning.frozen import CentreCrops, FrozenEncoder
+from sortal.learning.health import IMAGES, Failure, Probe, evenly_spaced
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
 from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
@@ -193,7 +193,7 @@ class Trainer:
             return None
         keep = self.inputs.leaves_room(trunk, plan, IMAGES)
         cached = None if self.shared is None or plan is None else self.shared.centre
-        return Probe(trunk, self.store, self.rows, keep=keep, cached=cached)
+        return Probe(CentreCrops(trunk, self.store, evenly_spaced(self.rows), keep=keep, cached=cached))
 
     # The loop
 
