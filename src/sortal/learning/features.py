@@ -146,7 +146,7 @@ def extract(
             store = pack(store, place, settings=settings, team=processes, runtime=runtime)
         views.check_present(store)
         views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
-        many = backbone.has_trunk and len(store) >= MIN_VIEWS_TO_COMPILE  # the small network gains nothing
+        many = backbone.has_trunk and len(store) >= MIN_VIEWS_TO_COMPILE  # not the small network
         chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
         cache = (

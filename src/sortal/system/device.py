@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
-COMPILERS = 4  # processes; by default one per core, which keep 0.3 GB of memory each
+COMPILERS = 4  # processes; by default one per core, each of which keeps its memory
 
 # Messages of out-of-memory errors without their own type: of the CPU allocator, CUDA, MPS and NVIDIA's libraries.
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "_STATUS_ALLOC_FAILED")
