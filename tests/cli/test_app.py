@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from inspect import Parameter, signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -206,7 +206,7 @@ def test_help_imports_nothing_heavy_and_commands_without_computation_no_torch(be
 def test_each_setting_is_an_option_with_its_default_and_is_documented() -> None:
     assert {type(each.default) for each in signature(FUNCTIONS["discover"]).parameters.values()} > {Discovery, Reading}
     asked = app.app.parse_args(["discover", "photos"], exit_on_error=False, print_error=False)[1].arguments
-    assert asked == {"images": Path("photos")}, "everything else is left to the records"
+    assert asked == {"images": [Path("photos")]}, "everything else is left to the records"
     shown = re.sub(r"\W+", " ", invoke("discover", "--help").out)
     for each in (*fields(Discovery), *fields(Reading)):
         assert f" {each.name.replace('_', ' ')} " in shown
@@ -219,8 +219,8 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
     own = {"json", "dry_run", "runtime", "device", "workers", "command", "folder", "formats", "images", "run", "name"}
     words = {"methods": "method", "names": "preset", "presets": "preset"}  # other names on the command line
     of_library: list[tuple[Callable[..., Any], list[Callable[..., Any]], set[str]]] = [
-        (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading"}),
-        (FUNCTIONS["predict"], [prediction.predict], {"out", "force"}),
+        (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading", "yes", "progress"}),
+        (FUNCTIONS["predict"], [prediction.predict], {"out", "force", "progress"}),
         (FUNCTIONS["export"], [export.export], set()),
         (FUNCTIONS["figures"], [figures.draw], set()),
         (FUNCTIONS["demo"], [demo.run], set()),
@@ -301,7 +301,7 @@ def test_progress_goes_to_the_terminal_and_only_the_result_to_stdout(
 # Discover
 
 
-JOB = object()
+JOB: Any = SimpleNamespace(retraining=None, reporting_to=lambda runtime: JOB)
 NUMBERS = {"k": 7, "epochs": 3, "lr": 0.5, "views": 4, "seed": 5, "k_max": 60, "n_init": 2, "held_out": 0.25}
 SETTINGS = {
     **NUMBERS,
@@ -327,21 +327,44 @@ def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
         return prepared.pop()
 
     usual = asked()
-    paths = {"images": Path("photos"), "labels": None, "out": None, "force": False}
+    paths: dict[str, Any] = {"images": Path("photos"), "labels": None, "out": None, "force": False, "given": set()}
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
         changed: dict[str, Any] = {name: value}
         if name in SETTINGS:
-            changed = {"settings": replace(Discovery(), **changed)}
+            changed = {"settings": replace(Discovery(), **changed), "given": {name}}
         elif name in READ:
-            changed = {"reading": replace(Reading(), **changed)}
+            changed = {"reading": replace(Reading(), **changed), "given": {name}}
         assert asked(f"--{name.replace('_', '-')}", str(value)) == {**usual, **changed}
     assert asked("--force") == {**usual, "force": True}
     assert asked("--views", "live")["settings"] == Discovery(views="live")
-    words = "--views auto --k auto --epochs auto --lr auto"
-    assert asked(*words.split()) == usual
-    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run"}
+    words = "--views auto --k=auto --epochs auto --lr auto"
+    assert asked(*words.split()) == {**usual, "given": {"views", "k", "epochs", "lr"}}
+    assert asked("more")["images"] == [Path("photos"), Path("more")]
+    tried = {*SETTINGS, *READ, *OTHERS, "images", "force", "json", "dry_run", "yes"}
     assert options_of(FUNCTIONS["discover"]).keys() == tried
+
+
+def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    job: Any = SimpleNamespace(retraining="A change of seed means training again.", reporting_to=lambda runtime: job)
+    stub("sortal.discovery.job.prepare", job)
+    carried_out = stub("sortal.discovery.pipeline.carry_out", sample_run())
+    planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(seconds={"learn": 600.0}))
+    code, _, message = astuple(invoke("discover", "photos", "--seed", "1"))
+    assert code == 2
+    assert f"error: {job.retraining} Train again (--yes), see what it costs (--dry-run), or choose another" in message
+    assert (carried_out, planned) == ([], [])
+    assert invoke("discover", "photos", "--yes").code == 0
+    assert (len(carried_out), planned) == (1, [])
+    monkeypatch.setattr(printing, "can_ask", lambda: True)
+    for answer, code in (("n", 1), ("", 1), ("YES", 0)):
+        carried_out.clear()
+        monkeypatch.setattr(sys, "stdin", io.StringIO(f"{answer}\n"))
+        done = invoke("discover", "photos", "--seed", "1")
+        assert f"{job.retraining} In all, this takes about 10 min: learn 10 min.\nGo on? [y/N] " in done.err
+        assert (done.code, len(carried_out)) == (code, 1 - code)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert invoke("discover", "photos").code == 2, "nobody can answer for several processes"
 
 
 def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -522,7 +545,10 @@ def test_predict_skips_unreadable_files_and_adds_the_rest_to_the_run(real: Real,
     assert len(load_run(run).assignments) == 40
     done = invoke("predict", run, images, "--workers", "1", "--update")
     assert done.err.startswith("sortal: The run already contains all of these images, so it is unchanged.\n")
-    assert "4 images were added to the run" in refused("discover", real.images, "--out", run, *QUICK)
+    with tiny_folder.quickly():
+        done = invoke("discover", real.images, "--out", run, "--k", "5")
+    assert (load_run(run).k.k, len(load_run(run).assignments)) == (5, 40)
+    assert "4 images that were added to that run take part, unlabelled." in done.err
 
 
 def test_predict_options_reach_the_library(stub: Stub) -> None:

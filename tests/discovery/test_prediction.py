@@ -240,10 +240,15 @@ def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_
         {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest": candidate.nearest},
     ]
     assert sum(category.unsure for category in again.categories) == (again.assignments.status == UNSURE).sum() >= 8
-    before = tiny.contents(copied_run.out)
-    with pytest.raises(InputError, match=r"12 images were added to the run in .*; a new run would drop them"):
-        sort(copied_run.images, copied_run.out)
-    assert tiny.contents(copied_run.out) == before
+    notes: list[str] = []
+    sorted_again = sort(copied_run.images, copied_run.out, runtime=replace(CPU, note=notes.append))
+    assert "12 images that were added to that run take part, unlabelled." in notes
+    a = sorted_again.assignments
+    assert (len(a), a.folders.tolist()) == (N + 12, [0] * N + [1] * 12)
+    assert {*a.files[N:]} == {*found.assignments.files}
+    assert sorted_again.facts.updates == found.run.facts.updates
+    assert sorted_again.paths() == found.run.paths()
+    assert sorted_again.facts.images == found.run.facts.images
     again = sort(copied_run.images, copied_run.out, force=True)
     assert (len(again.assignments), again.facts.updates) == (N, ())
     assert load_run(copied_run.out).candidates == ()

@@ -397,3 +397,27 @@ def test_a_repeated_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     refused("The list of images must list an image once; 2 are listed more than once: .*0.jpg.*2.jpg", files)
     message = refused("must give an image one label; 1 have several: .*0.jpg", files, labels=list("aabbb"))
     assert "The labels of the first are 'a', 'b'" in message
+
+
+def test_several_folders_are_read_like_one(tmp_path: Path) -> None:
+    for name in ("a/oak/1.png", "a/unlabelled/2.png", "b/oak/1.png", "b/elm/1.png", "b/3.png", "b/x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    both = [tmp_path / "a", tmp_path / "b"]
+    images = read_images(both)
+    assert images.files == ("a/oak/1.png", "a/unlabelled/2.png", "b/3.png", "b/elm/1.png", "b/oak/1.png")
+    assert [Path(path).relative_to(tmp_path).as_posix() for path in images.paths] == [*images.files]
+    assert [(*images.classes, None)[i] for i in images.labels] == ["oak", None, None, "elm", "oak"]
+    assert images.ignored == ("b/x.txt",)
+    table = tmp_path / "labels.csv"
+    # By name in one of the folders, from the folder that both are in, and absolute.
+    rows = ["unlabelled/2.png,elm", "a/oak/1.png,oak", f"{tmp_path}/b/oak/1.png,oak", "3.png,", "elm/1.png,elm"]
+    table.write_text("\n".join(["file_name,label", *rows]))
+    images = read_images(both, labels=table)
+    assert [(*images.classes, None)[i] for i in images.labels] == ["elm", "oak", "oak", None, "elm"]
+    table.write_text("file_name,label\noak/1.png,oak\n")
+    refused("do not: 'oak/1.png'", both, labels=table, unlisted="ignore")  # in both folders
+    refused("must not contain one another", [tmp_path, tmp_path / "a"])
+    refused("must not contain one another", [tmp_path / "a", tmp_path / "a"])
+    refused("The folder of unlabelled images, 'rest'", both, unlabelled="rest")
+    assert read_images(both, unlabelled="elm").classes == ("oak", "unlabelled")

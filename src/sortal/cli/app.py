@@ -17,7 +17,7 @@ from sortal.cli.benchmark import benchmark
 from sortal.cli.decisions import decisions
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
-from sortal.cli.options import is_first, processes, say, spell, words
+from sortal.cli.options import is_first, processes, spell, words
 from sortal.cli.runs import (
     EXPORT_EXAMPLES,
     FIGURES_EXAMPLES,
@@ -31,6 +31,7 @@ from sortal.cli.runs import (
     review,
 )
 from sortal.errors import ElsewhereError, InputError, SortalError
+from sortal.system.progress import say
 
 EXAMPLES = """\
 Examples:

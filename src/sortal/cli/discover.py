@@ -19,11 +19,14 @@ from sortal.cli.options import (
     Labelled,
     Labels,
     Workers,
+    given,
     is_first,
     processes,
     spell,
 )
 from sortal.config import Discovery, Reading
+from sortal.errors import InputError, Remedy
+from sortal.system.progress import say
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
 DISCOVER_EXAMPLES = """\
@@ -32,6 +35,8 @@ Examples:
   sortal discover photos --labels labels.csv --out run
   sortal discover photos --dry-run      what it would do, and how long it takes
   sortal discover photos --k 40         another k: only later stages are redone
+  sortal discover photos more_photos    several folders
+  sortal discover photos-run            the images of a run, again
   sortal discover photos --backbone vit_small_patch16_224.dino --weights FILE
 """
 DEMO_EXAMPLES = """\
@@ -42,7 +47,8 @@ Examples:
   sortal demo --json           the result as JSON
 """
 OUT = "Folder of the run; IMAGES-run in the current folder by default."
-FORCE = "Overwrite a run of other images or one that has been updated, or write into a folder that is not empty."
+FORCE = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
+YES = "Train again without asking, if settings of an earlier run have changed."
 
 
 def discover(
@@ -55,6 +61,7 @@ def discover(
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
+    yes: Annotated[Flag, Parameter(help=YES)] = False,
     force: Annotated[Flag, Parameter(help=FORCE)] = False,
     dry_run: DryRun = False,
 ) -> int:
@@ -69,7 +76,9 @@ def discover(
     files are unlabelled too. With a table, folders have no meaning.
 
     Run the same command to resume an interrupted run. Other settings redo only
-    the steps that depend on them.
+    the steps that depend on them; settings that are not given again stay as they
+    were in the run, and images that were added to it take part. A change that
+    means training again is asked about first.
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
@@ -77,20 +86,29 @@ def discover(
     since = perf_counter()
     with printing.runtime("Starting", device, workers) as runtime:
         runtime.progress("Finding images", 0, 0)
-        from sortal.discovery.job import prepare
+        from sortal.discovery.job import ANOTHER_FOLDER, prepare
 
-        job = prepare(images, labels, out, settings, reading, runtime=runtime, force=force)
-        if dry_run:
+        source = images[0] if len(images) == 1 else images
+        said = given(Discovery, Reading)
+        job = prepare(source, labels, out, settings, reading, given=said, runtime=runtime, force=force)
+        asked = job.retraining is not None and not (yes or dry_run)
+        if asked and not (printing.can_ask() and processes() == 1):
+            ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
+            raise InputError(str(job.retraining), *ways)
+        if asked or dry_run:
             from sortal.discovery.dry_run import forecast
 
             planned = forecast(job, spell, since=since)
-        else:
-            from sortal.discovery.pipeline import carry_out
-
-            found = carry_out(job)
     if dry_run:
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_run(planned)
         return 0
+    if asked and not printing.agreed(f"{job.retraining} In all, this takes {printing.times(planned.seconds)}."):
+        say("sortal: stopped; the run is as it was")
+        return 1
+    with printing.runtime("Starting", device, workers) as runtime:
+        from sortal.discovery.pipeline import carry_out
+
+        found = carry_out(job.reporting_to(runtime))
     if is_first():
         print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.run(found)
     return 3 if found.quarantine and processes() == 1 else 0  # torchrun takes any other code for a crash

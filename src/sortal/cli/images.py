@@ -51,7 +51,8 @@ def check(
     from sortal.images.reading import read_images
 
     with printing.runtime("Finding images", workers=workers) as runtime:
-        found = read_images(images, labels=labels, need_labels=False, **asdict(reading))
+        source = images[0] if len(images) == 1 else images
+        found = read_images(source, labels=labels, need_labels=False, **asdict(reading))
         health = check(found, tiny=tiny, max_pixels=max_pixels, runtime=runtime)
     print(jsonlib.dumps(asdict(health), indent=2)) if json else printing.health(health, tiny)
     return 1 if health.contradictions else 3 if health.unreadable else 0

@@ -1,18 +1,18 @@
-"""What several commands share: options, how messages spell them, and standard error."""
+"""What several commands share: options, and how messages spell them."""
 
 import os
 import shlex
-import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from sortal.config import Auto
+from sortal.config import Auto, SettingsGroup
 
-Images = Annotated[Path, Parameter(help="A folder of images.")]
+Images = Annotated[list[Path], Parameter(help="A folder of images, or several.", negative="")]
 TABLE = "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
 Labels = Annotated[Path | None, Parameter(help=TABLE)]
 RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
@@ -45,6 +45,13 @@ def spell(settings: Mapping[str, object]) -> str:
     return " ".join(found)
 
 
+def given(*records: type[SettingsGroup]) -> set[str]:
+    """Return the names of the settings that the command line gives."""
+    options = {word.partition("=")[0] for word in words.get()}
+    names = {each.name for record in records for each in fields(record)}
+    return {name for name in names if f"--{name.replace('_', '-')}" in options}
+
+
 def processes() -> int:
     """Return how many processes torchrun started for this command; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
@@ -53,9 +60,3 @@ def processes() -> int:
 def is_first() -> bool:
     """Tell whether this is the first of the processes that torchrun started, or the only process."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def say(text: str) -> None:
-    """Print to standard error."""
-    if sys.stderr is not None:  # if it is closed, print would write to stdout
-        print(text, file=sys.stderr)

@@ -4,9 +4,9 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, replace
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import astuple
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -17,9 +17,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sortal.cli.options import is_first, say
 from sortal.config import AUTO
-from sortal.system.progress import Runtime
+from sortal.system.progress import Runtime, say, shown
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
 if TYPE_CHECKING:
@@ -43,28 +42,21 @@ _percent = partial(percent, unit="")  # in tables whose heading has the unit
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
 
 
-@contextmanager
-def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = None) -> Iterator[Runtime]:
-    """Yield a runtime that prints notes to stderr and, if that is a terminal, draws a bar with the time left.
+def runtime(first: str = "Starting", device: str = AUTO, workers: int | None = None) -> AbstractContextManager[Runtime]:
+    """Return a context with a runtime that shows progress and notes on standard error."""
+    return shown(Runtime(device=device, workers=workers), first)
 
-    Of several processes, only the first draws.
-    """
-    quiet = Runtime(device=device, workers=workers, note=lambda text: say(f"sortal: {text}"))
-    if sys.stderr is None or not sys.stderr.isatty() or not is_first():
-        yield quiet
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(first, total=None)
+def can_ask() -> bool:
+    """Tell whether there is somebody to ask."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
-        def show(what: str, done: int, total: int) -> None:
-            if what != progress.tasks[0].description:
-                progress.reset(task, description=what)
-            progress.update(task, completed=done, total=total or None)
 
-        yield replace(quiet, progress=show)
+def agreed(text: str) -> bool:
+    """Ask whether to go on."""
+    say(plain(text))
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def run(found: "Run") -> None:
@@ -117,7 +109,7 @@ def dry_run(p: "DryRun") -> None:
         ("device", p.device),
         ("memory", f"about {byte_sizes(p.memory)[0]}"),
         ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
-        ("time", _times(p.seconds)),
+        ("time", times(p.seconds)),
     )
     for text in p.notes:
         print(f"\n{plain(text)}")
@@ -132,7 +124,7 @@ def dry_prediction(p: "DryPrediction") -> None:
         ("backbone", p.backbone),
         ("device", p.device),
         ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
-        ("time", _times(p.seconds)),
+        ("time", times(p.seconds)),
     )
     _files("Unreadable files in the sample", p.unreadable_sample)
 
@@ -144,7 +136,7 @@ def _plan(*rows: tuple[str, str]) -> None:
     _show(table)
 
 
-def _times(seconds: dict[str, float]) -> str:
+def times(seconds: dict[str, float]) -> str:
     """Return the sum of the seconds by stage, and those that matter."""
     stages = ", ".join(f"{name} {duration(each)}" for name, each in seconds.items() if each >= 0.5)
     return f"about {duration(sum(seconds.values()))}{f': {stages}' if stages else ''}"

@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers, say
+from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
+from sortal.system.progress import say
 from sortal.system.text import plain
 
 PREDICT_EXAMPLES = """\
@@ -57,7 +58,7 @@ SHOWN = "Files to show attention on; a sample of old and new classes by default.
 
 def predict(
     run: RunFolder,
-    images: Annotated[Path, Parameter(help="A folder of images, searched recursively.")],
+    images: Annotated[list[Path], Parameter(help="A folder of images, or several; searched recursively.", negative="")],
     *,
     out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
     update: Annotated[Flag, Parameter(help=UPDATE)] = False,
@@ -77,18 +78,18 @@ def predict(
     """
     if out is not None:
         _check_table(out, run, force)
-    since = perf_counter()
+    since, source = perf_counter(), images[0] if len(images) == 1 else images
     if dry_run:
         with printing.runtime("Starting", device, workers) as runtime:
             from sortal.discovery.dry_run import forecast_prediction
 
-            planned = forecast_prediction(run, images, update=update, since=since, runtime=runtime)
+            planned = forecast_prediction(run, source, update=update, since=since, runtime=runtime)
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_prediction(planned)
         return 0
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.prediction import predict
 
-        found = predict(run, images, update=update, runtime=runtime)
+        found = predict(run, source, update=update, runtime=runtime)
         content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
         if out is not None:
             try:

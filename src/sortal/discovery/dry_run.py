@@ -6,6 +6,7 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -174,7 +175,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
 
 def forecast_prediction(
     run: str | os.PathLike[str],
-    images: str | os.PathLike[str],
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
     since: float | None = None,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,16 @@ import numpy as np
 
 from sortal.config import AUTO, CONVNET, Discovery, Reading, Recipe
 from sortal.discovery.defaults import recipe_for
+from sortal.discovery.earlier import NOTHING, Additions, Wanted, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
-from sortal.images.reading import read_images
+from sortal.images.reading import are_folders, common_folder, read_images
+from sortal.runs.facts import RunFacts
 from sortal.runs.run import CACHE, Run
 from sortal.runs.storage import peek
 from sortal.system.files import LOCK, NEXT
 from sortal.system.progress import Runtime
+from sortal.system.text import plural, setting
 from sortal.system.workers import worker_count
 
 if TYPE_CHECKING:
@@ -51,6 +54,11 @@ class Job:
     place: Path
     runtime: Runtime
     command: str  # repeats the job
+    folders: tuple[str, ...] = ()  # of the images, as they were given; `source` is the one they are all in
+    labels: str | None = None  # the table of labels
+    reading: Reading = Reading()
+    added: Additions = NOTHING  # images of the run in `place` that `predict` added
+    retraining: str | None = None  # why this trains again, if settings of the run in `place` have changed
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
     force: bool = False  # whether a run in `place` may be overwritten
@@ -65,6 +73,10 @@ class Job:
         from sortal.system.device import choose_device
 
         return choose_device(self.runtime.device, None)
+
+    def reporting_to(self, runtime: Runtime) -> Job:
+        """Return the job with another place for progress and notes."""
+        return replace(self, runtime=self.processes.runtime(runtime))
 
     @property
     def on_gpu(self) -> bool:
@@ -85,45 +97,101 @@ def prepare(
     settings: Discovery,
     reading: Reading,
     *,
+    given: Collection[str] = (),
     runtime: Runtime,
     force: bool,
 ) -> Job:
-    """Read the images, and refuse a job that must fail before any work is done."""
-    folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
-    is_folder = folder is not None
-    if not is_folder and out is None:
+    """Read the images, and refuse a job that must fail before any work is done.
+
+    Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
+    its other folders, and images that were added to it, unless `force` is set.
+    """
+    folders = folders_in(images)
+    if not folders and out is None:
         raise InputError("out is required for images that are not a folder. Name a folder for the run.")
     if isinstance(images, ImageSet) and (labels is not None or reading != Reading()):
         raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")
-    place = Path(out) if out is not None else Path(f"{os.path.basename(folder or '')}-run")
+    place = Path(out) if out is not None else Path(f"{os.path.basename(folders[0])}-run")
+    if len(folders) == 1 and (facts := peek(Path(folders[0]))) is not None:  # a run, which is to be sorted again
+        place, folders = Path(folders[0]) if out is None else place, _own_folders(folders[0], facts)
+    wanted = Wanted(
+        settings=settings,
+        reading=reading,
+        labels=None if labels is None else os.fspath(labels),
+        given=frozenset(given),
+    )
 
-    def found() -> ImageSet:
-        it = images
+    def found() -> tuple[ImageSet, Wanted, tuple[str, ...], Additions, str | None]:
+        wish, all_folders, notes = wanted, folders, list[str]()
+        check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
+        earlier = None if force else peek(place)
+        if earlier is not None:
+            wish, taken = wanted.completed(earlier)
+            if taken:
+                same = ", ".join(f"{name} {setting(value)}" for name, value in taken.items())
+                notes.append(f"As in the run in {str(place)!r}: {same}.")
+            all_folders = (*folders, *(each for each in folders_of(earlier) if folders and each not in folders))
+            if others := all_folders[len(folders) :]:
+                notes.append(f"Images of {listing(others)} take part, as in that run.")
+        it, added = images, NOTHING
         if not isinstance(it, ImageSet):
-            it = read_images(it, labels=labels, need_labels=False, **asdict(reading))
-        check_sortable(it, settings)
+            source = it if folders_in(it) == all_folders else all_folders  # errors name it as it was given
+            it = read_images(source, labels=wish.labels, need_labels=False, **asdict(wish.reading))
+        if earlier is not None and it.pixels is None:
+            it, added = with_added(it, place, earlier)
+            if added.rows:
+                notes.append(f"{plural(len(added.rows), 'image')} that were added to that run take part, unlabelled.")
+        check_sortable(it, wish.settings)
         worker_count(runtime.workers)
-        check_output_folder(place, folder or (os.getcwd() if it.pixels is None else None), is_folder, force)
-        return it
+        for text in notes:
+            runtime.note(text)
+        return it, wish, all_folders, added, None if earlier is None else retraining(earlier, wish.settings)
 
     early = found() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
     from sortal.system.distributed import launch
 
     processes = launch(runtime.device)
-    sortable = processes.by_first(found) if early is None else early
+    sortable, wish, folders, added, retrains = processes.by_first(found) if early is None else early
+    settings = wish.settings
     learned_on = min(settings.learn_on or len(sortable), len(sortable))
     return Job(
         images=sortable,
-        source=folder or (os.getcwd() if sortable.pixels is None else None),
+        source=common_folder(folders) if folders else os.getcwd() if sortable.pixels is None else None,
         settings=settings,
         recipe=recipe_for(settings, learned_on, on_gpu=processes.device.type == "cuda"),
         place=place,
         runtime=processes.runtime(runtime),
-        command=_command(images, labels, place, settings, reading),
+        command=_command(images, folders, wish, place),
+        folders=folders,
+        labels=None if wish.labels is None else os.path.abspath(wish.labels),
+        reading=wish.reading,
+        added=added,
+        retraining=retrains,
         force=force,
         processes=processes,
     )
+
+
+def folders_in(images: Source) -> tuple[str, ...]:
+    """Return the absolute paths of the folders that were given; none for a list of files, or an ImageSet."""
+    if isinstance(images, str | os.PathLike):
+        return (os.path.abspath(images),)
+    if isinstance(images, ImageSet) or not are_folders(images):
+        return ()
+    return tuple(map(os.path.abspath, images))
+
+
+def _own_folders(run: str, facts: RunFacts) -> tuple[str, ...]:
+    folders = folders_of(facts)
+    if not folders or not all(map(os.path.isdir, folders)):
+        raise InputError(
+            f"The images of the run in {run!r} are not in {listing(folders)} any more."
+            if folders
+            else f"The run in {run!r} was not made of a folder of images.",
+            Remedy("give its images again, with the folder of the run", out=run),
+        )
+    return folders
 
 
 def check_sortable(images: ImageSet, settings: Discovery) -> None:
@@ -158,23 +226,27 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
         raise InputError(f"views must be 'auto' or 'live' for {CONVNET}, which caches no views, got {settings.views}.")
 
 
-def check_output_folder(place: Path, folder: str | None, is_folder: bool, force: bool) -> None:
+def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, force: bool) -> None:
     """Refuse a place for the run among the images, or one that holds other things unless `force` is set."""
     if os.path.lexists(place) and not place.is_dir():
         raise InputError(f"The run must be a folder, got {str(place)!r}, which is a file.", ANOTHER_FOLDER)
     here = Path(os.path.realpath(place))  # resolves links and dots, which hide where things are
-    images = Path(os.path.realpath(folder)) if folder else None
-    if is_folder and images and here.is_relative_to(images):
-        raise InputError(
-            f"The run must be outside the folder of images, got {str(place)!r}.",
-            Remedy("choose another folder", out=f"{folder}-run"),
-        )
+    within = folders or ([] if is_array else [os.getcwd()])  # where the images are
+    real = [Path(os.path.realpath(folder)) for folder in within]
+    for folder, images in zip(folders, real, strict=False):
+        if here.is_relative_to(images):
+            raise InputError(
+                f"The run must be outside the folder of images, got {str(place)!r}.",
+                Remedy("choose another folder", out=f"{folder}-run"),
+            )
     if force or not place.is_dir():
         return
     facts = peek(place)
     if facts is None:
         others = {
-            path.name for path in here.iterdir() if not images or not images.is_relative_to(os.path.realpath(path))
+            path.name
+            for path in here.iterdir()
+            if not any(images.is_relative_to(os.path.realpath(path)) for images in real)
         }
         others -= {LOCK, CACHE, NEXT}  # left by an interrupted run
         if others:
@@ -185,22 +257,22 @@ def check_output_folder(place: Path, folder: str | None, is_folder: bool, force:
                 Remedy("write into it nevertheless", force=True),
             )
         return
-    run, before, added = repr(str(place)), facts.images[0].folder, sum(update.images for update in facts.updates)
-    for lost, problem in (
-        (before != folder, f"{run} holds a run of other images, {before!r}."),
-        (facts.updates, f"{added:,} images were added to the run in {run}; a new run would drop them."),
-    ):
-        if lost:
-            raise InputError(problem, ANOTHER_FOLDER, Remedy("overwrite it", force=True))
+    before = folders_of(facts)
+    if not {*before} & {*within} and (before or within):
+        message = f"{str(place)!r} holds a run of other images, {listing(before) or 'given as an array'}."
+        raise InputError(message, ANOTHER_FOLDER, Remedy("overwrite it", force=True))
 
 
-def _command(images: Source, labels: Any, place: Path, settings: Discovery, reading: Reading) -> str:
-    if not isinstance(images, str | os.PathLike):
+def _command(images: Source, folders: tuple[str, ...], wanted: Wanted, place: Path) -> str:
+    if not folders:
         return "sortal.discover(...) with the settings above"
-    path = os.fspath(images)
-    words = ["sortal", "discover", os.path.join(os.curdir, path) if path.startswith("-") else path]
+    paths = folders
+    if isinstance(images, str | os.PathLike) and folders_in(images) == folders:
+        paths = (os.fspath(images),)
+    words = ["sortal", "discover", *(os.path.join(os.curdir, path) if path.startswith("-") else path for path in paths)]
     defaults: dict[str, Any] = {"out": None, "labels": None, **asdict(Discovery()), **asdict(Reading())}
-    for name, value in {"out": place, "labels": labels, **asdict(settings), **asdict(reading)}.items():
+    wishes = {"labels": wanted.labels, **asdict(wanted.settings), **asdict(wanted.reading)}
+    for name, value in {"out": place, **wishes}.items():
         if value != defaults[name]:
             option, text = f"--{name.replace('_', '-')}", str(value)
             words += [f"{option}={text}"] if text.startswith("-") else [option, text]

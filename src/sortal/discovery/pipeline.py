@@ -30,7 +30,7 @@ from sortal.runs.run import REPORT, Run
 from sortal.runs.storage import load_run
 from sortal.system.device import start
 from sortal.system.files import LOCK, lock_folder
-from sortal.system.progress import Runtime
+from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
 
 
@@ -40,14 +40,18 @@ def discover(
     labels: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
+    progress: bool = True,
     runtime: Runtime = Runtime(),
     **settings: Any,
 ) -> Run:
     """Sort images into known and newly discovered categories, each with a confidence, and write a report.
 
-    `images` is a folder, a list of paths or an ImageSet; `labels` a table of labels for a folder. The run is written
-    to the folder `out`, by default IMAGES-run in the current folder. Calling it again resumes an interrupted run, or
-    recomputes whatever other settings change. `force` overwrites a run of other images, or one that has been updated.
+    `images` is a folder, several folders, a list of files or an ImageSet; or a run, whose images are sorted again.
+    `labels` is a table of labels for folders. The run is written to the folder `out`, by default IMAGES-run in the
+    current folder. Calling it again resumes an interrupted run, or recomputes whatever other settings change: settings
+    that are not given come from the run in `out`, and images that were added to it take part. `force` overwrites that
+    run, whatever it is of, and takes nothing from it. `progress` shows what is being done, and `runtime` says on which
+    device.
 
         run = sortal.discover("photos", labels="labels.csv", k=40)
 
@@ -56,8 +60,11 @@ def discover(
     for name in settings.keys() & {field.name for field in fields(Runtime)}:
         raise InputError(f"{name!r} is not a setting. Pass runtime=Runtime({name}=...).")
     how, reading = from_keywords(settings, Discovery, Reading)
-    job = prepare(images, labels, out, how, reading, runtime=runtime, force=force)
-    return carry_out(job)
+    with shown(runtime, wanted=progress) as runtime:
+        job = prepare(images, labels, out, how, reading, given=settings, runtime=runtime, force=force)
+        if job.retraining:
+            job.runtime.note(job.retraining)
+        return carry_out(job)
 
 
 discover.__doc__ = f"{discover.__doc__}\n{indent(describe(Discovery, Reading), ' ' * 8)}\n"

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.discovery import results
+from sortal.discovery.job import folders_in
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
-from sortal.images.reading import read_images
+from sortal.images.reading import common_folder, read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
@@ -29,7 +30,7 @@ from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import load_run
 from sortal.runs.tables import Column
 from sortal.system.files import lock_folder, write_atomically
-from sortal.system.progress import Runtime
+from sortal.system.progress import Runtime, shown
 
 COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
 
@@ -66,18 +67,28 @@ def predict(
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
+    progress: bool = True,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
     """Sort new images into the categories of a run, given as such or by its folder, without training.
 
-    With `update` they are added to the run: categories keep their ids, their centres move, and images far from every
-    centre are grouped as candidates for new categories. Images that the run already contains are not added again.
+    `images` is a folder, several folders or a list of files. `progress` shows what is being done, and `runtime` says on
+    which device. With `update` the images are added to the run: categories keep their ids, their centres move, and
+    images far from every centre are grouped as candidates for new categories. Images that the run already contains are
+    not added again.
 
     >>> found = sortal.predict("photos-run", "more-photos")  # doctest: +SKIP
     >>> found.run.names[found.assignments.category[0]]  # doctest: +SKIP
     'oak'
     """
-    found = run if isinstance(run, Run) else load_run(run)
+    with shown(runtime, wanted=progress) as runtime:
+        found = run if isinstance(run, Run) else load_run(run)
+        return _predict(found, images, update, runtime)
+
+
+def _predict(
+    found: Run, images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], update: bool, runtime: Runtime
+) -> Prediction:
     read = read_images(images, folders="ignore", need_labels=False)
     with lock_folder(found.folder if update else None):
         if update:
@@ -99,7 +110,7 @@ def predict(
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         if not fresh.all():
             runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
-        where = os.path.abspath(images) if isinstance(images, str | os.PathLike) else os.getcwd()
+        where = common_folder(folders) if (folders := folders_in(images)) else os.getcwd()
         source = results.source_of(read.select(fresh), where)
         updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,7 +22,7 @@ from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
-from sortal.runs.run import Category, Run
+from sortal.runs.run import Assignments, Category, Run
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
 BLOCK = 2**14  # images at once
@@ -69,13 +70,16 @@ def gather(
         overlap=clusters.overlap,
         head=clusters.head,
     )
-    blank = unassigned(images, contents)
+    blank = named_at_source(job, images, unassigned(images, contents))
     assignments = replace(blank, category=ids_of(categories, placed), reviewed=review.states)
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
         cache=None if job.shared is None else os.path.abspath(job.shared),
-        images=(source_of(images, job.source),),
+        images=sources_of(job, images),
+        folders=job.folders,
+        labels=job.labels,
+        reading=job.reading,
         settings=job.settings,
         recipe=job.recipe,
         command=job.command,
@@ -89,6 +93,7 @@ def gather(
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),
         next_id=max(0 if job.before is None else job.before.facts.next_id, *(each.id + 1 for each in categories)),
+        updates=job.added.updates,
         timings={},  # the stages record theirs, and their notes
     )
     run = build_run(
@@ -131,13 +136,38 @@ def add_to_means(
     return moved, total
 
 
+def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:
+    """Return where the images of a job came from: its own source, then those that were added to the run before."""
+    added = np.array([path in job.added.rows for path in images.paths], dtype=bool)
+    if not added.any():
+        return (source_of(images, job.source),)
+    found = [source_of(images.select(~added), job.source)]
+    for at, source in enumerate(job.added.sources):
+        rows = [(path, job.added.rows[path]) for path in images.select(added).paths]
+        paths = [(file, path) for path, (of, file) in rows if of == at]
+        found.append(_source(paths, source.folder))
+    return tuple(found)
+
+
 def source_of(images: ImageSet, folder: str | None) -> ImageSource:
     """Return where images came from, with the path of each file that does not open under its name in the folder."""
-    paths: dict[str, str] = {}
-    if folder is not None:
-        rows = zip(images.files, map(os.path.abspath, images.paths), strict=True)
-        paths = {file: path for file, path in rows if os.path.abspath(os.path.join(folder, file)) != path}
-    return ImageSource(folder=folder, images=len(images), paths=paths)
+    if folder is None:
+        return ImageSource(folder=None, images=len(images), paths={})
+    return _source([*zip(images.files, map(os.path.abspath, images.paths), strict=True)], folder)
+
+
+def _source(rows: Sequence[tuple[str, str]], folder: str | None) -> ImageSource:
+    paths = {file: path for file, path in rows if os.path.abspath(os.path.join(folder or "", file)) != path}
+    return ImageSource(folder=folder, images=len(rows), paths=paths)
+
+
+def named_at_source(job: Job, images: ImageSet, blank: Assignments) -> Assignments:
+    """Give images that were added to the run before the names they have in their own source."""
+    own = [job.added.rows.get(path) for path in images.paths]
+    if not any(own):
+        return blank
+    files = (file if at is None else at[1] for file, at in zip(blank.files, own, strict=True))
+    return replace(blank, files=tuple(files), folders=np.array([0 if at is None else at[0] + 1 for at in own]))
 
 
 def now() -> str:

@@ -17,7 +17,7 @@ from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
-from sortal.system.progress import Runtime
+from sortal.system.progress import Runtime, shown
 from sortal.web.server import Server
 from sortal.web.session import Session
 
@@ -42,7 +42,9 @@ def review(
 
     >>> sortal.review("photos-run")  # doctest: +SKIP
     """
-    with open_review(folder, words=words, text_model=text_model, host=host, port=port) as server:
+    with shown(Runtime(), "Reading the run") as runtime:
+        server = open_review(folder, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
+    with server:
         sys.stderr.write(f"Review: {server.url}\n")
         server.run(browser=browser)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sortal.discovery.carrying import Review
 from sortal.discovery.job import Job
-from sortal.discovery.results import source_of
+from sortal.discovery.results import named_at_source, sources_of
 from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import Reason, listing
 from sortal.images import decoding
@@ -73,7 +73,7 @@ def sort_rest(
         folder=run.folder,
         facts=replace(
             run.facts,
-            images=(source_of(everything, job.source),),
+            images=sources_of(job, everything),
             hashes=replace(run.facts.hashes, images=hash_images(assignments), features=cache.hashed(x)),
         ),
         assignments=assignments,
@@ -240,7 +240,7 @@ def _assigned(job: Job, run: Run, images: ImageSet, read: _Rest) -> tuple[Assign
     lost = [name for number, name in enumerate(images.classes) if name not in known and (images.labels == number).any()]
     gone = np.isin(images.labels, [images.classes.index(name) for name in lost])
     images = replace(images, labels=np.where(gone, -1, images.labels))
-    blank = unassigned(images, read.contents)
+    blank = named_at_source(job, images, unassigned(images, read.contents))
     predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category
     own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
     category = ids_of(run.categories, own)

@@ -29,12 +29,13 @@ def read_images(
     need_labels: bool = True,
     **reading: Any,
 ) -> ImageSet:
-    """Read images and their labels from a folder, from a folder and a table, or from a list of paths.
+    """Read images and their labels from folders, from folders and a table, or from a list of files.
 
     A folder alone: each subfolder is a class; images in the subfolder `unlabelled` and in the folder itself have no
     label, and with `folders="ignore"` no image has one. A folder and a table (`labels` is its path): the table lists
     the images by relative path with their labels; `unlisted` decides about images it does not list, `extra_columns`
-    about columns other than file_name, label and truth. A list: `labels` and `truth` are lists of the same length.
+    about columns other than file_name, label and truth. Several folders, as a list, are read like one; names are then
+    relative to the folder that all of them are in. A list of files: `labels` and `truth` are lists of the same length.
 
     Rows are in the order of the table or list, else sorted by path. `need_labels=False` allows a set without labels.
     `reading` is the settings of `sortal.config.Reading`.
@@ -47,19 +48,11 @@ def read_images(
             raise InputError("The image folder must not be empty, got ''. Use '.' for the current folder.")
         if truth is not None:
             raise InputError("truth requires a list of images; for a folder it is a column of the table.")
-        folder = Path(source)
-        if labels is None:
-            images = _from_folder(folder, how.folders == "classes", how.unlabelled)
-        elif isinstance(labels, str | os.PathLike):
-            images = _from_table(folder, label_tables.read(Path(labels), extra_columns=how.extra_columns), how.unlisted)
-        else:
-            kind = type(labels).__name__
-            raise InputError(f"labels must be the path of a table if the images are a folder, got {kind}.")
-        if not images.files:
-            raise InputError(
-                f"The folder {str(folder)!r} must contain at least one image ({', '.join(sorted(EXTENSIONS))}), "
-                f"got none{f', only {listing(images.ignored)}' if images.ignored else ''}."
-            )
+        images = _from_folders([Path(source)], labels, how)
+    elif are_folders(source := [*source]):
+        if truth is not None:
+            raise InputError("truth requires a list of images; for folders it is a column of the table.")
+        images = _from_folders(_apart(source), labels, how)
     else:
         images = _from_list(source, labels, truth)
     if need_labels and not images.classes:
@@ -71,30 +64,105 @@ def read_images(
     return images
 
 
-def _from_folder(folder: Path, are_classes: bool, unlabelled: str) -> ImageSet:
-    names, ignored = find(folder)
-    within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in names]
+def are_folders(source: Sequence[str | os.PathLike[str]]) -> bool:
+    """Tell whether a list is one of folders, not of images."""
+    paths = [each for each in source if isinstance(each, str | os.PathLike)]
+    return len(paths) == len(source) > 0 and all(map(os.path.isdir, paths))
+
+
+def common_folder(folders: Sequence[str | os.PathLike[str]]) -> str:
+    """Return the folder that names of images are relative to: the only one given, or the one that all are in."""
+    if len(folders) == 1:
+        return os.path.abspath(folders[0])
+    return os.path.commonpath([os.path.dirname(os.path.abspath(each)) for each in folders])
+
+
+def _apart(source: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Return several folders, none of which may be in another one."""
+    folders = [Path(each) for each in source]
+    real = [Path(os.path.realpath(each)) for each in folders]
+    for at, inner in enumerate(real):
+        for other, outer in enumerate(real):
+            if at != other and inner.is_relative_to(outer):
+                raise InputError(
+                    f"Folders of images must not contain one another, got {str(folders[other])!r} and "
+                    f"{str(folders[at])!r}. Leave out the second."
+                )
+    return folders
+
+
+def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> ImageSet:
+    """Read one folder, or several, whose images then have names relative to the folder that all of them are in."""
+    base = Path(common_folder(folders)) if len(folders) > 1 else folders[0]
+    prefixes = ["" if len(folders) == 1 else f"{_within(each, base)}/" for each in folders]
+    found = [find(each) for each in folders]
+    if labels is None:
+        images = _from_tree(base, folders, prefixes, found, how)
+    elif isinstance(labels, str | os.PathLike):
+        names, others = (
+            [prefix + name for prefix, each in zip(prefixes, found, strict=True) for name in each[part]]
+            for part in (0, 1)
+        )
+        table = label_tables.read(Path(labels), extra_columns=how.extra_columns)
+        images = _from_table(base, prefixes, names, others, table, how.unlisted)
+    else:
+        kind = type(labels).__name__
+        raise InputError(f"labels must be the path of a table if the images are a folder, got {kind}.")
+    if not images.files:
+        raise InputError(
+            f"The folder {listing(list(map(str, folders)))} must contain at least one image "
+            f"({', '.join(sorted(EXTENSIONS))}), got none"
+            f"{f', only {listing(images.ignored)}' if images.ignored else ''}."
+        )
+    return images
+
+
+def _within(folder: Path, base: Path) -> str:
+    return os.path.relpath(os.path.abspath(folder), base).replace(os.sep, "/")
+
+
+def _from_tree(
+    base: Path,
+    folders: Sequence[Path],
+    prefixes: Sequence[str],
+    found: Sequence[tuple[list[str], list[str]]],
+    how: Reading,
+) -> ImageSet:
+    """Label images by the folder in `folders` that they are in."""
+    files, within, ignored = list[str](), list[str | None](), list[str]()
+    for prefix, (names, others) in zip(prefixes, found, strict=True):
+        files += [prefix + name for name in names]
+        ignored += [prefix + name for name in others]
+        classes = how.folders == "classes"
+        within += [normalize("NFC", name.partition("/")[0]) if "/" in name and classes else None for name in names]
     there = {name for name in within if name is not None}
-    if unlabelled == UNLABELLED:
+    if how.unlabelled == UNLABELLED:
         nameless = {name for name in there if name.casefold() in (UNLABELLED, "unlabeled")}
     else:
-        nameless = {normalize("NFC", unlabelled.rstrip("/"))}
-        if not any(normalize("NFC", each.name) in nameless and os.path.isdir(each) for each in folder.iterdir()):
+        nameless = {normalize("NFC", how.unlabelled.rstrip("/"))}
+        inside = (each for folder in folders for each in folder.iterdir())
+        if not any(normalize("NFC", each.name) in nameless and os.path.isdir(each) for each in inside):
             raise InputError(
-                f"The folder of unlabelled images, {unlabelled!r}, must be in {str(folder)!r}; "
+                f"The folder of unlabelled images, {how.unlabelled!r}, must be in {listing(list(map(str, folders)))}; "
                 f"found: {listing(sorted(there)) or 'no folders'}."
             )
     return image_set(
-        names,
-        paths=[os.path.join(folder, name) for name in names],
+        files,
+        paths=[os.path.join(base, name) for name in files],
         labels=[None if name in nameless or name == "-1" else name for name in within],
         ignored=ignored,
     )
 
 
-def _from_table(folder: Path, table: label_tables.LabelTable, unlisted: str) -> ImageSet:
-    images, others = find(folder)
-    name, at = repr(str(table.path)), _locate(table.file_name, folder, [*images, *others])
+def _from_table(
+    folder: Path,
+    prefixes: Sequence[str],
+    images: Sequence[str],
+    others: Sequence[str],
+    table: label_tables.LabelTable,
+    unlisted: str,
+) -> ImageSet:
+    name, at = repr(str(table.path)), _locate(table.file_name, folder, [*images, *others], prefixes)
     if missing := [file for file in table.file_name if file not in at]:
         raise InputError(
             f"Every row of {name} must name a file in {str(folder)!r} by its relative path; {len(missing):,} of "
@@ -124,10 +192,13 @@ def _from_table(folder: Path, table: label_tables.LabelTable, unlisted: str) -> 
     )
 
 
-def _locate(wanted: Iterable[str], folder: Path, there: Collection[str]) -> dict[str, str]:
+def _locate(
+    wanted: Iterable[str], folder: Path, there: Collection[str], prefixes: Sequence[str] = ("",)
+) -> dict[str, str]:
     """Return the file that each name means: an exact match, or the only file with an equivalent path.
 
-    Equivalent are composed and decomposed accents, "./" and "..", backslashes, and absolute paths into the folder.
+    Equivalent are composed and decomposed accents, "./" and "..", backslashes, absolute paths into the folder, and
+    paths without one of the prefixes.
     """
     exact = set(there)
     alike: dict[str, list[str]] = {}
@@ -151,7 +222,12 @@ def _locate(wanted: Iterable[str], folder: Path, there: Collection[str]) -> dict
         path = posixpath.normpath(name.replace("\\", "/"))
         if posixpath.isabs(path) and (before := above(posixpath.dirname(path))) is not None:
             path = before + posixpath.basename(path)
-        return [path] if path in exact else alike.get(normalize("NFC", path), [])
+        for paths in ([path], [prefix + path for prefix in prefixes]):
+            if files := [each for each in paths if each in exact]:
+                return files
+            if files := [each for path in paths for each in alike.get(normalize("NFC", path), [])]:
+                return files
+        return []
 
     found = ((name, candidates(name)) for name in wanted)
     return {name: files[0] for name, files in found if len(files) == 1}

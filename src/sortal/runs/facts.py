@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sortal.config import Discovery, Precision, Recipe
+from sortal.config import Discovery, Precision, Reading, Recipe
 from sortal.metrics import Accuracy
 
 
@@ -71,6 +71,9 @@ class RunFacts:
 
     cache: str | None  # the folder that a benchmark's runs share; None is the run's own
     images: tuple[ImageSource, ...]
+    folders: tuple[str, ...] = ()  # that were given; `images` has the one they are all in
+    labels: str | None = None  # the table of labels, if one was given
+    reading: Reading = Reading()
     settings: Discovery
     recipe: Recipe
     command: str

@@ -1,22 +1,39 @@
 """Where work runs, and how it reports."""
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Event, Thread
+from time import monotonic
 from typing import TypeAlias
 
 from sortal.config import AUTO
+from sortal.system.text import duration
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
+
+EVERY = 30.0  # seconds between two lines where there is no terminal
+REDRAW = 0.2  # seconds between two states of a line in a notebook
+BAR, WIDTH = 20, 79  # characters of a bar, and of a line in a notebook
 
 
 def ignore(what: str, done: int, total: int) -> None:
     """Report no progress."""
 
 
+log = logging.getLogger("sortal").info
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """The device to compute on, the processes that read images, and where progress and notes go.
+
+    `device` is "auto", "cpu", "cuda", "cuda:N" or "mps"; `workers` is the number of processes that read images, by
+    default one per core. `progress` is called with a task, how much of it is done and its total, 0 if unknown; `note`
+    with a sentence. By default, the functions that are public show both.
 
     >>> Runtime(device="cuda:1", workers=4, note=print)  # doctest: +SKIP
     """
@@ -24,8 +41,127 @@ class Runtime:
     device: str = AUTO
     workers: int | None = None  # one per core by default
     progress: Progress = ignore
-    note: Callable[[str], None] = logging.getLogger("sortal").info
+    note: Callable[[str], None] = log
 
     def prefixed(self, prefix: str) -> "Runtime":
         """Return a runtime that reports each task with a prefix."""
         return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
+
+
+def say(text: str) -> None:
+    """Print to standard error."""
+    if sys.stderr is not None:  # it may be closed
+        _write(f"{text}\n")
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+@contextmanager
+def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> Iterator[Runtime]:
+    """Yield a runtime that shows progress and notes on standard error, as far as it has no place of its own for them.
+
+    A terminal gets a bar with the time left, a notebook one line that is redrawn, and anything else a line every half
+    minute. Of several processes, only the first shows progress. With `wanted` false, nothing is shown.
+    """
+    if not wanted:
+        yield runtime
+        return
+    if runtime.note == log:
+        runtime = replace(runtime, note=lambda text: say(f"sortal: {text}"))
+    if runtime.progress is not ignore or sys.stderr is None or os.environ.get("RANK", "0") != "0":
+        yield runtime
+        return
+    show = _bar if sys.stderr.isatty() else _line if _in_notebook() else _lines
+    with show(first) as progress:
+        yield replace(runtime, progress=progress)
+
+
+@dataclass(eq=False)
+class _Task:
+    """What is being done, and how far it is."""
+
+    what: str
+    done: int = 0
+    total: int = 0
+    first: int = 0  # what was done when it began
+    since: float = field(default_factory=monotonic)
+
+    def after(self, what: str, done: int, total: int) -> "_Task":
+        """Return the task after a report, which may be the first one of another task."""
+        if what != self.what:
+            return _Task(what, done, total, first=done)
+        return _Task(what, done, total, self.first, self.since)
+
+    def __str__(self) -> str:
+        if not self.total:
+            return f"{self.what}, for {duration(monotonic() - self.since)}"
+        steps = self.done - self.first
+        left = (self.total - self.done) * (monotonic() - self.since) / steps if steps > 0 else None
+        return f"{self.what}: {self.done:,} of {self.total:,}" + (f", {duration(left)} left" if left else "")
+
+
+@contextmanager
+def _bar(first: str) -> Iterator[Progress]:
+    """Draw a bar in a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(first, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            if what != bar.tasks[0].description:
+                bar.reset(task, description=what)
+            bar.update(task, completed=done, total=total or None)
+
+        yield show
+
+
+@contextmanager
+def _line(first: str) -> Iterator[Progress]:
+    """Redraw one line, which notebooks show without any extension."""
+    task, drawn = _Task(first), 0.0
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal task, drawn
+        task = task.after(what, done, total)
+        if monotonic() - drawn >= REDRAW:
+            drawn = monotonic()
+            full = "█" * (BAR * done // total if total else 0)
+            text = f"{full:░<{BAR}} {task}"[:WIDTH]
+            _write(f"\r{text:<{WIDTH}}")
+
+    try:
+        yield show
+    finally:
+        _write(f"\r{'':<{WIDTH}}\r")
+
+
+@contextmanager
+def _lines(first: str) -> Iterator[Progress]:
+    """Print a line from time to time, also while nothing is reported."""
+    task, ended = _Task(first), Event()
+
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal task
+        task = task.after(what, done, total)
+
+    def work() -> None:
+        while not ended.wait(EVERY):
+            say(f"sortal: {task}")
+
+    Thread(target=work, name="progress", daemon=True).start()
+    try:
+        yield show
+    finally:
+        ended.set()
+
+
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"

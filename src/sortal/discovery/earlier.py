@@ -1,0 +1,112 @@
+"""What a job takes over from the run that is already in its folder: settings, folders, and images that were added."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sortal.config import CLASSIFIERS, Discovery, Reading
+from sortal.images.image_set import ImageSet
+from sortal.runs.facts import ImageSource, RunFacts, Update
+from sortal.runs.storage import load_run
+from sortal.system.text import duration, setting
+
+TRAINED = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")  # change training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """How to sort, how to read, and the table of labels; `given` names defaults that were asked for explicitly."""
+
+    settings: Discovery
+    reading: Reading
+    labels: str | None
+    given: frozenset[str]
+
+    def completed(self, earlier: RunFacts) -> tuple[Wanted, dict[str, Any]]:
+        """Take what was not given from an earlier run; also return what of that differs from the defaults."""
+        records = [(self.settings, earlier.settings), (self.reading, earlier.reading)]
+        given = {*self.given}
+        given |= {each.name for mine, _ in records for each in fields(mine) if getattr(mine, each.name) != each.default}
+        if "backbone" in given:
+            given.add("weights")  # those of one backbone do not fit another
+        taken: dict[str, Any] = {}
+
+        def merged(mine: Any, theirs: Any) -> Any:
+            values = {each.name: getattr(theirs, each.name) for each in fields(theirs) if each.name not in given}
+            for each in fields(theirs):
+                if each.name in values and values[each.name] != each.default:
+                    taken[each.name] = values[each.name]
+            return replace(mine, **values)
+
+        settings, reading = (merged(mine, theirs) for mine, theirs in records)
+        labels = self.labels
+        if labels is None and earlier.labels is not None:
+            labels = taken["labels"] = earlier.labels
+        return replace(self, settings=settings, reading=reading, labels=labels), taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Additions:
+    """Images that `predict` added to an earlier run, and where they came from."""
+
+    sources: tuple[ImageSource, ...] = ()
+    updates: tuple[Update, ...] = ()  # one per source
+    rows: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # number of the source, and name there, by path
+
+
+NOTHING = Additions()
+
+
+def folders_of(facts: RunFacts) -> tuple[str, ...]:
+    """Return the folders that a run was made of, without those whose images were added later."""
+    first = facts.images[0].folder
+    return facts.folders or ((first,) if first is not None else ())
+
+
+def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet, Additions]:
+    """Append the images that were added to a run, as far as they are not among the images already; unlabelled."""
+    if not facts.updates:
+        return images, NOTHING
+    run = load_run(place, raw=True)
+    here, first = {os.path.realpath(path) for path in images.paths}, len(facts.images) - len(facts.updates)
+    a = run.assignments
+    rows = {
+        path: (at - first, file)
+        for path, at, file in zip(run.paths(), a.folders.tolist(), a.files, strict=True)
+        if at >= first and os.path.realpath(path) not in here
+    }
+    used = sorted({at for at, _ in rows.values()})
+    none = np.full(len(rows), -1)
+    joined = replace(
+        images,
+        files=(*images.files, *rows),  # their paths: names may occur in several folders
+        paths=(*images.paths, *rows),
+        labels=np.concatenate([images.labels, none]),
+        truth=np.concatenate([images.truth, none]),
+        validation=np.concatenate([images.validation, none > 0]),
+    )
+    return joined, Additions(
+        sources=tuple(facts.images[first + at] for at in used),
+        updates=tuple(facts.updates[at] for at in used),
+        rows={path: (used.index(at), file) for path, (at, file) in rows.items()},
+    )
+
+
+def retraining(facts: RunFacts, settings: Discovery) -> str | None:
+    """Describe the changes since a run that make it train again, and what that took; None where it need not."""
+    if settings.method == "kmeans" or settings.epochs == 0:
+        return None
+    names = (*TRAINED, "k") if settings.method in CLASSIFIERS else TRAINED
+    pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
+    changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
+    if not changes:
+        return None
+    took = facts.timings.get("learn", 0.0)
+    last = f" Training took {duration(took)} the last time." if took >= 1 else ""
+    return f"A change of {', '.join(changes)} means training again.{last}"

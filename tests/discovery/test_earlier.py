@@ -1,0 +1,147 @@
+"""What a job takes over from the run in its folder."""
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny_folder as tiny
+from runtimes import CPU
+from sample_run import sample_facts
+from test_job import a_folder
+
+from sortal.config import Discovery, Reading
+from sortal.discovery.earlier import Wanted, folders_of, retraining
+from sortal.discovery.job import Job, prepare
+from sortal.discovery.pipeline import discover
+from sortal.errors import InputError
+from sortal.runs import cache
+from sortal.runs.facts import ImageSource, RunFacts
+from sortal.runs.storage import FORMAT, load_run
+
+KMEANS: dict[str, Any] = {"method": "kmeans", "backbone": "convnet", "n_init": 2}
+
+
+def facts(folder: str | None = "/photos", **changes: Any) -> RunFacts:
+    usual = sample_facts(6, np.zeros((6, 2), dtype=np.float32), 2)
+    return replace(usual, images=(ImageSource(folder=folder, images=6, paths={}),), **changes)
+
+
+def wanted(*given: str, labels: str | None = None, **settings: Any) -> Wanted:
+    return Wanted(settings=Discovery(**settings), reading=Reading(), labels=labels, given=frozenset(given))
+
+
+def test_settings_that_are_not_given_come_from_the_earlier_run() -> None:
+    before = Discovery(backbone="vit_tiny", weights="w.safetensors", k=12, epochs=7)
+    earlier = facts(settings=before, reading=Reading(unlisted="ignore"), labels="/l.csv")
+    found, taken = wanted(k=10).completed(earlier)
+    assert found.settings == replace(before, k=10)
+    assert (found.reading, found.labels) == (Reading(unlisted="ignore"), "/l.csv")
+    assert taken == {
+        "backbone": "vit_tiny",
+        "weights": "w.safetensors",
+        "epochs": 7,
+        "unlisted": "ignore",
+        "labels": "/l.csv",
+    }
+    found, taken = wanted("k", "epochs", labels="mine.csv").completed(earlier)
+    assert (found.settings.k, found.settings.epochs, found.labels) == ("auto", "auto", "mine.csv")
+    assert taken.keys() == {"backbone", "weights", "unlisted"}
+    found, _ = wanted(backbone="convnet").completed(earlier)
+    assert (found.settings.backbone, found.settings.weights) == ("convnet", None), "weights fit one backbone only"
+    assert wanted().completed(facts(settings=Discovery()))[1] == {}
+
+
+def test_only_changes_that_reach_the_network_mean_training_again() -> None:
+    earlier = facts(settings=Discovery(backbone="convnet"), timings={"learn": 300.0})
+    same = earlier.settings
+    for settings in (
+        same,
+        replace(same, k=7),
+        replace(same, n_init=3, unsure_below=0.2),
+        replace(same, method="kmeans"),
+    ):
+        assert retraining(earlier, settings) is None
+    assert retraining(earlier, replace(same, epochs=9, seed=1)) == (
+        "A change of epochs (auto, now 9), seed (0, now 1) means training again. Training took 5 min the last time."
+    )
+    classifier = replace(same, method="simgcd", k=7)
+    assert "k (7, now 8)" in str(retraining(replace(earlier, settings=classifier), replace(classifier, k=8)))
+    assert "last time" not in str(retraining(replace(earlier, timings={}), replace(same, seed=1)))
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    return a_folder(tmp_path / "photos")
+
+
+def finished(place: Path, earlier: RunFacts) -> None:
+    place.mkdir(parents=True)
+    cache.save(place / "run.json", {"format": FORMAT, **asdict(earlier)})
+
+
+def asked(images: Any, out: Any = None, *, force: bool = False, given: tuple[str, ...] = (), **settings: Any) -> Job:
+    return prepare(images, None, out, Discovery(**settings), Reading(), given=given, runtime=CPU, force=force)
+
+
+def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> None:
+    notes: list[str] = []
+    finished(Path("photos-run"), facts(str(photos), settings=Discovery(backbone="convnet", seed=4)))
+    usual = Discovery(k=3), Reading()
+    job = prepare("photos", None, None, *usual, runtime=replace(CPU, note=notes.append), force=False)
+    assert job.settings == Discovery(backbone="convnet", seed=4, k=3)
+    assert notes == ["As in the run in 'photos-run': backbone convnet, seed 4."]
+    assert job.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
+    assert asked("photos", force=True, k=3).settings == Discovery(k=3)
+    assert asked("photos", given=("seed",)).settings.seed == 0
+    assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
+
+
+def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
+    a_folder(Path("more"))
+    folders = (str(photos), str(photos.parent / "more"))
+    finished(Path("run"), facts(str(photos.parent), folders=folders, settings=Discovery(k=5)))
+    job = asked("run")
+    assert (job.place, job.folders, job.settings.k) == (photos.parent / "run", folders, 5)
+    assert {file.partition("/")[0] for file in job.images.files} == {"photos", "more"}
+    assert asked("run", "elsewhere").place == Path("elsewhere")
+    finished(Path("array-run"), facts(None))
+    with pytest.raises(InputError, match="was not made of a folder of images"):
+        asked("array-run")
+
+
+def test_folders_of_the_run_take_part_and_others_are_refused(photos: Path) -> None:
+    for name in ("more", "others"):
+        a_folder(Path(name))
+    here = str(photos.parent)
+    both = (str(photos), f"{here}/more")
+    finished(Path("photos-run"), facts(here, folders=both, settings=Discovery(k=5)))
+    assert asked("photos").folders == both
+    assert asked("photos", force=True).folders == both[:1]
+    assert asked(["photos", "others"]).folders == (both[0], f"{here}/others", both[1])
+    with pytest.raises(InputError, match="holds a run of other images"):
+        asked("others", "photos-run")
+    assert folders_of(facts("/old")) == ("/old",)
+
+
+def test_several_folders_are_sorted_as_one_and_grow(tmp_path: Path) -> None:
+    """From one folder to two, with another k in between: nothing is given twice."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    tiny.write(first, {f"{name}/{i}.png": f"{name} {i}" for name in ("ash", "beech") for i in range(6)})
+    tiny.write(first, {f"unlabelled/{i}.png": f"elm {i}" for i in range(6)})
+    tiny.write(second, {f"ash/{i}.png": f"ash {100 + i}" for i in range(3)})
+    tiny.write(second, {f"{i}.png": f"beech {100 + i}" for i in range(3)})
+    out = tmp_path / "run"
+    with tiny.quickly():
+        discover(first, out=out, k=3, runtime=CPU, **KMEANS)
+        run = discover([first, second], out=out, runtime=CPU)
+        assert (len(run.assignments), run.k.k, run.facts.settings.backbone) == (24, 3, "convnet")
+        assert sum(label == "ash" for label in run.assignments.labels) == 9
+        assert {"first/ash/0.png", "second/ash/0.png", "second/0.png"} < {*run.assignments.files}
+        assert all(map(Path.is_file, map(Path, run.paths())))
+        again = discover(out, k=4, runtime=CPU)
+    assert (again.folder, again.k.k, again.assignments.files) == (out, 4, run.assignments.files)
+    assert load_run(out).facts.folders == (str(first), str(second))
