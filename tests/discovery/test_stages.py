@@ -86,9 +86,21 @@ def test_the_number_of_held_out_images_is_limited() -> None:
     assert images.labelled[held].all()
     assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
     assert held_out(images, order, Discovery(k=1300, held_out=0.0), np.ones(len(images), dtype=bool)).sum() == 0
-    # A fifth of nine classes of ten images is 18, fewer than the 20 that calibration needs.
-    few = images.select(np.isin(images.labels, images.labels[:9]) | images.unlabelled)
-    assert held_out(few, np.arange(len(few)), Discovery(k=10), np.ones(len(few), dtype=bool)).sum() == 0
+
+
+def test_no_labelled_image_more_or_less_decides_whether_any_is_held_out() -> None:
+    """A fifth is held out from 100 labelled images on, none of 50, and every number in between."""
+    counts = []
+    for n in range(2, 131):
+        labels = [f"class {number % 10}" for number in range(n)]
+        images = image_set([f"{i}.png" for i in range(n + 1)], paths=["x"] * (n + 1), labels=[*labels, None])
+        held = held_out(images, np.arange(n + 1), Discovery(k=10), np.ones(n + 1, dtype=bool))
+        counts.append(int(held.sum()))
+        kept = np.unique(images.labels[~held & images.labelled])
+        assert len(kept) == min(n, 10), "each class keeps a labelled image"
+    assert (counts[50 - 2], counts[97 - 2], counts[100 - 2], counts[130 - 2]) == (0, 18, 20, 26)
+    assert max(np.diff(counts)) == 1
+    assert min(np.diff(counts)) >= 0
 
 
 def test_without_a_gpu_tokens_are_cached_in_a_file_if_there_is_room(

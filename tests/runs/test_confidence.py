@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from sortal.runs import confidence
-from sortal.runs.confidence import ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
+from sortal.runs.confidence import DOUBT, ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
 
 untimed = settings(deadline=None)
 Rows = list[list[float]]
@@ -137,27 +137,39 @@ def test_calibration_follows_the_scale_of_scores_and_ignores_their_offset(factor
     everyone, category = np.ones(500, dtype=bool), categories(planted)
     louder = {**planted, "head": factor * (planted["head"] + np.array([1.0, -2, 3, 0.5, 100]))}
     one, other = (calibrate(**each, row=category, held_out=everyone, unsure_below=0.5) for each in (planted, louder))
-    assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-3)
+    assert other.temperature == pytest.approx(factor * one.temperature, rel=1e-2)
     same = [
         found.of(place(each["x"], each["centres"], found.temperature, head=each["head"]))
         for each, found in ((planted, one), (louder, other))
     ]
-    np.testing.assert_allclose(same[0], same[1], rtol=1e-2)
+    np.testing.assert_allclose(same[0], same[1], rtol=5e-2)
 
 
-@pytest.mark.parametrize(("held", "k"), [(0, 5), (ENOUGH - 1, 5), (ENOUGH, 5), (100, 1)])
 @pytest.mark.parametrize("by_head", [False, True])
-def test_too_few_held_out_images_or_categories_do_not_calibrate(by_head: bool, held: int, k: int) -> None:
-    """The temperature is then a fraction of the mean squared distance, or 1 for a head."""
-    planted = drawn(3.0, by_head=by_head, n=200, k=k)
+def test_the_temperature_moves_smoothly_from_the_usual_one_to_the_fitted_one(by_head: bool) -> None:
+    """Without held-out images it is a fraction of the mean squared distance, or 1 for a head."""
+    planted = drawn(3.0, by_head=by_head, n=2000)
     placed = place(planted["x"], planted["centres"], 1.0, head=planted["head"])
-    found = calibrate(**planted, row=placed.row, held_out=np.arange(200) < held, unsure_below=0.5)
-    assert found.calibrated is (held == ENOUGH)
-    assert found.held_out == (ENOUGH if found.calibrated else 0)
-    assert found.stability is None
-    if not found.calibrated:
-        share = UNCALIBRATED * float((placed.distance**2).mean())
-        assert found.temperature == (1.0 if by_head else pytest.approx(share))
+
+    def fitted(held: int) -> Confidence:
+        return calibrate(**planted, row=placed.row, held_out=np.arange(2000) < held, unsure_below=0.5)
+
+    found = {held: fitted(held) for held in (0, 1, ENOUGH - 1, ENOUGH, 2000)}
+    assert {held: each.held_out for held, each in found.items()} == {held: held for held in found}
+    assert [each.calibrated for each in found.values()] == [False, False, False, True, True]
+    share = UNCALIBRATED * float((placed.distance**2).mean())
+    usual = 1.0 if by_head else pytest.approx(share)
+    assert found[0].temperature == usual
+    logs = {held: math.log(each.temperature) for held, each in found.items()}
+    assert abs(logs[1] - logs[0]) < DOUBT, "one image does not decide"
+    assert abs(logs[ENOUGH] - logs[ENOUGH - 1]) < DOUBT / 2, "nor does the last one that makes it enough"
+    assert found[2000].temperature == pytest.approx(3.0, rel=0.15)
+
+
+def test_one_category_cannot_be_calibrated() -> None:
+    planted = drawn(3.0, by_head=False, n=200, k=1)
+    found = calibrate(**planted, row=np.zeros(200, dtype=np.int64), held_out=np.arange(200) < 100, unsure_below=0.5)
+    assert (found.held_out, found.calibrated, found.stability) == (0, False, None)
 
 
 def test_a_head_that_scores_distances_is_calibrated_like_distances() -> None:
@@ -167,7 +179,7 @@ def test_a_head_that_scores_distances_is_calibrated_like_distances() -> None:
     plain, by_head = (
         calibrate(**{**planted, "head": head}, row=category, held_out=everyone, unsure_below=0.5) for head in heads
     )
-    assert by_head.temperature == pytest.approx(plain.temperature, rel=1e-3)
+    assert by_head.temperature == pytest.approx(plain.temperature, rel=2e-2)  # what is usual differs
     np.testing.assert_array_equal(by_head.usual, plain.usual)
     np.testing.assert_array_equal(by_head.deviation, plain.deviation)
 
@@ -187,7 +199,7 @@ def test_perfectly_separated_images_have_high_but_finite_confidence() -> None:
     centres = array([[0], [10]], 1)
     found = calibrate(x, centres, truth, held_out=np.ones(n, dtype=bool), truth=truth, unsure_below=0.5)
     # All 60 are right; smoothing makes that 61 of 62.
-    assert found.of(place(x, centres, found.temperature)) == pytest.approx(61 / 62, abs=1e-4)
+    assert found.of(place(x, centres, found.temperature)) == pytest.approx(61 / 62, abs=5e-3)
 
 
 def test_usual_distances_match_those_computed_by_hand() -> None:

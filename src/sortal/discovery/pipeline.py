@@ -20,12 +20,12 @@ from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, prepare
 from sortal.discovery.sampling import check_room, learned_part
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.discovery.streaming import sort_rest
+from sortal.discovery.symptoms import symptoms
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.runs import cache
-from sortal.runs.confidence import ENOUGH
 from sortal.runs.run import REPORT, Run
 from sortal.runs.storage import load_run
 from sortal.system.device import start
@@ -98,11 +98,8 @@ def carry_out(job: Job) -> Run:
             with stages.stage("rest", "Sorting the other images") as runtime:
                 found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)
         with stages.stage("report", "Drawing the report") as runtime:
-            if not found.run.confidence.calibrated:
-                stages.note(
-                    f"Confidence is not calibrated, which takes at least {ENOUGH} labelled images held out from "
-                    "training. Label more images, or hold out a larger share."
-                )
+            for text in symptoms(found.run):
+                stages.note(text)
             run = stages.recorded_in(found.run)
             place, seed = job.cache / "map", settings.seed
             page = web.make_report(run, found.store, mapper(runtime.device), seed=seed, folder=place, runtime=runtime)

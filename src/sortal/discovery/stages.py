@@ -194,20 +194,33 @@ def _with_decisions(
 def held_out(
     images: ImageSet, order: NDArray[np.int64], settings: Discovery, among: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class, rounded down.
+    """Draw the labelled images (n,) whose labels are held out for calibration: a share of each class.
 
     They are drawn from the rows in this order (n,), which must not depend on file names, as far as they are in the mask
-    `among` (n,): labels that people gave to what a run showed them are not a fair sample of a class.
+    `among` (n,): labels that people gave to what a run showed them are not a fair sample of a class. Where that would
+    be fewer than ENOUGH, even fewer are held out, down to none, as they serve training better.
     """
     generator = np.random.default_rng(settings.seed)
-    drawn = [np.zeros(0, dtype=np.int64)]
-    for label in np.unique(images.labels[images.labelled]):
-        rows = order[(images.labels[order] == label) & among[order]]
-        drawn.append(generator.choice(rows, size=int(settings.held_out * len(rows)), replace=False))
+    of = [order[(images.labels[order] == label) & among[order]] for label in np.unique(images.labels[images.labelled])]
+    n = sum(map(len, of))
+    count = settings.held_out * n
+    drawn = [
+        generator.choice(rows, size=size, replace=False)
+        for rows, size in zip(of, _shares(int(min(count, 2 * count - ENOUGH)), list(map(len, of))), strict=True)
+    ]
     held = np.zeros(len(images), dtype=bool)
-    rows = generator.permutation(np.concatenate(drawn))[:HELD_OUT]
-    held[rows if len(rows) >= ENOUGH else []] = True  # fewer serve training better
+    held[generator.permutation(np.concatenate([np.zeros(0, dtype=np.int64), *drawn]))[:HELD_OUT]] = True
     return held
+
+
+def _shares(count: int, sizes: Sequence[int]) -> list[int]:
+    """Divide a count among classes in proportion to their sizes, the largest remainders first; each keeps an image."""
+    quotas = [max(count, 0) * size / max(sum(sizes), 1) for size in sizes]
+    found = [int(quota) for quota in quotas]
+    by_remainder = sorted(range(len(sizes)), key=lambda row: found[row] - quotas[row])
+    for row in by_remainder[: max(count, 0) - sum(found)]:
+        found[row] += 1
+    return [min(each, max(size - 1, 0)) for each, size in zip(found, sizes, strict=True)]
 
 
 def set_aside(images: ImageSet, confirmed: NDArray[np.bool_], order: NDArray[np.int64], seed: int) -> NDArray[np.bool_]:

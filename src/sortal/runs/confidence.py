@@ -1,8 +1,8 @@
 """Confidence that an image is in the right category, calibrated on held-out labelled images and repeated clustering.
 
 An image of squared distances d² to the centres belongs to category j with probability softmax(−d² / T)_j, as in a
-mixture of equally wide, round clusters. T maximises the likelihood of the held-out labels. Where a method has trained a
-classifier, its scores take the place of −d².
+mixture of equally wide, round clusters. T is the most probable one given the held-out labels and what is usual, so that
+a few of them change it little. Where a method has trained a classifier, its scores take the place of −d².
 
 Held-out images are of known classes and say nothing about new categories, which may be parts of a class or mixtures.
 The images of such a category do not stay together when half of the images are clustered again (Lange, Roth, Braun and
@@ -18,8 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-ENOUGH = 20  # held-out images to calibrate on; with fewer, T is a share of the mean squared distance
-UNCALIBRATED = 0.3  # that share; calibration finds 0.1 to 1 where training went well
+ENOUGH = 20  # held-out images that calibrate well; with fewer, confidence is rough
+# The usual share of the mean squared distance that T is, and the scale of its deviations, as a log: what T is taken
+# to be until held-out images tell otherwise. On three collections, even and long-tailed, calibration finds 0.55 to 1.3.
+UNCALIBRATED, DOUBT = 0.7, 0.5
 FAR = 2.5  # standard deviations beyond the usual distance at which confidence begins to fall
 PRIOR = 10  # weight, in images, of the usual distance, and of the stability, over all categories
 SURE, STEEPEST = 0.99, 500.0  # probability that is raised to a power, and that power, at most
@@ -46,7 +48,7 @@ class Confidence:
     """The parameters that turn distances into confidence, and the threshold below which an image is unsure."""
 
     temperature: float
-    held_out: int  # labelled images it was calibrated on; 0 for too few to calibrate
+    held_out: int  # labelled images it was calibrated on
     unsure_below: float
     usual: Floats  # (k,) mean distance of the images of a category to its centre
     deviation: Floats  # (k,) its standard deviation
@@ -55,7 +57,8 @@ class Confidence:
 
     @property
     def calibrated(self) -> bool:
-        return self.held_out > 0
+        """Whether enough images were held out for a confidence of 80% to mean that four out of five are right."""
+        return self.held_out >= ENOUGH
 
     def of(self, placement: Placement) -> Floats:
         """Return the confidence (n,): the probability, less in unstable categories and for distant images."""
@@ -90,15 +93,14 @@ def calibrate(
 
     `agreement` (n,) is how often an image stayed in its category when clustered again; NaN for one that had to.
     `overlap` (k,) is the share of a category that another training run found again. The scores of a `head` (k, d + 1)
-    replace distances; without calibration its probabilities are as they were trained.
+    replace distances; without held-out images its probabilities are as they were trained.
     """
     distance = place(x, centres, 1.0, row=row).distance
     usual, deviation = spread(distance, row, len(centres))
-    enough = int(held_out.sum()) >= ENOUGH and len(centres) > 1
-    if enough:
-        temperature = _most_likely(_costs(x[held_out], centres, head), truth[held_out])
-    else:
-        temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
+    count = int(held_out.sum()) if len(centres) > 1 else 0
+    temperature = 1.0 if head is not None else max(UNCALIBRATED * float(np.mean(distance**2)), 1e-6)
+    if count:
+        temperature = _most_probable(_costs(x[held_out], centres, head), truth[held_out], temperature)
     stability = exponent = None
     if agreement is not None or overlap is not None:
         probability = place(x, centres, temperature, row=row, head=head).probability
@@ -109,7 +111,7 @@ def calibrate(
             exponent = _exponent(probability[free], row[free], overlap / (1.0 if stability is None else stability))
     return Confidence(
         temperature=temperature,
-        held_out=int(held_out.sum()) if enough else 0,
+        held_out=count,
         unsure_below=unsure_below,
         usual=usual,
         deviation=deviation,
@@ -162,8 +164,8 @@ def _squared(x: Features, centres: Features) -> Floats:
     return np.maximum(squared, 0.0)
 
 
-def _most_likely(costs: Floats, truth: Ints) -> float:
-    """Return the temperature that maximises the likelihood of the true categories."""
+def _most_probable(costs: Floats, truth: Ints, usual: float) -> float:
+    """Return the temperature that is most probable, given the true categories and what is usual."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
@@ -176,7 +178,8 @@ def _most_likely(costs: Floats, truth: Ints) -> float:
 
     def loss(log_t: float) -> float:
         t = np.exp(log_t)
-        return float(np.mean(of_truth / t + logsumexp(-costs / t, axis=1)))
+        unusual = np.log1p(((log_t - np.log(usual)) / DOUBT) ** 2)  # heavy tails: many images overrule it
+        return float(np.sum(of_truth / t + logsumexp(-costs / t, axis=1)) + unusual)
 
     scale = np.log(max(float(costs.mean()), 1e-12))
     return float(np.exp(minimize_scalar(loss, bounds=(scale - 9, scale + 3), method="bounded").x))

@@ -1,0 +1,60 @@
+"""Signs that a run has failed, or that parts of it deserve a look: each in a sentence, with a way out."""
+
+import numpy as np
+
+from sortal.errors import listing
+from sortal.runs.confidence import ENOUGH, Features
+from sortal.runs.run import UNSURE, Run
+from sortal.system.text import plural
+
+COLLAPSED = 0.98  # mean cosine similarity from which features tell nothing apart; healthy runs have 0 to 0.75
+MANY = 0.5  # share of the unlabelled images that are unsure
+BLOCK = 2**14  # images at once
+
+
+def symptoms(run: Run) -> list[str]:
+    """Describe what is wrong with a run, the worst first, and what its confidence rests on if that is little."""
+    found = []
+    alike = mean_cosine(run.features)
+    collapsed = alike >= COLLAPSED
+    if collapsed:
+        found.append(
+            f"The features have collapsed: all images look nearly the same to the network (mean cosine similarity "
+            f"{alike:.3f}), so the categories mean little. Lower the learning rate, or use other weights."
+        )
+    free = np.array([label is None for label in run.assignments.labels], dtype=bool)
+    unsure = int(((run.assignments.status == UNSURE) & free).sum())
+    if unsure and unsure >= MANY * free.sum():
+        ways = "" if collapsed else f" {_surer(run)}"
+        found.append(f"{unsure:,} of {plural(int(free.sum()), 'unlabelled image')} are unsure.{ways}")
+    single = [each.name for each in run.categories if each.size == 1 and not each.labelled]
+    if single:
+        has = "category has" if len(single) == 1 else "categories have"
+        found.append(f"{len(single):,} {has} only one image: {listing(single)}. k may be too large.")
+    if not run.confidence.calibrated:
+        found.append(_basis(run.confidence.held_out))
+    return found
+
+
+def mean_cosine(x: Features) -> float:
+    """Return the mean cosine similarity of all pairs of rows (n, d), which have length 1."""
+    n = len(x)
+    if n < 2:
+        return 0.0
+    total = np.zeros(x.shape[1])
+    for start in range(0, n, BLOCK):
+        total += np.asarray(x[start : start + BLOCK], dtype=np.float64).sum(axis=0)
+    return float((total @ total - n) / (n * (n - 1)))
+
+
+def _surer(run: Run) -> str:
+    if run.facts.settings.method == "kmeans":
+        return "k-means uses the backbone as it is; a method that trains on the images usually separates them better."
+    return "Label some of them, or use another backbone; check k, and look at the map in the report."
+
+
+def _basis(held_out: int) -> str:
+    why = f"as fewer than {ENOUGH} labelled images could be held out from training"
+    if not held_out:
+        return f"Confidence rests on distances alone, {why}. It ranks images, but is not a probability."
+    return f"Confidence rests on {plural(held_out, 'held-out image')} only, so it is rough. Label more images."

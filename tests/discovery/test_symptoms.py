@@ -1,0 +1,65 @@
+"""Signs that a run has failed are said, with a way out."""
+
+from dataclasses import replace
+
+import numpy as np
+from sample_run import sample_run
+
+from sortal.discovery.symptoms import COLLAPSED, mean_cosine, symptoms
+from sortal.runs.run import LABELLED, UNSURE, Run
+
+
+def healthy() -> Run:
+    run = sample_run()
+    status = np.where(run.assignments.status == LABELLED, LABELLED, "known")
+    return replace(
+        run,
+        assignments=replace(run.assignments, status=status),
+        confidence=replace(run.confidence, held_out=40),
+    )
+
+
+def test_a_healthy_run_has_no_symptoms() -> None:
+    assert symptoms(healthy()) == []
+
+
+def test_collapsed_features_are_named() -> None:
+    run = healthy()
+    x = run.features + 30 * np.ones_like(run.features) / np.sqrt(run.features.shape[1])
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    assert mean_cosine(x) > COLLAPSED > mean_cosine(run.features)
+    (text,) = symptoms(replace(run, features=x))
+    assert "all images look nearly the same to the network" in text
+    assert "Lower the learning rate, or use other weights." in text
+
+
+def test_the_mean_cosine_is_that_of_all_pairs() -> None:
+    x = healthy().features
+    cosines = x.astype(np.float64) @ x.T.astype(np.float64)
+    n = len(x)
+    assert abs(mean_cosine(x) - (cosines.sum() - np.trace(cosines)) / (n * (n - 1))) < 1e-6
+    assert mean_cosine(x[:1]) == 0
+
+
+def test_many_unsure_images_are_counted() -> None:
+    run = healthy()
+    a = run.assignments
+    free = np.array([label is None for label in a.labels])
+    everyone = replace(run, assignments=replace(a, status=np.where(free, UNSURE, a.status)))
+    (text,) = symptoms(everyone)
+    assert text.startswith(f"{free.sum()} of {free.sum()} unlabelled images are unsure. Label some of them")
+    kmeans = replace(run.facts, settings=replace(run.facts.settings, method="kmeans"))
+    (text,) = symptoms(replace(everyone, facts=kmeans))
+    assert "a method that trains on the images usually separates them better" in text
+
+
+def test_single_images_and_a_weak_basis_are_pointed_out() -> None:
+    run = healthy()
+    categories = tuple(
+        replace(each, size=1) if each.name == "new 1" else each for each in run.categories
+    )  # the sizes of a run must be those of its images, so the record is changed after it was checked
+    object.__setattr__(run, "categories", categories)
+    assert symptoms(run) == ["1 category has only one image: 'new 1'. k may be too large."]
+    few, none = (symptoms(replace(healthy(), confidence=replace(run.confidence, held_out=n))) for n in (7, 0))
+    assert few == ["Confidence rests on 7 held-out images only, so it is rough. Label more images."]
+    assert none[0].startswith("Confidence rests on distances alone, as fewer than 20 labelled images could be held out")
