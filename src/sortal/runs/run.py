@@ -97,9 +97,9 @@ class Category:
     size: int = 0  # images, labelled and unsure ones included
     labelled: int = 0
     unsure: int = 0
-    cohesion: float | None = None  # mean cosine similarity of its images to its centre; None without images
+    cohesion: float | None = None  # 1: its images are all alike; 0: as varied as all images; None without images
     nearest_known: int | None = None  # id of the known category whose centre is nearest, itself excepted
-    typical: tuple[str, ...] = ()  # files nearest to the centre, the nearest first
+    typical: tuple[str, ...] = ()  # files, the most typical first: sure ones nearest to the centre, then unsure ones
 
 
 @dataclass(frozen=True, kw_only=True)
