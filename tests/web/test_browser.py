@@ -344,6 +344,10 @@ def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
     page.mouse.down()
     page.mouse.up()
     assert page.locator("#viewer").is_hidden()
+    page.locator("#cards .whole").first.click()
+    shown = page.locator("#all-images .thumb").count()
+    assert 0 < shown < 60
+    assert f"{shown} of 1,700 images are shown" in page.locator("#all-images").inner_text()
 
 
 def test_hostile_names_do_nothing(opened: Open, hostile: Path) -> None:

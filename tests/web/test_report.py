@@ -86,7 +86,7 @@ def test_accuracy_is_shown_only_if_the_truth_is_known() -> None:
     script = html.rpartition("<script>")[2].partition("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in html, "only this script is allowed"
-    assert "default-src 'none'" in html
+    assert "default-src 'none'; img-src data: blob: file: 'self';" in html, "nothing is loaded from the network"
     assert not re.search(r"https?://|innerHTML|\beval\b", html)
 
 

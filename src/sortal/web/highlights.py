@@ -69,8 +69,8 @@ def find_highlights(
     new = [card for card in cards if card.category.kind == NEW and card.category.size]
     among = sorted(new or (card for card in cards if card.category.size), key=lambda card: card.sure, reverse=True)
     single = [card for card in new if card.category.size == 1]
-    doubtful = {row for card in cards for row in card.doubtful}
     own, a = {card.category.id: card for card in cards}, run.assignments
+    unsure = {row for card in cards for row in (*card.typical, *card.doubtful) if a.status[row] == UNSURE}
 
     def pair(question: Question) -> Pair:
         shown = tuple(own[each] for each in question.categories)
@@ -85,9 +85,7 @@ def find_highlights(
         mixed=[each for each in divided if each.likely >= MIXED][:LISTED],
         single=single[:SINGLE],
         singles=len(single),
-        doubtful=sorted(
-            (row for row in doubtful if a.status[row] == UNSURE), key=lambda row: (float(a.confidence[row]), row)
-        )[:DOUBTFUL],
+        doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:DOUBTFUL],
         smaller=joined[0] if joined else None,
         larger=divided[0] if divided else None,
     )

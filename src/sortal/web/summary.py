@@ -141,7 +141,7 @@ def date(iso: str) -> str:
     return readable(iso)[:16].replace("T", " ")
 
 
-def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
+def images(run: Run, rows: Rows) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
     a = run.assignments
     return {
