@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from sortal.runs import projection
 from sortal.runs.decisions import Review
 from sortal.runs.run import NEW, UNSURE, Run
-from sortal.web.guide import MIXED, Advising, Guide, Question
+from sortal.web.guide import Advising, Guide, Question
 from sortal.web.summary import Card, Rows
 
 SAMPLE, EACH = 8000, 24  # images that categories are compared by, or so many of each, if that is more
 COMPARED = 2500  # categories at most, the largest
-ALIKE = 0.25  # likelihood from which two categories are said to look alike
+LIKELY = 0.5  # from which two categories are said to look alike, or one to be mixed
 LEADING, LISTED, SINGLE, DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images that are shown
 PICTURES = 4  # of each category, or part
 
@@ -81,8 +81,8 @@ def find_highlights(
     return Highlights(
         leading=among[:LEADING],
         more=max(0, len(new) - LEADING),
-        merges=[each for each in joined if each.likely >= ALIKE][:LISTED],
-        mixed=[each for each in divided if each.likely >= MIXED][:LISTED],
+        merges=[each for each in joined if each.likely >= LIKELY][:LISTED],
+        mixed=[each for each in divided if each.likely >= LIKELY][:LISTED],
         single=single[:SINGLE],
         singles=len(single),
         doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:DOUBTFUL],
