@@ -104,7 +104,7 @@ def sample_run(
         folder=Path("a run"),
         facts=sample_facts(images, x, categories),
         assignments=a,
-        categories=describe(made, a, x, centres),
+        categories=describe(made, a, centres),
         k=_k(categories, known),
         confidence=Confidence(
             held_out=40,

@@ -324,8 +324,8 @@ def test_times_are_counts_multiplied_by_rates() -> None:
     assert (counted["k"], counted["clusters"]) == (2 * 50, 4 * 75)
     kept = times(has_trunk=False, counts=2, kept=True)
     assert kept == {**counted, "learn": counted["learn"] - 2 * 25, "features": 0}, "only the first pass is a whole one"
-    assert times(n=9000)["report"] == 5000 * (0.125 + 0.0625), "a map shows a sample"
-    assert times(n=9000, points=7000)["report"] == 7000 * 0.125 + 5000 * 0.0625, "of which some are pictures"
+    assert times(n=9000)["report"] == 5000 * 0.125 + 8000 * 0.0625, "a map shows a sample, and so do galleries"
+    assert times(n=9000, points=7000)["report"] == 7000 * 0.125 + 8000 * 0.0625, "a GPU places more points"
     first = times(order=("check", "pixels", "k", "learn", "features", "clusters", "report"))
     assert first == {**times(), "k": 50.0 + 25.0}, "k is estimated on features of its own"
 

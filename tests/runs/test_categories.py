@@ -1,4 +1,4 @@
-"""Categories of points in the plane: sizes, cosines and neighbours computed by hand, and names not yet taken."""
+"""Categories of points in the plane: sizes, cohesion and neighbours computed by hand, and names not yet taken."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sample_run import sample_run
 
-from sortal.runs.categories import TYPICAL, describe, free_names, ids_of, members, outline, rows_of
+from sortal.runs.categories import (
+    TYPICAL,
+    cohesion,
+    describe,
+    free_names,
+    ids_of,
+    members,
+    outline,
+    rows_of,
+    typicality,
+)
 from sortal.runs.run import Assignments, Category
 
 Points = Sequence[tuple[float, float]]
@@ -39,15 +49,16 @@ def named(names: Sequence[str], n_known: int, ids: Sequence[int] | None = None) 
 
 
 def test_three_categories_match_figures_computed_by_hand() -> None:
-    x = plane([(1, 0), (0.6, 0.8), (0, 1), (0, 1), (-1, 0)])
-    centres = plane([(0.5, 0), (0, 3), (-1, 0)])  # a cosine ignores their length
+    centres = plane([(0.5, 0), (0, 3), (-1, 0)])
     a = assigned([0, 0, 1, 1, 2], [0.5, 0.3, 2.0, 2.0, 0.0], ["labelled", "unsure", "labelled", "labelled", "new"])
-    first, second, third = describe(named(["cat", "dog", "new 1"], 2), a, x, centres)
+    first, second, third = describe(named(["cat", "dog", "new 1"], 2), a, centres)
     assert (first.id, first.name, first.kind, first.size, first.labelled, first.unsure) == (0, "cat", "known", 2, 1, 1)
-    assert first.cohesion == pytest.approx(0.8, abs=1e-6)  # (1 + 0.6) / 2
-    assert first.typical == ("1.jpg", "0.jpg")
+    # Squared distances within: 0.17, 4 and 0 on average, 1.668 over all. Centres to theirs, (0, 1.2): 1.69, 3.24, 2.44.
+    assert first.cohesion == pytest.approx(1 - 0.17 / (1.668 + 2.46), abs=1e-6)
+    assert first.typical == ("0.jpg", "1.jpg")  # the nearer one is unsure
     assert (second.name, second.kind, second.size, second.labelled, second.unsure) == ("dog", "known", 2, 2, 0)
-    assert second.cohesion == 1.0
+    assert second.cohesion == pytest.approx(1 - 4 / (1.668 + 2.46), abs=1e-6)
+    assert third.cohesion == 1.0
     assert second.typical == ("2.jpg", "3.jpg")  # a tie keeps their order
     assert (third.name, third.kind, third.size, third.labelled, third.unsure) == ("new 1", "new", 1, 0, 0)
     # Squared distances: (0.5, 0) to (0, 3) 9.25; (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
@@ -56,19 +67,41 @@ def test_three_categories_match_figures_computed_by_hand() -> None:
     ids, order = [30, 4, 17], [2, 0, 1]
     other = replace(a, category=np.array(ids)[a.category])
     mixed = [named(["cat", "dog", "new 1"], 2, ids)[row] for row in order]
-    again = {each.name: each for each in describe(mixed, other, x, centres[order])}
+    again = {each.name: each for each in describe(mixed, other, centres[order])}
     for each in (first, second, third):
         nearest = None if each.nearest_known is None else ids[each.nearest_known]
         assert again[each.name] == replace(each, id=ids[each.id], nearest_known=nearest)
 
 
-def test_a_category_may_have_no_images_or_no_direction() -> None:
-    (_, empty) = describe(named(["cat", "new 1"], 1), assigned([0], [0]), plane([(1, 0)]), plane([(1, 0), (0, 0)]))
+def test_a_category_may_have_no_images_or_all() -> None:
+    (_, empty) = describe(named(["cat", "new 1"], 1), assigned([0], [0]), plane([(1, 0), (0, 0)]))
     assert (empty.size, empty.labelled, empty.unsure, empty.cohesion, empty.typical) == (0, 0, 0, None, ())
     assert empty.nearest_known == 0
-    # The mean of opposite images has no direction.
-    (only,) = describe(named(["new 1"], 0), assigned([0, 0], [1, 1]), plane([(1, 0), (-1, 0)]), plane([(0, 0)]))
+    (only,) = describe(named(["new 1"], 0), assigned([0, 0], [1, 1]), plane([(0, 0)]))
     assert only.cohesion == 0.0
+
+
+@settings(deadline=None)
+@given(st.integers(1, 30), st.integers(1, 4), st.integers(0, 99))
+def test_mean_cohesion_is_the_share_of_the_variance_that_lies_between_categories(n: int, k: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    x, row = generator.normal(size=(n, 3)), generator.integers(0, k, n)
+    centres = np.stack([x[row == each].mean(axis=0) if (row == each).any() else np.zeros(3) for each in range(k)])
+    centres = centres.astype(np.float32)
+    tight = cohesion(row, np.linalg.norm(x - centres[row], axis=1), centres)
+    assert (tight >= 0).all()
+    assert (tight <= 1).all()
+    within = np.array([((x[row == each] - centres[each]) ** 2).sum(axis=1).mean() for each in row.tolist()])
+    spread = ((x - x.mean(axis=0)) ** 2).sum(axis=1).mean()
+    np.testing.assert_allclose(
+        tight[row], np.clip(1 - within / max(spread, 1e-12), 0, 1), atol=1e-5 / max(spread, 1e-2)
+    )
+
+
+def test_sure_images_are_typical_and_unsure_ones_come_last_by_doubt() -> None:
+    a = assigned([0] * 6, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], ["unsure", "unsure", "new", "labelled", "unsure", "new"])
+    a = replace(a, confidence=np.array([0.2, 0.4, 0.9, 1.0, 0.3, 0.8]))
+    assert np.argsort(typicality(a)).tolist() == [2, 3, 5, 1, 4, 0]
 
 
 @pytest.mark.parametrize(
@@ -84,15 +117,14 @@ def test_the_nearest_known_category_is_never_the_category_itself(
     centres: Points, n_known: int, nearest: list[int | None]
 ) -> None:
     categories = named([str(j) for j in range(len(centres))], n_known)
-    found = describe(categories, assigned([0], [0]), plane([(1, 0)]), plane(centres))
+    found = describe(categories, assigned([0], [0]), plane(centres))
     assert [each.nearest_known for each in found] == nearest
 
 
 def test_the_number_of_typical_files_is_limited() -> None:
     n = TYPICAL + 5
     distance = np.random.default_rng(0).permutation(n).astype(float)
-    x = np.tile(plane([(1, 0)]), (n, 1))
-    (only,) = describe(named(["a"], 0), assigned([0] * n, distance.tolist()), x, plane([(1, 0)]))
+    (only,) = describe(named(["a"], 0), assigned([0] * n, distance.tolist()), plane([(1, 0)]))
     order = sorted(range(n), key=lambda row: distance[row])
     assert only.typical == tuple(f"{row}.jpg" for row in order[:TYPICAL])
 

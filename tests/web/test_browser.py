@@ -2,21 +2,24 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 from sample_run import HOSTILE, QUICK, sample_run
 from stores import same_store, small_store
 
 from sortal import web
 from sortal.images.decoding import Quarantined
 from sortal.runs import projection
+from sortal.runs.facts import ImageSource
 from sortal.runs.projection import Mapper
 from sortal.runs.run import Run
-from sortal.web import report
+from sortal.web import report, summary
 
 sync_api = pytest.importorskip("playwright.sync_api")
 if TYPE_CHECKING:
@@ -41,10 +44,10 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture(scope="module")
 def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a report of 40 categories, the first 25 known; category 3 has the most images, and category 39 has none."""
-    category = np.concatenate([np.arange(390) % 39, np.full(10, 3)])
-    run = sample_run(categories=40, known=25, images=400, category=category, candidates=1)
-    return _written(run, tmp_path_factory.mktemp("flowers"), 400)
+    """Write a report of 40 categories, the first 25 known; category 3 has 80 images, and category 39 has none."""
+    category = np.concatenate([np.arange(390) % 39, np.full(70, 3)])
+    run = sample_run(categories=40, known=25, images=460, category=category, candidates=1)
+    return _written(run, tmp_path_factory.mktemp("flowers"), 460)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def _written(run: Run, folder: Path, images: int) -> Path:
 
 @pytest.fixture
 def opened(browser: "Browser") -> Iterator[Open]:
-    """Open a report; console messages, dialogs and requests are errors."""
+    """Open a report; console messages, dialogs and requests are errors, except that originals of images are missing."""
     events: list[str] = []
     pages: list[Page] = []
 
@@ -81,7 +84,7 @@ def opened(browser: "Browser") -> Iterator[Open]:
         )
         page.set_default_timeout(120_000)
         pages.append(page)
-        page.on("console", lambda message: events.append(message.text))
+        page.on("console", lambda m: None if m.text.startswith("Failed to load resource") else events.append(m.text))
         page.on("pageerror", lambda error: events.append(str(error)))
         page.on("dialog", lambda dialog: events.append(dialog.message))
         page.on("request", lambda request: events.append(request.url) if request.url.startswith("http") else None)
@@ -116,8 +119,10 @@ def to_the_map(page: "Page") -> tuple[float, float]:
 def test_cards_are_shown_in_batches_filtered_searched_and_sorted(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
     assert len(titles(page)) == 30
-    assert titles(page)[0] == "class 3"  # the largest first
-    assert "40 categories with 400 images" in page.locator("#count").inner_text()
+    assert all(title.startswith("new") for title in titles(page)[:15]), "new categories come first"
+    assert "40 categories with 460 images" in page.locator("#count").inner_text()
+    page.locator("#sort").select_option("size")
+    assert titles(page)[0] == "class 3"
     for order, figure in (("tight", "cohesion"), ("loose", "cohesion"), ("doubt", "confidence")):
         page.locator("#sort").select_option(order)
         shown = page.evaluate(
@@ -152,6 +157,7 @@ def test_cards_are_shown_in_batches_filtered_searched_and_sorted(opened: Open, f
 
 def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened: Open, flowers: Path) -> None:
     page = opened(flowers)
+    page.locator("#sort").select_option("size")
     thumb = page.locator('[data-category="3"] .thumb').first
     assert "blob:" in thumb.locator(".picture").evaluate("(element) => getComputedStyle(element).backgroundImage")
     thumb.click()
@@ -163,6 +169,80 @@ def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened:
     assert viewer.is_hidden()
     page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
     assert len(titles(page)) == 40
+
+
+def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator("#sort").select_option("size")
+    page.locator('[data-category="3"] .whole').click()
+    gallery = page.locator("#all-images")
+    assert "80 images, the most typical first" in gallery.inner_text()
+    first = gallery.locator(".thumb .file").all_inner_texts()
+    gallery.get_by_text("Next").click()
+    rest = gallery.locator(".thumb .file").all_inner_texts()
+    assert (len(first), len({*first, *rest})) == (60, 80)
+    gallery.locator(".thumb").first.click()
+    viewer = page.locator("#viewer")
+    assert "61 of 80" in viewer.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "62 of 80" in viewer.inner_text()
+    assert page.locator("#viewer-title").inner_text() == rest[1]
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#viewer-title").inner_text() == first[-1]
+    page.locator("#viewer-category").click()
+    assert gallery.is_hidden()
+    assert page.locator("#cards .sought h3").inner_text() == "class 3"
+
+    doubtful = page.locator("#doubtful")
+    unsure = page.evaluate("() => images.status.filter((status) => status === 3).length")
+    assert f"of {unsure}" in doubtful.inner_text()
+    sure = [int(text.partition("%")[0]) for text in doubtful.locator(".line").all_inner_texts()]
+    assert sure == sorted(sure)
+    assert " / " in doubtful.locator(".file").first.inner_text()
+
+
+def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator("#search").fill("nothing like it")
+    tile = page.locator("#found .pictures a").last
+    assert tile.locator(".picture").count() == 6
+    name = tile.locator("b").inner_text()
+    tile.click()
+    page.locator("#cards .sought").wait_for()
+    assert page.locator("#cards .sought h3").inner_text() == name
+    assert page.locator("#search").input_value() == ""
+    page.locator('#legend [data-value="24"]').click()
+    assert float(page.locator("#canvas").get_attribute("data-scale") or 0) > 1
+    page.locator("#lit a").click()
+    page.locator("#category-24.sought").wait_for()  # which was not drawn before
+    page.locator('#legend [data-value="24"]').click()
+    assert page.locator("#canvas").get_attribute("data-scale") == "1.000"
+    assert page.locator("#lit a").count() == 0
+
+
+def test_the_viewer_shows_the_original_where_it_finds_it_and_otherwise_the_thumbnail(
+    opened: Open, tmp_path: Path
+) -> None:
+    run = sample_run(categories=1, known=0, images=3, file=lambda row: f"50% off?/#{row} é.png")
+    run = replace(run, folder=tmp_path / "a run", facts=replace(run.facts, images=(_source(tmp_path / "my photos"),)))
+    run.folder.mkdir()
+    (tmp_path / "my photos" / "50% off?").mkdir(parents=True)
+    files = [run.assignments.files[row] for row in summary.cards(run, typical=3, doubtful=0)[0].typical]
+    Image.new("RGB", (300, 200)).save(tmp_path / "my photos" / files[0])
+    page = opened(_written(run, run.folder, 3))
+    page.locator("#cards .thumb").first.click()
+    page.locator("#viewer img").wait_for()
+    assert page.locator("#viewer img").evaluate("(element) => element.naturalWidth") == 300
+    assert str(tmp_path / "my photos" / files[0]) in page.locator("#viewer").inner_text()
+    with page.expect_event("requestfailed"):
+        page.keyboard.press("ArrowRight")
+    assert page.locator("#viewer .picture").count() == 1
+    assert page.locator("#viewer img").count() == 0
+
+
+def _source(folder: Path) -> ImageSource:
+    return ImageSource(folder=str(folder), images=3, paths={})
 
 
 def test_the_map_reacts_to_the_pointer_and_to_keys(opened: Open, flowers: Path) -> None:
@@ -208,7 +288,8 @@ def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open
     page.locator('[data-colour="status"]').click()
     assert page.locator("#legend button").count() == 4
     assert canvas_bytes(page) != by_category
-    page.locator('[data-category="3"] .bottom button').click()
+    page.locator("#sort").select_option("size")
+    page.locator('[data-category="3"] .bottom button').last.click()
     assert page.locator("#canvas").get_attribute("data-lit") == "3"
     assert page.locator('#legend [aria-pressed="true"]').inner_text().startswith("class 3")
     lit = canvas_bytes(page)
@@ -263,6 +344,10 @@ def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
     page.mouse.down()
     page.mouse.up()
     assert page.locator("#viewer").is_hidden()
+    page.locator("#cards .whole").first.click()
+    shown = page.locator("#all-images .thumb").count()
+    assert 0 < shown < 60
+    assert f"{shown} of 1,700 images are shown" in page.locator("#all-images").inner_text()
 
 
 def test_hostile_names_do_nothing(opened: Open, hostile: Path) -> None:

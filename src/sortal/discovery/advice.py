@@ -18,6 +18,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
+from sortal.web.guide import Advising
 
 if TYPE_CHECKING:
     from sortal.learning.image_text import ImageText
@@ -85,6 +86,11 @@ class Advice:
             for row, found in zip(new, self.model.embed_images([self.store.image(row) for row in new]), strict=True):
                 self._pictures[row] = found[None]
         return np.concatenate([self._pictures[row] for row in rows.tolist()])
+
+
+def advising(store: PixelStore) -> Advising:
+    """Return what makes the advisor for a part of a run whose images are in the store."""
+    return lambda run: Advice(run=run, store=store)
 
 
 def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path | None, runtime: Runtime) -> Advice:

@@ -15,6 +15,7 @@ from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
+from sortal.discovery.advice import advising
 from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, prepare
 from sortal.discovery.sampling import check_room, learned_part
@@ -102,7 +103,8 @@ def carry_out(job: Job) -> Run:
                 stages.note(text)
             run = stages.recorded_in(found.run)
             place, seed = job.cache / "map", settings.seed
-            page = web.make_report(run, found.store, mapper(runtime.device), seed=seed, folder=place, runtime=runtime)
+            advice, maps = advising(found.store), mapper(runtime.device)
+            page = web.make_report(run, found.store, maps, advice, seed=seed, folder=place, runtime=runtime)
         run = stages.recorded_in(run)
         run.save({REPORT: page, **found.files})
     processes.barrier()

@@ -40,7 +40,7 @@ SAMPLE = 256  # images that are read; a CPU computes the features of one batch o
 PASSES = 16  # of the sample through the network on a GPU
 STEPS, STEPS_ON_GPU = 4, 24  # of training
 ROWS, ROWS_ON_GPU = 2000, 20_000  # that are clustered, at most; the time on a GPU is hardly that of the rows
-PICTURES = projection.POINTS  # in a report: as many on its map, and fewer on cards
+PICTURES = report.IMAGES  # in a report, and fewer on cards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,7 @@ def measure_report(n: int, width: int, store: PixelStore, runtime: Runtime) -> t
     place(x[:20], 0)  # initialises the device
     placing = _timed(lambda: place(x, 0))
     rows = [row % len(store) for row in range(max(min(n, PICTURES) // 4, len(store)))]  # enough for all threads
-    drawing = _timed(lambda: make_sheets(store, rows, room=report.MAP_ROOM, cells=report.MAP_CELLS))
+    drawing = _timed(lambda: make_sheets(store, rows, room=report.OTHER_ROOM, cells=report.OTHER_CELLS))
     return placing / few, drawing / len(rows)
 
 

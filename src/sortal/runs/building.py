@@ -34,7 +34,7 @@ def build_run(
 ) -> Run:
     """Build a run of images whose categories are decided; row j of `centres` and `head` belongs to `categories[j]`."""
     a = assess(assignments, features, categories, centres, confidence, head)
-    described = describe(categories, a, features, centres)
+    described = describe(categories, a, centres)
     return Run(
         folder=folder,
         facts=facts,

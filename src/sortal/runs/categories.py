@@ -15,7 +15,6 @@ BEYOND = 1.0  # standard deviations beyond the usual distance at which an unsure
 CLOSE = 1.75  # times the usual distance to a centre: the mean distance between images of one category
 LEAST = 3  # images of a candidate
 MOST = 5000  # images that are compared with each other; of more, the farthest
-BLOCK = 2**14  # images at once
 
 
 def outline(classes: Sequence[str], weights: Sequence[int]) -> tuple[Category, ...]:
@@ -39,15 +38,11 @@ def is_generated(name: str) -> bool:
     return start == NEW and number.isascii() and number.isdigit() and not number.startswith("0")
 
 
-def describe(categories: Sequence[Category], a: Assignments, x: Features, centres: Features) -> tuple[Category, ...]:
-    """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
+def describe(categories: Sequence[Category], a: Assignments, centres: Features) -> tuple[Category, ...]:
+    """Return the categories with what follows from their images and their centres (k, d)."""
     own, k = rows_of(categories, a.category), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
-    unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
-    cohesion = np.zeros(k)
-    for start in range(0, len(own), BLOCK):
-        part = slice(start, start + BLOCK)
-        cohesion += np.bincount(own[part], np.einsum("nd,nd->n", x[part], unit[own[part]]), minlength=k)
+    tight = cohesion(own, a.distance, centres)
     known = np.flatnonzero(known_mask(categories))
     among = centres[known].astype(np.float64)
     squared = (among**2).sum(axis=1) - 2 * centres.astype(np.float64) @ among.T
@@ -59,12 +54,35 @@ def describe(categories: Sequence[Category], a: Assignments, x: Features, centre
             size=len(rows),
             labelled=labelled[j],
             unsure=unsure[j],
-            cohesion=round(float(cohesion[j] / len(rows)), 6) if len(rows) else None,
+            cohesion=round(float(tight[j]), 6) if len(rows) else None,
             nearest_known=nearest[j],
             typical=tuple(a.files[row] for row in rows[:TYPICAL]),
         )
-        for j, rows in enumerate(members(a.category, a.distance, categories))
+        for j, rows in enumerate(members(a.category, typicality(a), categories))
     )
+
+
+def cohesion(row: Ints, distance: Floats, centres: Features) -> Floats:
+    """Return the cohesion (k,) of each category: 1 − its images' mean squared distance to its centre / that of all.
+
+    `row` (n,) is that of an image's centre (k, d), and `distance` (n,) is to it. That of all images, to their common
+    centre, is the spread within categories plus that of the centres. Without images, it is 1.
+    """
+    k, squared, middle = len(centres), distance**2, centres.astype(np.float64)
+    counts = np.bincount(row, minlength=k)
+    within = np.bincount(row, squared, minlength=k) / np.maximum(counts, 1)
+    share = counts / max(1, len(row))
+    overall = share @ (within + ((middle - share @ middle) ** 2).sum(axis=1))
+    found: Floats = np.clip(1 - within / max(overall, 1e-12), 0.0, 1.0)
+    return found
+
+
+def typicality(a: Assignments) -> Ints:
+    """Rank images (n,), the most typical first: sure ones, nearest to their centre first, then unsure ones by doubt."""
+    unsure = a.status == UNSURE
+    rank = np.empty(len(a), dtype=np.int64)
+    rank[np.lexsort((a.distance, np.where(unsure, -a.confidence, 0.0), unsure))] = np.arange(len(a))
+    return rank
 
 
 def find_candidates(
@@ -121,7 +139,7 @@ def known_names(categories: Sequence[Category]) -> list[str]:
     return [category.name for category in categories if category.kind == KNOWN]
 
 
-def members(category: Ints, key: Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:
+def members(category: Ints, key: Ints | Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:
     """Return the rows of each category in order of their key (n,), among all or the given rows."""
     among = np.arange(len(category)) if rows is None else rows
     order = among[np.lexsort((key[among], category[among]))]

@@ -1,7 +1,7 @@
 """A run: every image in a category, the categories, and the facts of how it was made."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import compress
 from pathlib import Path
@@ -97,9 +97,9 @@ class Category:
     size: int = 0  # images, labelled and unsure ones included
     labelled: int = 0
     unsure: int = 0
-    cohesion: float | None = None  # mean cosine similarity of its images to its centre; None without images
+    cohesion: float | None = None  # 1: its images are all alike; 0: as varied as all images; None without images
     nearest_known: int | None = None  # id of the known category whose centre is nearest, itself excepted
-    typical: tuple[str, ...] = ()  # files nearest to the centre, the nearest first
+    typical: tuple[str, ...] = ()  # files, the most typical first: sure ones nearest to the centre, then unsure ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +182,13 @@ class Run:
         """Return the images as they were read, without the unreadable ones."""
         a = self.assignments
         return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
+
+    def part(self, rows: NDArray[np.int64]) -> "Run":
+        """Return the run of these images alone, in the same categories."""
+        a = self.assignments.take(rows)
+        sizes = dict(zip(*(each.tolist() for each in np.unique(a.category, return_counts=True)), strict=True))
+        categories = tuple(replace(each, size=sizes.get(each.id, 0)) for each in self.categories)
+        return replace(self, assignments=a, categories=categories, features=np.asarray(self.features[rows]))
 
     def counts(self) -> dict[str, int]:
         """Count the images of each status."""

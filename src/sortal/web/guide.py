@@ -4,9 +4,9 @@ Times are those of the keystroke-level model (Card, Moran and Newell 1980) and o
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from sortal.runs.confidence import UNCALIBRATED, Floats, Ints
 from sortal.runs.decisions import Review
 from sortal.runs.journal import run_key
 from sortal.runs.reviewed import ReviewedCategory
-from sortal.runs.run import KNOWN, Run
+from sortal.runs.run import KNOWN, NEW, Run
 from sortal.web import growing
 from sortal.web.growing import PAGE, TYPICAL, Ranking
 from sortal.web.likeness import Likeness
@@ -59,6 +59,9 @@ class Advisor(Protocol):
         ...
 
 
+Advising: TypeAlias = Callable[[Run], Advisor]  # makes the advisor for a run
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """What to ask, and about which images; answered on one screen."""
@@ -84,12 +87,23 @@ class Guide:
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
-        settled = review.settled
-        free = {each: rows[~settled[rows]] for each in review.categories if len(rows := review.members(each))}
+        free = _free(review)
         found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
         best = max((each.worth for each in found), default=1.0)
         found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
         return sorted(found, key=lambda each: -each.worth)
+
+    def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
+        """Return what is most likely to be merged, and what to be split, however likely that is, the likeliest first.
+
+        Only the largest categories are compared, and only new ones are split.
+        """
+        free = _free(review)
+        largest = sorted(free, key=lambda each: -len(review.members(each)))[:among]
+        new = {each: free[each] for each in largest if review.categories[each].kind == NEW}
+        merges = self._merges(review, {each: free[each] for each in sorted(largest)}, 1.0, least=0.0)
+        splits = self._splits(review, sure, new, least=0.0)
+        return merges, sorted(splits, key=lambda each: -(each.likely or 0.0))
 
     def ranking(self, review: Review, sure: Floats, category: int) -> Ranking:
         """Rank the open images of a category."""
@@ -153,14 +167,15 @@ class Guide:
             found.append(Question(kind="image", categories=(), rows=(drawn,), images=len(rest), worth=worth))
         return found
 
-    def _merges(self, review: Review, free: dict[int, Ints], best: float) -> list[Question]:
+    def _merges(self, review: Review, free: dict[int, Ints], best: float, *, least: float = ALIKE) -> list[Question]:
         ids = [*free]
         if len(ids) < 2:
             return []
         alike, sizes = self._alike(review, review.category, ids), np.bincount(review.category)
-        pairs = sorted(zip(*np.nonzero(np.triu(alike >= ALIKE)), strict=True), key=lambda pair: -alike[pair])
+        pairs = np.argwhere(np.triu(alike >= least, 1))
+        pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
         found, saved = list[Question](), NAME + (TYPICAL + PAGE) * LOOK + ANSWER  # seconds to grow another category
-        for pair in pairs:
+        for pair in map(tuple, pairs):
             first, second = sorted(
                 (review.categories[ids[at]] for at in pair), key=lambda c: (c.kind != KNOWN, -len(free[c.id]), c.id)
             )
@@ -176,7 +191,7 @@ class Guide:
                 break
         return found
 
-    def _splits(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
+    def _splits(self, review: Review, sure: Floats, free: dict[int, Ints], *, least: float = MIXED) -> list[Question]:
         found = []
         large = (each for each, rows in free.items() if len(rows) >= 2 * BESIDE)
         doubtful = [each for each in large if not review.categories[each].whole]
@@ -186,7 +201,7 @@ class Guide:
             if len(parts) < 2 or min(map(len, parts)) < BESIDE // 2:
                 continue
             likely = self._is_mixed(review, each, parts)
-            if likely >= MIXED:
+            if likely >= least:
                 rows = tuple(tuple(self._nearest(part, BESIDE)) for part in parts)
                 worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAME)
                 found.append(
@@ -251,6 +266,12 @@ class Guide:
             if each in parts:
                 centres[at] = np.asarray(run.features[parts[each]], dtype=np.float64).mean(axis=0)
         return self._likeness.between(category, ids, centres, temperature)
+
+
+def _free(review: Review) -> dict[int, Ints]:
+    """Return the rows of each category, if it has any, that are not settled."""
+    settled = review.settled
+    return {each: rows[~settled[rows]] for each in review.categories if len(rows := review.members(each))}
 
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:

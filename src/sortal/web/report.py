@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,14 +22,19 @@ from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
 from sortal.web import charts, summary
+from sortal.web.guide import Advising
+from sortal.web.highlights import Highlights, compare_categories, find_highlights
+from sortal.web.summary import Card, Rows
 from sortal.web.thumbnails import Done, Sheets, make_sheets
 
 LIMIT = 19_500_000  # bytes of the file
-CARD_ROOM, MAP_ROOM = 9_000_000, 3_500_000  # bytes of thumbnails at most, before base64
-CARD_CELLS, MAP_CELLS = (32, 192), (40, 80)  # pixels: their smallest and largest size
+CARD_ROOM, OTHER_ROOM = 9_000_000, 6_000_000  # bytes of thumbnails at most, before base64
+CARD_CELLS, OTHER_CELLS = (32, 192), (40, 128)  # pixels: their smallest and largest size
+IMAGES = 8000  # that have a name and, where there is room, a picture
 OTHERS = 100_000  # points on the map; 20 bytes each
+LONGEST_PATH = 1000  # characters
 PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
-MAP, THUMBNAILS = "Drawing the map", "Making thumbnails"
+MAP, COMPARING, THUMBNAILS = "Drawing the map", "Comparing categories", "Making thumbnails"
 SCRIPTS = ("shared.js", "script.js", "cards.js", "map.js")
 
 
@@ -40,13 +46,14 @@ class Detail:
     doubtful: int
     points: int  # on the map that have a name, and a picture if it fits
     others: int = 0  # that have only a category and a status
+    images: int = 0  # on the page at least, so that one can page through categories
     most: int = 10**9  # categories that this is meant for
 
 
 DETAILS = (
-    Detail(typical=10, doubtful=5, points=projection.POINTS, others=OTHERS, most=120),
-    Detail(typical=5, doubtful=5, points=projection.POINTS, others=OTHERS, most=2500),
-    Detail(typical=3, doubtful=2, points=projection.POINTS, others=OTHERS, most=6000),
+    Detail(typical=10, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=120),
+    Detail(typical=5, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=2500),
+    Detail(typical=3, doubtful=2, points=projection.POINTS, others=OTHERS, images=IMAGES, most=6000),
     Detail(typical=1, doubtful=1, points=3000),
     Detail(typical=1, doubtful=0, points=1000),
 )
@@ -56,6 +63,7 @@ def make_report(
     run: Run,
     store: PixelStore,
     mapper: Mapper,
+    advising: Advising | None = None,
     *,
     seed: int = 0,
     folder: Path | None = None,
@@ -69,17 +77,33 @@ def make_report(
     places = np.empty((len(points), 2), dtype=np.int64)
     places[order] = projection.coordinates(run.features[points[order]], mapper.place, seed=seed, folder=folder)
     runtime.progress(MAP, len(points), len(points))
+    present = store.heights > 0
+    runtime.progress(COMPARING, 0, 0)
+    merges, splits = compare_categories(run, present, advising, seed=seed)
     for detail in (each for each in DETAILS if len(run.categories) <= each.most):
         count = detail.points + detail.others
-        page = _Page(run, detail, points[:count], places[:count])
+        cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
+        highlights = find_highlights(run, cards, merges, splits)
+        named = [*points[: detail.points].tolist(), *_of_each(a.category, present, detail.images, seed).tolist()]
+        page = _Page(run, cards, highlights, points[:count], places[:count], named[: max(detail.points, detail.images)])
         sheets = _sheets(store, page, LIMIT - len(page.render([])), runtime)
         if sheets is not None:
             return page.render(sheets)
     return page.render([])
 
 
+def _of_each(category: NDArray[np.int64], present: NDArray[np.bool_], most: int, seed: int) -> NDArray[np.int64]:
+    """Choose at most so many rows that are `present` (n,), about equally many of each category, in random order."""
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(present))
+    order = np.argsort(category[rows], kind="stable")
+    _, counts = np.unique(category[rows], return_counts=True)
+    number = np.empty(len(rows), dtype=np.int64)  # of a row within its category
+    number[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows[np.argsort(number, kind="stable")[:most]]
+
+
 def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> list[Sheets] | None:
-    """Make thumbnails for the cards, and for as many other points of the map as fit."""
+    """Make thumbnails for the cards, and for as many other images as fit."""
     rows, first, others = page.rows, page.rows[: page.pictured], page.rows[page.pictured :]
     left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
 
@@ -91,9 +115,9 @@ def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> li
     cards = make_sheets(store, first, room=room, cells=CARD_CELLS, on_done=count_from(0)) if room > 0 else None
     if cards is None:
         return None
-    room = min(MAP_ROOM, left - cards.bytes)
+    room = min(OTHER_ROOM, left - cards.bytes)
     while others:
-        if made := make_sheets(store, others, room=room, cells=MAP_CELLS, on_done=count_from(len(first))):
+        if made := make_sheets(store, others, room=room, cells=OTHER_CELLS, on_done=count_from(len(first))):
             return [cards, made]
         others = others[: len(others) // 2]  # still a fair sample: they are in random order
     return [cards]
@@ -102,30 +126,42 @@ def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> li
 class _Page:
     """A page without its thumbnails, whose size decides how much room is left for them."""
 
-    def __init__(self, run: Run, detail: Detail, points: NDArray[np.int64], places: NDArray[np.int64]) -> None:
-        cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
+    def __init__(
+        self,
+        run: Run,
+        cards: Sequence[Card],
+        highlights: Highlights,
+        points: NDArray[np.int64],
+        places: NDArray[np.int64],
+        named: Rows,
+    ) -> None:
         groups = summary.groups(run)
-        shown = [*(rows for card in cards for rows in (card.typical, card.doubtful)), *groups]
-        first = dict.fromkeys(row for rows in shown for row in rows)
-        self.pictured = len(first)  # how many of the rows, the first ones, belong to cards and candidates
-        self.rows = list(first | dict.fromkeys(points[: detail.points].tolist()))
+        parts = [each.rows for each in (*highlights.mixed, highlights.larger) if each is not None]
+        shown = [*((card.typical, card.doubtful) for card in cards), groups, *parts]
+        first = dict.fromkeys(row for each in shown for rows in each for row in rows)
+        self.pictured = len(first)  # how many of the rows, the first ones, are shown without asking
+        self.rows = list(first | dict.fromkeys(named))
         place = {row: at for at, row in enumerate(self.rows)}
         on_map = [place.get(row, -1) for row in points.tolist()]
         self.data: dict[str, Any] = {
             "images": summary.images(run, self.rows),
-            "categories": summary.categories(cards, place),
-            "groups": [[place[row] for row in group] for group in groups],
+            "sources": summary.sources(run),
+            "categories": summary.categories(run, cards, self.rows),
             "map": {"image": on_map, **summary.points(run, points, places)},
         }
         scores, a = run.metrics, run.assignments
         found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
+            "highlights": highlights,
+            "number": {card.category.id: at for at, card in enumerate(cards)},
+            "pictures": lambda rows: " ".join(str(place[row]) for row in rows),
+            "review": f"sortal review {shlex.quote(readable(str(run.folder), LONGEST_PATH))}",
             "k_curve": charts.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
             "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
-            "groups": len(groups),
+            "groups": groups,
             "tables": summary.facts(run),
             "points": len(points),
             "named": sum(at >= 0 for at in on_map),

@@ -1,15 +1,18 @@
 """The contents of a report as plain records, for the page template and its scripts."""
 
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.runs.categories import members, rows_of
+from sortal.runs.categories import cohesion, members, rows_of, typicality
 from sortal.runs.facts import Confused
 from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
@@ -27,8 +30,13 @@ class Card:
 
     category: Category
     confidence: float | None  # mean over its unlabelled images; None if it has none
-    typical: Rows  # nearest to the centre first
+    typical: Rows  # the most typical first
     doubtful: Rows  # unlabelled and not typical, least confident first
+
+    @property
+    def sure(self) -> tuple[int, float]:
+        """How many of its images are not unsure, and how confident the unlabelled ones are."""
+        return self.category.size - self.category.unsure, self.confidence or 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +53,17 @@ class Confusion:
 def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     """Return a card per category, with at most this many typical and doubtful images."""
     a = run.assignments
-    near = members(a.category, a.distance, run.categories)
+    near = members(a.category, typicality(a), run.categories)
+    tight = cohesion(
+        rows_of(run.categories, a.category), a.distance, run.centres
+    )  # old runs have saved another measure
     doubts = members(a.category, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
     made = []
-    for category, nearest, rows in zip(run.categories, near, doubts, strict=True):
+    for category, nearest, rows, whole in zip(run.categories, near, doubts, tight.tolist(), strict=True):
         first = nearest[:typical].tolist()
         rest = [row for row in rows[: doubtful + typical].tolist() if row not in set(first)]
         sure = float(a.confidence[rows].mean()) if len(rows) else None
+        category = replace(category, cohesion=whole if category.size else None)
         made.append(Card(category=category, confidence=sure, typical=first, doubtful=rest[:doubtful]))
     return made
 
@@ -129,7 +141,7 @@ def date(iso: str) -> str:
     return readable(iso)[:16].replace("T", " ")
 
 
-def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
+def images(run: Run, rows: Rows) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
     a = run.assignments
     return {
@@ -140,7 +152,37 @@ def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
+        "source": a.folders[rows].tolist(),
+        "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row)) is not None},
     }
+
+
+def sources(run: Run) -> list[dict[str, str | None]]:
+    """Return the folders of the images: their names, and their addresses as seen from the report."""
+    return [
+        {"name": None, "url": None}
+        if each.folder is None
+        else {"name": readable(each.folder, 1000), "url": f"{_url(run, each.folder)}/"}
+        for each in run.facts.images
+    ]
+
+
+def _irregular(run: Run, row: int) -> str | None:
+    """Return the address of an image if it does not follow from the names on the page."""
+    file, source = run.assignments.files[row], run.facts.images[run.assignments.folders[row]]
+    if source.folder is None or (readable(file) == file and file not in source.paths and not os.path.isabs(file)):
+        return None
+    return _url(run, source.path_of(file))
+
+
+def _url(run: Run, path: str) -> str:
+    """Return the address of a path relative to the report, which may be moved along with the images."""
+    path = os.path.abspath(path)
+    try:
+        relative = Path(os.path.relpath(path, os.path.abspath(run.folder))).as_posix()
+    except ValueError:  # on another drive
+        return Path(path).as_uri()
+    return "./" + quote(os.fsencode(relative))
 
 
 def points(run: Run, rows: NDArray[np.int64], places: NDArray[np.int64]) -> dict[str, list[int]]:
@@ -154,8 +196,10 @@ def _statuses(run: Run, rows: Rows | NDArray[np.int64]) -> list[int]:
     return [STATUSES.index(status) for status in run.assignments.status[rows].tolist()]
 
 
-def categories(made: Sequence[Card], place: dict[int, int]) -> list[dict[str, Any]]:
-    """Return the cards for the page's scripts; `place` maps a row to its index among the images of the page."""
+def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any]]:
+    """Return the cards for the page's scripts, which know images by their index among these rows."""
+    place = {row: at for at, row in enumerate(rows)}
+    on_page = members(run.assignments.category[rows], typicality(run.assignments)[rows], run.categories)
     at = {card.category.id: number for number, card in enumerate(made)}
     return [
         {
@@ -167,8 +211,9 @@ def categories(made: Sequence[Card], place: dict[int, int]) -> list[dict[str, An
             "nearest": None if category.nearest_known is None else at[category.nearest_known],
             "typical": [place[row] for row in card.typical],
             "doubtful": [place[row] for row in card.doubtful],
+            "members": own.tolist(),
         }
-        for card, category in ((card, card.category) for card in made)
+        for card, category, own in ((card, card.category, own) for card, own in zip(made, on_page, strict=True))
     ]
 
 

@@ -126,7 +126,7 @@ const theMap = (() => {
     if (!width || !height) return;
     canvas.width = Math.round(width * (devicePixelRatio || 1));
     canvas.height = Math.round(height * (devicePixelRatio || 1));
-    redraw();
+    applyView();
   }
 
   function applyView() {
@@ -143,6 +143,23 @@ const theMap = (() => {
     view.x = x - ((x - view.x) * scale) / view.scale;
     view.y = y - ((y - view.y) * scale) / view.scale;
     view.scale = scale;
+    applyView();
+  }
+
+  /** Zoom to the points of a category, but for outliers, and to one of its points. */
+  function zoomTo(category, point = -1) {
+    const own = points.category.flatMap((each, at) => (each === category ? [at] : []));
+    if (!own.length) return zoom(0);
+    const [left, right, top, bottom] = ["x", "y"].flatMap((axis) => {
+      const sorted = own.map((at) => points[axis][at]).sort((a, b) => a - b);
+      const ends = [0.05, 0.95].map((share) => sorted[Math.round(share * (sorted.length - 1))]);
+      return point < 0 ? ends : [Math.min(ends[0], points[axis][point]), Math.max(ends[1], points[axis][point])];
+    });
+    const least = SPAN / 12;
+    view.scale = Math.min(12, Math.max(1, 0.7 / Math.max(right - left, bottom - top, least) * SPAN));
+    const middle = (low, high, size) => MARGIN + ((low + high) / 2 / SPAN) * (size - 2 * MARGIN);
+    view.x = width / 2 - view.scale * middle(left, right, width);
+    view.y = height / 2 - view.scale * middle(top, bottom, height);
     applyView();
   }
 
@@ -215,7 +232,7 @@ const theMap = (() => {
     if (!touched || event.type !== "pointerup" || dragged > 6) return;
     const found = nearest(...inside(event), event.pointerType === "touch" ? 24 : 14);
     if (event.pointerType === "touch") point(found);
-    else if (found >= 0 && points.image[found] >= 0) openViewer(points.image[found]);
+    else if (found >= 0 && points.image[found] >= 0) openViewer(points.image[found], categories[points.category[found]].members);
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
@@ -253,14 +270,17 @@ const theMap = (() => {
     const byStatus = colour === "status";
     const entries = byStatus
       ? STATUSES.map((name, id) => ({ id, name, size: points.status.filter((status) => status === id).length }))
-      : categories.filter((each) => each.size && each.name.toLowerCase().includes(wanted)).sort((a, b) => b.size - a.size || a.id - b.id);
+      : categories.filter((each) => each.size && each.name.toLowerCase().includes(wanted)).sort((a, b) => Number(b.new) - Number(a.new) || b.size - a.size || a.id - b.id);
     byId("legend-search").hidden = byStatus || categories.length <= 12;
     byId("legend").replaceChildren(...entries.map((each) => {
       const sign = byStatus ? mark(each.id) : make("i", { className: "swatch", ariaHidden: "true" });
       if (!byStatus) sign.style.setProperty("--swatch", colourOf(each.id));
       const button = make("button", { type: "button", title: each.name, ariaPressed: String(each.id === lit) }, sign, isolated(each.name, "name"), make("span", { className: "n", textContent: thousands(each.size) }));
       button.dataset.value = each.id;
-      button.addEventListener("click", () => light(lit === each.id ? null : each.id));
+      button.addEventListener("click", () => {
+        light(lit === each.id ? null : each.id);
+        if (!byStatus) lit === null ? zoom(0) : zoomTo(each.id);
+      });
       return button;
     }));
   }
@@ -269,6 +289,8 @@ const theMap = (() => {
     lit = value;
     pinned = -1;
     canvas.dataset.lit = lit === null ? "" : String(lit);
+    const link = lit !== null && colour === "category" ? make("a", { href: `#category-${lit}` }, "See ", isolated(categories[lit].name)) : null;
+    byId("lit").replaceChildren(link ?? (colour === "category" ? "Select a category in the list to zoom to it." : ""));
     for (const button of byId("legend").children) button.ariaPressed = String(Number(button.dataset.value) === lit);
     point(-1);
     redraw();
@@ -289,14 +311,14 @@ const theMap = (() => {
 
   return {
     has: (image) => pointOf.has(image),
-    /** Highlight a category, circle an image of it, and scroll to the map. */
+    /** Highlight a category and zoom to it, circle an image of it, and scroll to the map. */
     show(category, image = -1) {
       byId("colour").querySelector('[data-colour="category"]').click();
       byId("legend-search").value = "";
       legend();
-      zoom(0);
       light(category);
       pinned = pointOf.get(image) ?? -1;
+      zoomTo(category, pinned);
       byId("legend").querySelector(`[data-value="${category}"]`)?.scrollIntoView({ block: "nearest" });
       byId("map").scrollIntoView();
       canvas.focus({ preventScroll: true });

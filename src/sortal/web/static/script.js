@@ -75,8 +75,8 @@ function describe(image) {
   return pairs;
 }
 
-/** Create a thumbnail that opens the viewer. */
-function thumbnail(image) {
+/** Create a thumbnail that opens the viewer, which then steps through the list. */
+function thumbnail(image, list, caption = lastPart(images.file[image])) {
   const status = images.status[image];
   const details = describe(image).map(([name, value]) => `${name}: ${value}`).join("\n");
   const button = make(
@@ -84,28 +84,109 @@ function thumbnail(image) {
     { type: "button", className: "thumb", title: `${images.file[image]}\n${details}` },
     frame(image),
     make("span", { className: "line" }, mark(status), status === 0 ? "labelled" : percent(images.confidence[image]), wrong.has(image) ? make("span", { className: "wrong", textContent: "✕", title: "Belongs to a different class" }) : null),
-    isolated(lastPart(images.file[image]), "file"),
+    isolated(caption, "file"),
   );
-  button.addEventListener("click", () => openViewer(image));
+  button.addEventListener("click", () => openViewer(image, list));
   return button;
 }
 
-function openViewer(image) {
-  const viewer = byId("viewer");
-  viewer.querySelector(".big").replaceChildren(frame(image));
-  byId("viewer-title").replaceChildren(isolated(images.file[image]));
-  viewer.querySelector("dl").replaceChildren(
-    ...describe(image).map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))),
-  );
-  const button = byId("viewer-map");
-  button.textContent = theMap.has(image) ? "Show on the map" : "Show its category on the map";
-  button.onclick = () => {
-    viewer.close();
-    theMap.show(images.category[image], image);
+/** Fill an element with pages of thumbnails. */
+function fillPages(element, list, size, captionOf) {
+  const thumbs = make("div", { className: "thumbs" });
+  const place = make("span", { className: "small" });
+  const before = make("button", { type: "button", textContent: "← Previous" });
+  const after = make("button", { type: "button", textContent: "Next →" });
+  let start = 0;
+  const show = (next) => {
+    start = next;
+    const end = Math.min(start + size, list.length);
+    thumbs.replaceChildren(...list.slice(start, end).map((image) => thumbnail(image, list, captionOf?.(image))));
+    place.textContent = `${thousands(start + 1)}–${thousands(end)} of ${thousands(list.length)}`;
+    before.disabled = start === 0;
+    after.disabled = end === list.length;
   };
-  viewer.showModal();
+  before.addEventListener("click", () => show(start - size));
+  after.addEventListener("click", () => show(start + size));
+  element.replaceChildren(thumbs, ...(list.length > size ? [make("p", { className: "pager" }, before, place, after)] : []));
+  show(0);
 }
 
-for (const element of document.querySelectorAll("[data-group]")) {
-  element.append(...data.groups[Number(element.dataset.group)].map(thumbnail));
+/** Return the address of the original of an image, or null if it has none. */
+function originalOf(image) {
+  const { url } = data.sources[images.source[image]];
+  return images.url[image] ?? (url && url + images.file[image].split("/").map(encodeURIComponent).join("/"));
+}
+
+function pathOf(image) {
+  const { name } = data.sources[images.source[image]];
+  return name === null || images.file[image].startsWith("/") ? images.file[image] : `${name.replace(/\/$/, "")}/${images.file[image]}`;
+}
+
+const viewer = byId("viewer");
+const viewed = { list: [], at: 0 };
+
+function openViewer(image, list) {
+  Object.assign(viewed, { list, at: list.indexOf(image) });
+  view();
+  if (!viewer.open) viewer.showModal();
+}
+
+/** Show the image that the viewer is at: the original where the browser finds it, or else its thumbnail. */
+function view() {
+  const { list, at } = viewed;
+  const image = list[at];
+  const big = viewer.querySelector(".big");
+  big.replaceChildren(frame(image));
+  const url = originalOf(image);
+  if (url) {
+    const original = make("img", { alt: images.file[image] });
+    original.addEventListener("load", () => {
+      if (viewed.list[viewed.at] !== image || !viewer.open) return;
+      original.classList.toggle("crisp", original.naturalWidth < 100);
+      big.replaceChildren(original);
+    });
+    original.src = url;
+  }
+  byId("viewer-title").replaceChildren(isolated(lastPart(images.file[image])));
+  const pairs = [...describe(image), ["File", pathOf(image)]];
+  viewer.querySelector("dl").replaceChildren(
+    ...pairs.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))),
+  );
+  byId("viewer-place").textContent = `${thousands(at + 1)} of ${thousands(list.length)}`;
+  viewer.querySelector(".pager").hidden = list.length === 1;
+  byId("before").disabled = at === 0;
+  byId("after").disabled = at === list.length - 1;
+  byId("viewer-map").textContent = theMap.has(image) ? "Show on the map" : "Show its category on the map";
+}
+
+function step(by) {
+  const next = viewed.at + by;
+  if (next < 0 || next >= viewed.list.length) return;
+  viewed.at = next;
+  view();
+}
+
+/** Close all dialogs and go elsewhere on the page. */
+function leaveFor(go) {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  go(images.category[viewed.list[viewed.at]], viewed.list[viewed.at]);
+}
+
+byId("before").addEventListener("click", () => step(-1));
+byId("after").addEventListener("click", () => step(1));
+viewer.addEventListener("keydown", (event) => {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (by === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  step(by);
+});
+viewer.addEventListener("close", () => viewer.querySelector(".big").replaceChildren());
+byId("viewer-map").addEventListener("click", () => leaveFor((category, image) => theMap.show(category, image)));
+byId("viewer-category").addEventListener("click", () => leaveFor((category) => showCategory(category)));
+
+const listed = (text) => text.split(" ").filter(Boolean).map(Number);
+for (const element of document.querySelectorAll("[data-frames]")) element.append(...listed(element.dataset.frames).map(frame));
+for (const element of document.querySelectorAll("[data-images]")) {
+  const list = listed(element.dataset.images);
+  element.append(...list.map((image) => thumbnail(image, list)));
 }
