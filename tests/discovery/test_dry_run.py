@@ -63,7 +63,7 @@ def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
 
 
 def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
-    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False)
+    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False, download=False)
 
 
 @pytest.fixture

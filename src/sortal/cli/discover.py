@@ -79,7 +79,7 @@ def discover(
         runtime.progress("Finding images", 0, 0)
         from sortal.discovery.job import prepare
 
-        job = prepare(images, labels, out, settings, reading, runtime=runtime, force=force)
+        job = prepare(images, labels, out, settings, reading, runtime=runtime, force=force, download=not dry_run)
         if dry_run:
             from sortal.discovery.dry_run import forecast
 

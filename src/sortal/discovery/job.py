@@ -19,6 +19,7 @@ from sortal.discovery.defaults import recipe_for
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
+from sortal.learning.backbones.names import check_backbone
 from sortal.runs.run import CACHE, Run
 from sortal.runs.storage import peek
 from sortal.system.files import LOCK, NEXT
@@ -87,8 +88,9 @@ def prepare(
     *,
     runtime: Runtime,
     force: bool,
+    download: bool = True,
 ) -> Job:
-    """Read the images, and refuse a job that must fail before any work is done."""
+    """Read the images, and refuse a job that must fail before any work is done; a dry run does not `download`."""
     folder = os.path.abspath(images) if isinstance(images, str | os.PathLike) else None
     is_folder = folder is not None
     if not is_folder and out is None:
@@ -104,6 +106,7 @@ def prepare(
         check_sortable(it, settings)
         worker_count(runtime.workers)
         check_output_folder(place, folder or (os.getcwd() if it.pixels is None else None), is_folder, force)
+        check_backbone(settings.backbone, settings.weights, download=download)
         return it
 
     early = found() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
