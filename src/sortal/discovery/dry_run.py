@@ -22,9 +22,8 @@ from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import (
     PICTURES,
-    SAMPLE,
     Measurements,
-    choose_rows,
+    choose_sample,
     measure,
     measure_reading,
     measure_report,
@@ -187,7 +186,7 @@ def forecast_prediction(
     backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
     n, before, width = len(read), len(found.assignments), backbone.spec.width
     each = {} if since is None else {START: perf_counter() - since}
-    sample, drawn = choose_rows(read, SAMPLE), 0.0
+    sample, drawn = choose_sample(read), 0.0
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runtime.progress("Measuring how fast images are read", 0, 3)
         store, pixels = measure_reading(sample, backbone, Path(folder), runtime)
@@ -233,10 +232,10 @@ def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
 
 
 def _needs_download(name: str) -> bool:
-    import timm
-
     if name == CONVNET or path_of_saved(name) is not None:
         return False
+    import timm
+
     try:
         cfg = timm.get_pretrained_cfg(name)
     except RuntimeError:  # unknown model: load_backbone raises a better error
