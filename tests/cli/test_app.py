@@ -58,6 +58,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 QUICK = ("--backbone", "convnet", "--epochs", "1", "--k", "6", "--workers", "1")
 NASTY = '=1+1, "a"\n\x1b[31m.png'
+STOPPING = "sortal: stopping… (press Ctrl-C again to stop at once)\n"
 INTERRUPTED = "sortal: interrupted; run the same command to resume\n"
 
 
@@ -327,7 +328,14 @@ def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
         return prepared.pop()
 
     usual = asked()
-    paths: dict[str, Any] = {"images": Path("photos"), "labels": None, "out": None, "force": False, "given": set()}
+    paths: dict[str, Any] = {
+        "images": Path("photos"),
+        "labels": None,
+        "out": None,
+        "force": False,
+        "given": set(),
+        "download": True,
+    }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
         changed: dict[str, Any] = {name: value}
@@ -819,7 +827,28 @@ def test_a_command_that_is_interrupted_exits_130(how: signal.Signals, pets: Path
     assert process.stdout is not None
     assert process.stdout.readline() == "on\n"
     process.send_signal(how)
-    assert process.communicate(timeout=120) == ("", "sortal: interrupted\n")
+    assert process.communicate(timeout=120) == ("", f"{STOPPING}sortal: interrupted\n")
+    assert process.returncode == 130
+
+
+def test_ctrl_c_is_answered_while_python_cannot_be_interrupted_and_a_second_one_ends_the_command(pets: Path) -> None:
+    """As in a long computation of PyTorch, the main thread is outside of Python for minutes, where no handler runs."""
+    code = (
+        "import hashlib, signal, sys; from sortal.images import check; from sortal.cli import app; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # where the parent ignores it
+        "long = lambda *_, **__: (print('on', flush=True), hashlib.pbkdf2_hmac('sha256', b'', b'', 2**31 - 1)); "
+        "check.check = long; sys.exit(app.main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "check", str(pets)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "on\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == STOPPING
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == ("", "sortal: interrupted\n")
     assert process.returncode == 130
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import SortedRun
 from PIL import Image
 from runtimes import CPU
@@ -63,7 +64,7 @@ def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
 
 
 def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
-    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False)
+    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False, download=False)
 
 
 @pytest.fixture
@@ -355,6 +356,63 @@ def test_a_clock_tells_the_steps_of_an_epoch_from_what_comes_between_two(monkeyp
         clock("Training", done, 12)
     assert clock.steps_and_rest(3) == (2.0, 5.0)
     assert clock.steps_and_rest(1) == (clock.seconds_per_item, 0.0), "with one step each, they cannot be told apart"
+
+
+def test_batches_double_until_the_next_would_exceed_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work of 0.15 s per item, and 0.5 s more every second time, which is the fault of other programs."""
+    now, tried = 0.0, list[int]()
+
+    def work(items: int) -> None:
+        nonlocal now
+        now += 0.15 * items + 0.5 * (len(tried) % 2)
+        tried.append(items)
+
+    monkeypatch.setattr(rates, "perf_counter", lambda: now)
+    monkeypatch.setattr(rates, "BUDGET", 5.0)
+    monkeypatch.setattr(rates, "QUICK", 0.9)
+    timings = rates._seconds_each(work, 100)
+    assert tried == [1, 2, 2, 4, 8]
+    assert [timing.items for timing in timings] == [2, 4, 8]
+    assert [timing.each for timing in timings] == pytest.approx([0.15, 0.275, 0.15])
+    tried.clear()
+    assert [timing.items for timing in rates._seconds_each(work, 3)] == [2, 3], "no more than there are"
+    monkeypatch.setattr(rates, "BUDGET", 0.0)
+    assert [timing.items for timing in rates._seconds_each(work, 100)] == [2], "at least one after a warm-up"
+
+
+def test_an_estimate_of_k_is_abandoned_once_its_pace_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def estimate(*_: Any, callback: Any, **__: Any) -> None:
+        nonlocal now
+        for _tried in range(20):
+            now += 0.5
+            callback(None)
+
+    monkeypatch.setattr(rates, "estimate_k", estimate)
+    monkeypatch.setattr(rates, "perf_counter", lambda: now)
+    some: Any = None
+    monkeypatch.setattr(rates, "BUDGET", 1.9)
+    assert rates._seconds_to_estimate(some, some, 9, "brent", "cpu") == 0.5 * rates.TRIED
+    monkeypatch.setattr(rates, "BUDGET", 100.0)
+    assert rates._seconds_to_estimate(some, some, 9, "brent", "cpu") == 0.5 * 20, "the whole if it is quick"
+
+
+def test_the_memory_of_a_pass_is_what_it_saves_for_the_gradient() -> None:
+    """A linear layer saves its input, a sigmoid its output; the weights are there anyway."""
+    net = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Sigmoid())
+    x = torch.ones(2, 3)
+    assert rates._saved_bytes(net, lambda: net(x)) == 4 * 2 * (3 + 5)
+
+
+def test_fewer_images_are_read_where_files_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [str(tmp_path / f"{i}.png") for i in range(100)]
+    for path in paths[:99]:  # the last is missing
+        Path(path).write_bytes(bytes(1000))
+    images = image_set([f"{i}" for i in range(100)], paths=paths, labels=[None] * 100)
+    for room, count in ((10**6, 100), (50_000, 50), (10, rates.FEWEST)):
+        monkeypatch.setattr(rates, "BYTES", room)
+        assert len(rates.choose_sample(images)) == count
 
 
 def test_measurements_sample_the_whole_set() -> None:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Any
 from unittest.mock import Mock
 
@@ -15,7 +17,9 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sortal.cli.options import spell
 from sortal.errors import InputError
+from sortal.learning.backbones import hub as hub_files
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
 from sortal.learning.backbones.loading import load_backbone
@@ -43,6 +47,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         return create(name, **options, **(size if name.startswith(("vit", "deit", "eva")) else {}))
 
     monkeypatch.setattr(timm, "create_model", create_small)
+
+
+def chained(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
 
 
 def random(name: str = "test_vit", size: int | None = 32, **options: Any) -> Backbone:
@@ -205,15 +214,15 @@ def test_offline_without_a_file_the_message_says_what_to_pass(hub: Path) -> None
     with pytest.raises(InputError) as caught:
         load_backbone("test_vit", image_size=32)
     message = str(caught.value)
-    assert message.startswith("The weights of test_vit are not on this machine and cannot be downloaded: ")
-    assert message.endswith(
-        " Download 'model.safetensors' of 'timm/test_vit.r160_in1k' from the Hugging Face hub and pass it: "
-        "weights='model.safetensors'."
+    assert message == (
+        "The weights of test_vit are not on this machine and cannot be downloaded: HF_HUB_OFFLINE is set. Download "
+        "'model.safetensors' of 'timm/test_vit.r160_in1k' from the Hugging Face hub on another machine and pass it "
+        "(weights='FILE')."
     )
-    assert "\n" not in message
+    assert caught.value.text(spell).endswith(" and pass it (--weights FILE).")
     assert not hub.exists()
     name = "vit_small_patch16_18x2_224"
-    expected = rf"^The hub has no weights of {name}\. Pass a file, weights=FILE, or weights='random'\.$"
+    expected = rf"^The hub has no weights of {name}\. Pass a file \(weights='FILE'\), or use untrained weights \("
     with pytest.raises(InputError, match=expected):
         load_backbone(name, image_size=32)
 
@@ -242,14 +251,43 @@ def test_offline_the_cache_of_the_hub_is_used(hub: Path) -> None:
         load_backbone("test_vit")
 
 
-def test_any_network_error_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The errors of httpx and Xet are not OSErrors."""
-    for error, reason in ((Exception("\nhttpx.ReadTimeout\nat length"), "httpx.ReadTimeout"), (OSError(), "OSError")):
-        monkeypatch.setattr(huggingface_hub, "hf_hub_download", Mock(side_effect=error))
-        with pytest.raises(
-            InputError, match=rf"cannot be downloaded: {reason} Download 'model\.safetensors' of 'timm/"
-        ):
+class SomeTimeout(Exception):  # noqa: N818  # as httpx names it
+    pass
+
+
+@pytest.mark.parametrize("fails", ["get_hf_file_metadata", "hf_hub_download"])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Exception("\nthe server is down.\nat length"), "the server is down."),  # errors of Xet are not OSErrors
+        (OSError(), "OSError."),
+        (chained(RuntimeError("An error happened."), OSError(-2, "No such host")), "[Errno -2] No such host."),
+    ],
+)
+def test_any_network_error_is_reported_once(
+    error: Exception, reason: str, fails: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        logging.getLogger("huggingface_hub.utils").warning("Retrying in 1s")
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", Mock())
+    monkeypatch.setattr(huggingface_hub, fails, fail)
+    with pytest.raises(InputError) as caught:
+        load_backbone("test_vit")
+    assert f" cannot be downloaded: {reason} Download 'model.safetensors' of 'timm/" in str(caught.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_hub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server may hang for longer than the hub's own time limit, which only counts from then on."""
+    answer = Event()
+    monkeypatch.setattr(hub_files, "PATIENCE", 0.01)
+    for pending in (lambda *_, **__: answer.wait(60), Mock(side_effect=SomeTimeout("The read operation timed out"))):
+        monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", pending)
+        with pytest.raises(InputError, match=r": the hub did not answer within 0\.01 s, the limit that HF_HUB_ETAG"):
             load_backbone("test_vit")
+    answer.set()
 
 
 # Saved and loaded

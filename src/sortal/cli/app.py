@@ -32,6 +32,7 @@ from sortal.cli.runs import (
 )
 from sortal.errors import ElsewhereError, InputError, SortalError
 from sortal.system.progress import say
+from sortal.system.signals import answer_signals
 
 EXAMPLES = """\
 Examples:
@@ -47,6 +48,7 @@ Examples:
   sortal demo                  sort digits: five classes are known, five are new
 """
 
+SERVING = ("review",)  # which Ctrl-C ends as it should
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
 app = App(
@@ -85,7 +87,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
     try:
-        with _sigterm_as_ctrl_c():
+        with _sigterm_as_ctrl_c(), _answered(command):
             _check_processes(command)
             code = app(words.get())
             print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
@@ -98,9 +100,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
         where = "" if is_first() else f"In process {os.environ['RANK']}, on {platform.node()}: "
         return _fail(where + error.text(spell), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
-        if is_first():
-            say(f"sortal: interrupted{'; run the same command to resume' if command in RESUMABLE else ''}")
-        return 130
+        return _interrupted(command)
     except OSError as error:
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
@@ -119,6 +119,30 @@ def _check_processes(command: tuple[str, ...]) -> None:
 def _fail(message: str, code: int) -> int:
     say(f"sortal: error: {message}")
     return code
+
+
+def _interrupted(command: tuple[str, ...]) -> int:
+    if is_first():
+        say(f"sortal: interrupted{'; run the same command to resume' if command in RESUMABLE else ''}")
+    return 130
+
+
+@contextmanager
+def _answered(command: tuple[str, ...]) -> Iterator[None]:
+    """Say at once that Ctrl-C was received; end at once on a second one, as files are replaced as a whole."""
+
+    def stopping() -> None:
+        if is_first() and command != SERVING:
+            say("sortal: stopping… (press Ctrl-C again to stop at once)")
+
+    def end() -> None:
+        code = _interrupted(command)
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        os._exit(code)
+
+    with answer_signals(stopping, end):
+        yield
 
 
 @contextmanager

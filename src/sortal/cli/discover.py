@@ -89,8 +89,17 @@ def discover(
         from sortal.discovery.job import ANOTHER_FOLDER, prepare
 
         source = images[0] if len(images) == 1 else images
-        said = given(Discovery, Reading)
-        job = prepare(source, labels, out, settings, reading, given=said, runtime=runtime, force=force)
+        job = prepare(
+            source,
+            labels,
+            out,
+            settings,
+            reading,
+            given=given(Discovery, Reading),
+            runtime=runtime,
+            force=force,
+            download=not dry_run,
+        )
         asked = job.retraining is not None and not (yes or dry_run)
         if asked and not (printing.can_ask() and processes() == 1):
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)

@@ -23,9 +23,8 @@ from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import (
     PICTURES,
-    SAMPLE,
     Measurements,
-    choose_rows,
+    choose_sample,
     measure,
     measure_reading,
     measure_report,
@@ -38,8 +37,10 @@ from sortal.images import near_duplicates
 from sortal.images.reading import read_images
 from sortal.images.store.packing import select_readable
 from sortal.learning import token_cache
+from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import RANDOM, load_backbone
+from sortal.learning.backbones.loading import load_backbone, load_without_weights
+from sortal.learning.backbones.names import path_of_saved
 from sortal.learning.features import LARGEST
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method, make
@@ -186,7 +187,7 @@ def forecast_prediction(
     backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
     n, before, width = len(read), len(found.assignments), backbone.spec.width
     each = {} if since is None else {START: perf_counter() - since}
-    sample, drawn = choose_rows(read, SAMPLE), 0.0
+    sample, drawn = choose_sample(read), 0.0
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runtime.progress("Measuring how fast images are read", 0, 3)
         store, pixels = measure_reading(sample, backbone, Path(folder), runtime)
@@ -222,28 +223,27 @@ def _fits(job: Job, backbone: Backbone, n: int) -> bool:
 
 
 def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
-    """Load the backbone, with random weights (which take the same time) instead of downloading any."""
+    """Load the backbone, with arbitrary weights (which take the same time) instead of downloading any."""
     if settings.weights is not None or not _needs_download(settings.backbone):
         return load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
     notes.append(f"The weights of {settings.backbone} are not on this machine; the run downloads them first.")
-    backbone = load_backbone(settings.backbone, weights=RANDOM, seed=settings.seed)
+    backbone = load_without_weights(settings.backbone)
     backbone.source = "the Hugging Face hub"
     return backbone
 
 
 def _needs_download(name: str) -> bool:
-    import timm
-    from huggingface_hub import try_to_load_from_cache
-
-    if name == CONVNET or name.endswith((".json", ".safetensors")) or Path(f"{name}.json").is_file():
+    if name == CONVNET or path_of_saved(name) is not None:
         return False
+    import timm
+
     try:
         cfg = timm.get_pretrained_cfg(name)
     except RuntimeError:  # unknown model: load_backbone raises a better error
         return False
     if cfg is None or not cfg.hf_hub_id:
         return False
-    return not isinstance(try_to_load_from_cache(cfg.hf_hub_id, cfg.hf_hub_filename or "model.safetensors"), str)
+    return hub.cached(cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE) is None
 
 
 def _notes(

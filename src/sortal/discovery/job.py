@@ -20,6 +20,7 @@ from sortal.discovery.earlier import NOTHING, Additions, Wanted, folders_of, ret
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import are_folders, common_folder, read_images
+from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import CACHE, Run
 from sortal.runs.storage import peek
@@ -100,8 +101,9 @@ def prepare(
     given: Collection[str] = (),
     runtime: Runtime,
     force: bool,
+    download: bool = True,
 ) -> Job:
-    """Read the images, and refuse a job that must fail before any work is done.
+    """Read the images, and refuse a job that must fail before any work is done; a dry run does not `download`.
 
     Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
     its other folders, and images that were added to it, unless `force` is set.
@@ -143,6 +145,7 @@ def prepare(
                 notes.append(f"{plural(len(added.rows), 'image')} that were added to that run take part, unlabelled.")
         check_sortable(it, wish.settings)
         worker_count(runtime.workers)
+        check_backbone(wish.settings.backbone, wish.settings.weights, download=download)
         for text in notes:
             runtime.note(text)
         return it, wish, all_folders, added, None if earlier is None else retraining(earlier, wish.settings)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -15,7 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.clustering.estimate_k import estimate_k
+from sortal.clustering.estimate_k import Evaluation, estimate_k
+from sortal.clustering.estimate_k import Method as Estimator
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Precision
 from sortal.discovery import clusters, shared_kmeans
@@ -26,8 +30,10 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder
+from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method
-from sortal.learning.token_cache import Budget
+from sortal.learning.step import Optimiser, TrainingStep
+from sortal.learning.token_cache import Budget, token_shape
 from sortal.learning.train import train
 from sortal.learning.views import centre_crop_batches
 from sortal.runs import projection
@@ -36,10 +42,14 @@ from sortal.system.progress import Runtime
 from sortal.web import report
 from sortal.web.thumbnails import make_sheets
 
-SAMPLE = 256  # images that are read; a CPU computes the features of one batch of them
+BUDGET = 2.0  # seconds in which a rate is measured on a CPU, if one batch after a warm-up takes no longer
+REPEATED, QUICK = 3, 0.2  # times that a batch is timed, and seconds after which it is not repeated
+SAMPLE, BYTES, FEWEST = 256, 2**25, 8  # images that are read: so many, or so large, but at least these
 PASSES = 16  # of the sample through the network on a GPU
 STEPS, STEPS_ON_GPU = 4, 24  # of training
 ROWS, ROWS_ON_GPU = 2000, 20_000  # that are clustered, at most; the time on a GPU is hardly that of the rows
+TRIED = 14  # numbers of classes that an estimate tries, usually
+FORWARD = 1 / 3  # share of the forward pass in a training step
 PICTURES = report.IMAGES  # in a report, and fewer on cards
 
 
@@ -67,7 +77,7 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     """Do a little of every stage and time it; without a method nothing is trained."""
     report_progress = job.runtime.progress
     report_progress("Measuring how fast images are read", 0, 4)
-    images = choose_rows(job.images, SAMPLE)
+    images = choose_sample(job.images)
     store, pixels = measure_reading(images, backbone, folder, job.runtime)
     quarantine, started = store.quarantine, perf_counter()
     health = check_stored(images, store)
@@ -76,8 +86,14 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     report_progress("Measuring how fast the network is trained", 1, 4)
     base = _peak_memory()
     view = measure_view(backbone, images, store, job.recipe.training.precision, job.runtime)
-    step, epoch = _measure_training(job, method, images, store) if method is not None else (0.0, 0.0)
-    working = _peak_memory() - base
+    step, epoch, on_cpu = 0.0, 0.0, job.device.type == "cpu"
+    held = ON_CPU * _saved_bytes(backbone, lambda: backbone.tail(_tokens(backbone, 1))) if on_cpu else 0
+    if method is not None and on_cpu and backbone.has_trunk:
+        step, epoch, held_by_step = _measure_steps(job, method)
+        held = max(held, held_by_step)
+    elif method is not None:
+        step, epoch = _measure_training(job, method, images, store)
+    working = max(_peak_memory() - base, held)
     report_progress("Measuring how fast images are clustered", 2, 4)
     estimation, clustering = _measure_clustering(job, backbone.spec.width, known, k)
     report_progress("Measuring how fast the report is drawn", 3, 4)
@@ -109,6 +125,21 @@ def choose_rows(images: ImageSet, size: int) -> ImageSet:
     return images.select(mask)
 
 
+def choose_sample(images: ImageSet) -> ImageSet:
+    """Return a few images to read, and fewer if their files are large."""
+    few = choose_rows(images, SAMPLE)
+    sizes = [_size(path) for path in few.paths] if few.pixels is None else [0]
+    fitting = int(len(few) * BYTES / max(sum(sizes), 1))
+    return few if fitting >= len(few) else choose_rows(images, max(fitting, FEWEST))
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # reading it tells why
+        return 0
+
+
 def measure_reading(images: ImageSet, backbone: Backbone, folder: Path, runtime: Runtime) -> tuple[PixelStore, float]:
     """Store images in a folder; return them, and the seconds of one."""
     clock, settings = Clock(), Settings(shorter_side=backbone.spec.shorter_side)
@@ -133,14 +164,13 @@ def measure_view(
             clock("", done, len(rows))
 
     if device.type == "cpu":
-        encode(rows[:2], Clock())  # allocates memory
-        return _timed(lambda: encode(rows, Clock())) / len(rows)
+        return _seconds_each(lambda n: encode(rows[:n], Clock()), len(rows))[-1].each
     encode(np.tile(rows, PASSES), clock := Clock(device))
     return clock.seconds_per_item
 
 
 def _measure_training(job: Job, method: Method, images: ImageSet, store: PixelStore) -> tuple[float, float]:
-    """Return the seconds of a training step, and those of an epoch beyond its steps, which hardly matter on a CPU."""
+    """Return the seconds of a training step, and those of an epoch beyond its steps, by training for a moment."""
     images, store = _batch(images, store, job.device)
     training, clock = job.recipe.training, Clock(job.device)
     each, steps = max(len(images) // training.batch_size, 1), STEPS_ON_GPU if job.on_gpu else STEPS
@@ -154,6 +184,57 @@ def _measure_training(job: Job, method: Method, images: ImageSet, store: PixelSt
     quiet = Runtime(device=job.runtime.device, note=lambda _: None, progress=clock)
     train(method, images, store, short, budget=anywhere, runtime=quiet)
     return clock.steps_and_rest(each)
+
+
+def _measure_steps(job: Job, method: Method) -> tuple[float, float, int]:
+    """Return the seconds of a step on cached tokens, those of an epoch beyond its steps, and the bytes of a step.
+
+    Measured on small batches: without the trunk, which is most of the network, a step is its batch and a constant.
+    """
+    backbone, training, known = method.backbone, job.recipe.training, job.images.labels[job.images.labelled]
+    compute = choose_compute(job.device, precision=training.precision, worthwhile=False)
+    weights = {name: value for name, value in method.named_parameters() if value.requires_grad}
+    optimiser = Optimiser(weights, lr=1e-9, momentum=training.momentum, weight_decay=0.0, clip=training.clip)
+    step = TrainingStep(job.processes, method.to(job.device), compute, optimiser, chunks=1)
+    tokens, progress = _tokens(backbone, 2).to(torch.bfloat16), torch.tensor(0.0)
+
+    def work(images: int) -> None:
+        number = torch.arange(images).repeat(2)
+        labels = torch.where(number % 2 == 0, int(known[0]) if len(known) else -1, -1)
+        step(tokens.repeat(images, *[1] * (tokens.dim() - 1)), number, labels, progress)
+
+    first, *others = _seconds_each(work, training.batch_size)
+    last = others[-1] if others else first
+    more = (last.seconds - first.seconds) / max(last.items - first.items, 1)
+    more = min(max(more, last.each / 2), last.each)  # within what noise can explain
+    seconds = last.seconds + more * (training.batch_size - last.items)
+    saved = _saved_bytes(method, lambda: method(tokens)) // 2  # of a view
+    batch = 2 * math.ceil(training.batch_size / training.chunks) * saved
+    return (
+        seconds,
+        min(len(job.images), IMAGES) * more / 2 * FORWARD,
+        batch + 2 * sum(value.nbytes for value in weights.values()),
+    )
+
+
+def _tokens(backbone: Backbone, views: int) -> torch.Tensor:
+    return torch.randn(views, *token_shape(backbone), generator=torch.Generator().manual_seed(0))
+
+
+def _saved_bytes(net: torch.nn.Module, forward: Callable[[], torch.Tensor]) -> int:
+    """Return the bytes of what a forward pass saves for the backward pass, besides weights."""
+    weights = {value.data_ptr() for value in net.parameters()}
+    sizes: dict[int, int] = {}
+
+    def save(value: torch.Tensor) -> torch.Tensor:
+        if value.data_ptr() not in weights:
+            sizes[value.data_ptr()] = value.nbytes
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda value: value), torch.enable_grad():
+        kept = forward()  # and with it what was saved, so that no address is used again
+    del kept
+    return sum(sizes.values())
 
 
 def _batch(images: ImageSet, store: PixelStore, device: torch.device) -> tuple[ImageSet, PixelStore]:
@@ -187,11 +268,59 @@ def _measure_clustering(job: Job, width: int, known: int, k: int) -> tuple[float
     y = np.where((cluster < known) & (np.arange(rows) // k % 2 == 0), cluster, -1)
     device, estimation, clustering = job.runtime.device, 0.0, 0.0
     if settings.k == AUTO:
-        most, method = min(settings.k_max, known + int((y < 0).sum())), clusters.estimator(job.recipe)
-        estimation = _timed(lambda: estimate_k(x, y, k_max=most, method=method, random_state=0, device=device))
+        most = min(settings.k_max, known + int((y < 0).sum()))
+        estimation = _seconds_to_estimate(x, y, most, clusters.estimator(job.recipe), device)
     if job.recipe.clustering != "head":
-        clustering = _timed(lambda: shared_kmeans.fit(x, y, k, n_init=settings.n_init, seed=0, device=device))
+        each = _seconds_each(lambda n: shared_kmeans.fit(x, y, k, n_init=n, seed=0, device=device), settings.n_init)[-1]
+        clustering = settings.n_init * each.each
     return estimation / rows, clustering / rows
+
+
+def _seconds_to_estimate(
+    x: NDArray[np.float32], y: NDArray[np.int64], k_max: int, method: Estimator, device: str
+) -> float:
+    """Return the seconds of an estimate of k, which is abandoned where a few of the numbers it tries tell them."""
+    started, tried = perf_counter(), 0
+
+    def count(_: Evaluation) -> None:
+        nonlocal tried
+        tried += 1
+        if tried < TRIED and perf_counter() - started > BUDGET:
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        estimate_k(x, y, k_max=k_max, method=method, random_state=0, device=device, callback=count)
+        return perf_counter() - started
+    return (perf_counter() - started) * TRIED / tried
+
+
+class _EnoughError(Exception):
+    """Enough was done to know a rate."""
+
+
+@dataclass(frozen=True)
+class _Timing:
+    items: int
+    seconds: float
+
+    @property
+    def each(self) -> float:
+        return self.seconds / self.items
+
+
+def _seconds_each(work: Callable[[int], object], most: int) -> list[_Timing]:
+    """Time work on a number of items that doubles, up to `most`, while the next fits the budget, after a warm-up."""
+    work(1)
+    found, items, spent = list[_Timing](), min(2, most), 0.0
+    while True:
+        times = [_timed(partial(work, items))]
+        while len(times) < REPEATED and sum(times) < QUICK:
+            times.append(_timed(partial(work, items)))
+        found.append(_Timing(items, min(times)))  # other programs can only slow it down
+        spent += sum(times)
+        if items >= most or spent + 2 * found[-1].seconds > BUDGET:
+            return found
+        items = min(2 * items, most)
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -1,12 +1,14 @@
-"""Deferral of Ctrl-C and SIGTERM until work in progress can be saved."""
+"""Ctrl-C and SIGTERM: answered at once, and deferred until work in progress can be saved."""
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 1.0  # seconds in which the second signal may end the work in an orderly way
 
 
 @contextmanager
@@ -36,3 +38,40 @@ def defer_signals(when: bool = True) -> Iterator[Callable[[], bool]]:
             signal.signal(number, signal.default_int_handler)
     if received:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def answer_signals(first: Callable[[], None], second: Callable[[], None]) -> Iterator[None]:
+    """Call `first` when a signal comes, and `second` if the body goes on for a moment after another one.
+
+    Both are called by another thread, at once, while the handlers of Python wait until the main thread has finished
+    what it computes outside of Python. Does nothing in threads other than the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    ended = threading.Event()
+
+    def listen() -> None:
+        count = 0
+        while numbers := reader.recv(64):  # until the other end is closed
+            for _ in range(sum(number in SIGNALS for number in numbers)):
+                count += 1
+                if count == 1:
+                    first()
+                elif not ended.wait(GRACE):
+                    second()
+
+    listener = threading.Thread(target=listen, daemon=True, name="signals")
+    listener.start()
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        ended.set()
+        writer.close()
+        listener.join()
+        reader.close()

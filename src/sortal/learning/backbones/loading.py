@@ -3,21 +3,28 @@
 import json
 import os
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from sortal.config import CONVNET
-from sortal.errors import InputError, listing
+from sortal.errors import InputError, Remedy, listing
+from sortal.learning.backbones import hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.backbone import FORMAT, Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
+from sortal.learning.backbones.names import (
+    RANDOM,
+    check_file,
+    check_saved,
+    has_its_own_weights,
+    path_of_saved,
+    unknown,
+)
 from sortal.learning.backbones.vit import VisionTransformer
 
 FIELDS = {"sha256", "trained", *(field.name for field in fields(Spec))}  # of the .json of a saved backbone
-RANDOM = "random"  # untrained weights
 TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # modules of timm
 IMAGE_SIZE, TINY_SIZE, MIN_TINY_SIZE = 224, 16, 8
 
@@ -39,27 +46,37 @@ def load_backbone(
     """
     if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
         raise InputError(f"image_size must be a whole number of at least 1, got {image_size!r}.")
-    if Path(f"{name}.json").is_file():  # a saved backbone, without its suffix
-        name = f"{name}.json"
-    if name.endswith(".safetensors"):
-        name = name.removesuffix(".safetensors") + ".json"
-    if name.endswith(".json"):
+    if (saved := path_of_saved(name)) is not None:
         if weights is not None or image_size is not None:
-            raise InputError(f"The saved backbone {name!r} has its own weights and image_size. Omit both options.")
-        return _load_saved(Path(name), trained)
+            raise has_its_own_weights(saved)
+        return _load_saved(saved, trained)
     small = name == CONVNET
+    if not small:
+        _check_name(name)
+    if weights is None and not small:
+        weights = _download(name)
+    elif weights is not None and weights != RANDOM:
+        check_file(Path(weights))
     with torch.random.fork_rng(devices=[]):  # restores the global generator for CPUs
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would also seed the GPUs
-        backbone = _create_convnet(image_size or TINY_SIZE) if small else _create_timm(name, image_size or IMAGE_SIZE)
-    if weights is None and not small:
-        _load_weights(backbone, _download(name))
-    elif weights is not None and weights != RANDOM:
+        if small:
+            backbone = _create_convnet(image_size or TINY_SIZE)
+        else:
+            backbone = _create_timm(name, image_size or IMAGE_SIZE, draw=weights == RANDOM)
+    if weights is not None and weights != RANDOM:
         normalised = _load_weights(backbone, Path(weights))
         if not (normalised or small or "." in name):
             _check_normalisation(name)
     if trained is None:
         trained = len(backbone.blocks) if small else 1
     return backbone.train_last(trained)
+
+
+def load_without_weights(name: str) -> Backbone:
+    """Load one of timm's backbones with arbitrary weights, to measure its speed; random ones take seconds to draw."""
+    _check_name(name)
+    with torch.random.fork_rng(devices=[]):
+        return _create_timm(name, IMAGE_SIZE, draw=False).train_last(1)
 
 
 def _create_convnet(image_size: int) -> Backbone:
@@ -69,18 +86,23 @@ def _create_convnet(image_size: int) -> Backbone:
     return ConvNet(spec)
 
 
-def _create_timm(name: str, image_size: int) -> Backbone:
+def _check_name(name: str) -> None:
+    import timm
+
+    bare = name.partition(".")[0]
+    if not timm.is_model(bare) or (bare != name and name not in timm.list_pretrained(f"{bare}.*")):
+        raise unknown(name)
+
+
+def _create_timm(name: str, image_size: int, *, draw: bool) -> Backbone:
+    """Create a network; unless its random weights are to be drawn, they are arbitrary where that is quicker."""
     import timm
     from timm.models import eva, is_model_in_modules, resnet, vision_transformer
 
     bare = name.partition(".")[0]
-    if not timm.is_model(bare) or (bare != name and name not in timm.list_pretrained(f"{bare}.*")):
-        known = timm.list_pretrained(["vit_*", "resnet*"]) + timm.list_models(["vit_*", "resnet*"])
-        holding = [other for other in known if name.isalnum() and name in other]
-        near = get_close_matches(name, known, n=3, cutoff=0.5) or holding[:3]
-        hint = f" Did you mean {listing(near)}?" if near else ""
-        raise InputError(f"The backbone must be {CONVNET!r} or a timm model, got {name!r}.{hint}")
     options: Any = {"img_size": image_size, "global_pool": "token"} if is_model_in_modules(bare, TRANSFORMERS) else {}
+    if not draw and is_model_in_modules(bare, ["vision_transformer"]):
+        options["weight_init"] = "skip"
     try:
         net = timm.create_model(name, num_classes=0, **options)
     except (AssertionError, ValueError, RuntimeError, TypeError) as error:
@@ -125,19 +147,15 @@ def _check_normalisation(name: str) -> None:
 def _download(name: str) -> Path:
     """Return the hub's weights file of a model, downloaded or cached."""
     import timm
-    from huggingface_hub import hf_hub_download
 
     cfg = timm.get_pretrained_cfg(name)
     if cfg is None or not cfg.hf_hub_id:
-        raise InputError(f"The hub has no weights of {name}. Pass a file, weights=FILE, or weights={RANDOM!r}.")
-    file = cfg.hf_hub_filename or "model.safetensors"
-    try:
-        return Path(hf_hub_download(cfg.hf_hub_id, file))
-    except Exception as error:  # networks and their libraries fail in many ways
         raise InputError(
-            f"The weights of {name} are not on this machine and cannot be downloaded: {_first_line(error)} "
-            f"Download {file!r} of {cfg.hf_hub_id!r} from the Hugging Face hub and pass it: weights='{file}'."
-        ) from None
+            f"The hub has no weights of {name}.",
+            Remedy("pass a file", weights="FILE"),
+            Remedy("use untrained weights", weights=RANDOM),
+        )
+    return hub.download(name, cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE)
 
 
 def _first_line(error: Exception) -> str:
@@ -158,8 +176,7 @@ def _load_weights(backbone: Backbone, path: Path) -> bool:
 
 
 def _load_saved(path: Path, trained: int | None) -> Backbone:
-    if not path.is_file():
-        raise InputError(f"The saved backbone {str(path)!r} does not exist. Check the path.")
+    check_saved(path)
     about = _read_json(path)
     if about is None:
         raise InputError(f"{str(path)!r} is not the .json of a saved backbone. Check the path.")

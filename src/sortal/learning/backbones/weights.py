@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sortal.errors import InputError, listing
+from sortal.learning.backbones.names import check_file
 
 State = dict[str, Tensor]
 
@@ -38,9 +39,7 @@ def read(path: str | os.PathLike[str]) -> State:
     from safetensors.torch import load_file
 
     path = Path(path)
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"The weights file {str(path)!r} {what}. Check the path.")
+    check_file(path)
     try:
         with path.open("rb") as file:
             is_safetensors = file.read(9)[8:] == b"{"  # after a length of eight bytes

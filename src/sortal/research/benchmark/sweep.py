@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from sortal.errors import InputError, Remedy, SortalError
-from sortal.learning.backbones.loading import RANDOM, load_backbone
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.names import RANDOM
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record

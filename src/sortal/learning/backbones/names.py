@@ -1,0 +1,97 @@
+"""Names of backbones and their weights, as far as they can be checked without torch and timm, which take seconds."""
+
+import os
+import re
+from difflib import get_close_matches
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from sortal.config import CONVNET
+from sortal.errors import InputError, listing
+from sortal.learning.backbones import hub
+
+RANDOM = "random"  # untrained weights
+FAMILIES = ("vit_", "resnet")  # whose names are suggested
+
+
+def check_backbone(name: str, weights: str | os.PathLike[str] | None, *, download: bool = True) -> None:
+    """Raise InputError for files that do not exist, an unknown name, and weights that cannot be had.
+
+    What passes may still be refused when it is loaded. Unless `download`, weights may be out of reach.
+    """
+    if (saved := path_of_saved(name)) is not None:
+        if weights is not None:
+            raise has_its_own_weights(saved)
+        check_saved(saved)
+        return
+    if weights is not None and weights != RANDOM:
+        check_file(Path(weights))
+    if name == CONVNET:
+        return
+    source = _source_of_timm()
+    if source and not set(name.split(".", 1)) <= _words(source):
+        raise unknown(name)
+    if weights is None and download and (repository := _repository(name, source)) is not None:
+        hub.check_reachable(name, repository)
+
+
+def path_of_saved(name: str) -> Path | None:
+    """Return the .json of a saved backbone, which `name` may state with any suffix or none; None for other names."""
+    if Path(f"{name}.json").is_file():
+        return Path(f"{name}.json")
+    return Path(name).with_suffix(".json") if name.endswith((".json", ".safetensors")) else None
+
+
+def check_saved(path: Path) -> None:
+    """Raise InputError unless the .json of a saved backbone exists."""
+    if not path.is_file():
+        raise InputError(f"The saved backbone {str(path)!r} does not exist. Check the path.")
+
+
+def check_file(path: Path) -> None:
+    """Raise InputError unless a file of weights exists."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"The weights file {str(path)!r} {what}. Check the path.")
+
+
+def has_its_own_weights(path: Path) -> InputError:
+    return InputError(f"The saved backbone {str(path)!r} has its own weights and image_size. Omit both options.")
+
+
+def unknown(name: str) -> InputError:
+    """Return the error for a name that is not a model of timm, with names like it."""
+    known = sorted(_names(_source_of_timm()))
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    near = near or [other for other in known if name.isalnum() and name in other][:3]
+    hint = f" Did you mean {listing(near)}?" if near else ""
+    return InputError(f"The backbone must be {CONVNET!r} or a timm model, got {name!r}.{hint}")
+
+
+@cache
+def _source_of_timm() -> str:
+    """Return the source of timm's models, in which all of their names occur; empty if it is not installed as files."""
+    found = find_spec("timm")
+    files = Path(found.origin).parent.glob("models/*.py") if found is not None and found.origin else ()
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+@cache
+def _words(source: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", source))
+
+
+def _names(source: str) -> set[str]:
+    """Return the names of common models in timm's source, with and without the tags of their weights."""
+    models = {name for name in re.findall(r"^@register_model\ndef (\w+)\(", source, re.M) if name.startswith(FAMILIES)}
+    tagged = re.findall(r"""['"]((\w+)\.\w+)['"]:""", source)
+    return models | {name for name, model in tagged if model in models}
+
+
+def _repository(name: str, source: str) -> str | None:
+    """Return the repository of a model's weights on the hub, if timm's source states it in the usual way."""
+    stated = re.search(rf"""['"]{re.escape(name)}['"]: _cfg\(((?:[^()]|\([^()]*\))*)\)""", source)
+    words = re.sub("#.*", "", stated[1]) if stated else ""
+    usual = re.search(r"""hf_hub_id=['"]timm/['"]""", words) and "hf_hub_filename" not in words
+    return f"timm/{name}" if usual else None
