@@ -118,7 +118,7 @@ def sample_run(
         centres=centres,
         quarantine=tuple(quarantine),
         candidates=tuple(
-            Candidate(id=i, files=(named := tuple(files[i::20][:12])), folders=(0,) * len(named), nearest=0)
+            Candidate(id=i, files=(named := tuple(files[i::20][:12])), folders=(0,) * len(named), nearest_id=0)
             for i in range(candidates)
         ),
     )

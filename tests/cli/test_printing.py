@@ -137,7 +137,7 @@ def test_names_do_not_disturb_a_terminal(
     assert plain(name)[:8].strip() in lines[start], "recognisable"
     assert plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
     added = replace(a_prediction(found), quarantine=(bad,), added=1)
-    candidate = Candidate(id=1, files=(name,), folders=(1,), nearest=0)
+    candidate = Candidate(id=1, files=(name,), folders=(1,), nearest_id=0)
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
     exported = ExportResult(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
     drawn = FiguresResult(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
@@ -158,7 +158,7 @@ def test_a_prediction_is_printed_with_candidates_only_if_images_were_added() -> 
     more = "  … and 2 more unreadable files"
     assert printing.prediction(replace(found, quarantine=BAD))[1:] == [*unread, more]
     files = tuple(f"{number}.jpg" for number in range(1200))
-    large = Candidate(id=1, files=files, folders=(1,) * len(files), nearest=0)
+    large = Candidate(id=1, files=files, folders=(1,) * len(files), nearest_id=0)
     candidates = (large, replace(large, id=2, files=files[:2], folders=(1, 1)))
     found = replace(found, run=replace(sample_run(), candidates=candidates), added=1300)
     assert printing.prediction(found)[1:] == [

@@ -62,13 +62,13 @@ def test_planted_classes_are_found_and_tables_agree(sorted_run: SortedRun) -> No
     assert all(name == truth[file] for file, name in categories_of(found).items() if truth[file] in OLD)
     assert tuple(found.names.values()) == (*OLD, "new 1", "new 2", "new 3")
     rows, categories = (tiny.rows_of(sorted_run.out / f"{name}.csv") for name in ("assignments", "categories"))
-    sizes = Counter(row["category"] for row in rows)
+    sizes = Counter(row["category_id"] for row in rows)
     assert sorted(row["file_name"] for row in rows) == sorted(truth)
     assert {row["id"]: int(row["size"]) for row in categories} == sizes
     assert [category.size for category in found.categories] == [sizes[str(j)] for j in range(6)]
-    assert {(row["category"], row["category_name"]) for row in rows} == {(r["id"], r["name"]) for r in categories}
+    assert {(row["category_id"], row["category"]) for row in rows} == {(r["id"], r["name"]) for r in categories}
     for status in ("labelled", "unsure"):
-        counted = Counter(row["category"] for row in rows if row["status"] == status)
+        counted = Counter(row["category_id"] for row in rows if row["status"] == status)
         assert {row["id"]: int(row[status]) for row in categories} == {str(j): counted[str(j)] for j in range(6)}
 
 
@@ -240,7 +240,7 @@ def test_the_truth_affects_only_the_metrics(sorted_run: SortedRun, tmp_path: Pat
             assert not (tmp_path / out / "metrics.json").exists()
             continue
         known = [row for row in written if row["truth"] and row["status"] != "labelled"]
-        truth, category = ([row[column] for row in known] for column in ("truth", "category"))
+        truth, category = ([row[column] for row in known] for column in ("truth", "category_id"))
         saved = tiny.strict_json(tmp_path / out / "metrics.json")
         assert read_record(Metrics, saved) == found.metrics
         assert saved["accuracy"] == vars(metrics.accuracy(truth, category, old=OLD))

@@ -108,7 +108,7 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     (tmp_path / "table.csv").write_bytes(found.to_csv())
     rows = tiny.rows_of(tmp_path / "table.csv")
     assert tuple(rows[0]) == COLUMNS
-    written = [(row["file_name"], row["category_name"], int(row["category"])) for row in rows]
+    written = [(row["file_name"], row["category"], int(row["category_id"])) for row in rows]
     assert written == [*zip(a.files, named, a.category.tolist(), strict=True)]
     summary = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert [image["file_name"] for image in summary["images"]] == [*a.files]
@@ -180,7 +180,7 @@ def test_an_update_appends_rows_to_unchanged_categories_and_adds_no_image_twice(
         (c.id, c.name, c.kind, c.labelled) for c in before.categories
     ]
     rows = tiny.rows_of(before.folder / "assignments.csv")
-    sizes = Counter(int(row["category"]) for row in rows)
+    sizes = Counter(int(row["category_id"]) for row in rows)
     assert [c.size for c in found.categories] == [sizes[j] for j in range(6)] == [c.size + 3 for c in before.categories]
     assert len(rows) == N + ADDED
     assert found.assignments.files[:N] == before.assignments.files
@@ -233,11 +233,13 @@ def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_
     assert again.candidates == (candidate,)
     rows = tiny.rows_of(copied_run.out / "candidates.csv")
     assert [row["file_name"] for row in rows] == list(candidate.files)
-    assert {row["nearest_name"] for row in rows} == {again.names[candidate.nearest]}
+    assert {(row["nearest"], row["nearest_id"]) for row in rows} == {
+        (again.names[candidate.nearest_id], str(candidate.nearest_id))
+    }
     middle = again.features[N:][[file in unseen for file in again.assignments.files[N:]]].mean(axis=0)
-    assert np.linalg.norm(again.centres - middle, axis=1).argmin() == candidate.nearest
+    assert np.linalg.norm(again.centres - middle, axis=1).argmin() == candidate.nearest_id
     assert found.to_json()["candidates"] == [
-        {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest": candidate.nearest},
+        {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest_id": candidate.nearest_id},
     ]
     assert sum(category.unsure for category in again.categories) == (again.assignments.status == UNSURE).sum() >= 8
     notes: list[str] = []

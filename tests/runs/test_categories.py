@@ -51,21 +51,21 @@ def test_three_categories_match_figures_computed_by_hand() -> None:
     assert second.typical == ("2.jpg", "3.jpg")  # a tie keeps their order
     assert (third.name, third.kind, third.size, third.labelled, third.unsure) == ("new 1", "new", 1, 0, 0)
     # Squared distances: (0.5, 0) to (0, 3) 9.25; (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
-    assert [each.nearest_known for each in (first, second, third)] == [1, 0, 0]
+    assert [each.nearest_known_id for each in (first, second, third)] == [1, 0, 0]
     # Other ids and another order change nothing else.
     ids, order = [30, 4, 17], [2, 0, 1]
     other = replace(a, category=np.array(ids)[a.category])
     mixed = [named(["cat", "dog", "new 1"], 2, ids)[row] for row in order]
     again = {each.name: each for each in describe(mixed, other, x, centres[order])}
     for each in (first, second, third):
-        nearest = None if each.nearest_known is None else ids[each.nearest_known]
-        assert again[each.name] == replace(each, id=ids[each.id], nearest_known=nearest)
+        nearest = None if each.nearest_known_id is None else ids[each.nearest_known_id]
+        assert again[each.name] == replace(each, id=ids[each.id], nearest_known_id=nearest)
 
 
 def test_a_category_may_have_no_images_or_no_direction() -> None:
     (_, empty) = describe(named(["cat", "new 1"], 1), assigned([0], [0]), plane([(1, 0)]), plane([(1, 0), (0, 0)]))
     assert (empty.size, empty.labelled, empty.unsure, empty.cohesion, empty.typical) == (0, 0, 0, None, ())
-    assert empty.nearest_known == 0
+    assert empty.nearest_known_id == 0
     # The mean of opposite images has no direction.
     (only,) = describe(named(["new 1"], 0), assigned([0, 0], [1, 1]), plane([(1, 0), (-1, 0)]), plane([(0, 0)]))
     assert only.cohesion == 0.0
@@ -85,7 +85,7 @@ def test_the_nearest_known_category_is_never_the_category_itself(
 ) -> None:
     categories = named([str(j) for j in range(len(centres))], n_known)
     found = describe(categories, assigned([0], [0]), plane([(1, 0)]), plane(centres))
-    assert [each.nearest_known for each in found] == nearest
+    assert [each.nearest_known_id for each in found] == nearest
 
 
 def test_the_number_of_typical_files_is_limited() -> None:

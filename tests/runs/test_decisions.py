@@ -103,7 +103,9 @@ def assert_consistent(run: Run) -> None:
             a.distance[own], np.linalg.norm(run.features[own] - run.centres[row], axis=1), atol=1e-5
         )
         assert {*each.typical} <= {file for file, is_own in zip(a.files, own, strict=True) if is_own}
-        assert each.nearest_known is None or (kinds[each.nearest_known] == "known" and each.nearest_known != each.id)
+        assert each.nearest_known_id is None or (
+            kinds[each.nearest_known_id] == "known" and each.nearest_known_id != each.id
+        )
     assert {*a.next_category.tolist()} <= {*kinds}
     assert (a.confidence[a.seen] == 1).all()
     assert (a.confidence <= 1).all()

@@ -32,7 +32,7 @@ from sortal.runs.tables import Column
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime, shown
 
-COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
+COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

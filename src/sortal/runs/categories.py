@@ -60,7 +60,7 @@ def describe(categories: Sequence[Category], a: Assignments, x: Features, centre
             labelled=labelled[j],
             unsure=unsure[j],
             cohesion=round(float(cohesion[j] / len(rows)), 6) if len(rows) else None,
-            nearest_known=nearest[j],
+            nearest_known_id=nearest[j],
             typical=tuple(a.files[row] for row in rows[:TYPICAL]),
         )
         for j, rows in enumerate(members(a.category, a.distance, categories))
@@ -89,7 +89,7 @@ def find_candidates(
         order = group[np.argsort(np.linalg.norm(x[group] - middle, axis=1), kind="stable")].tolist()
         nearest = categories[int(np.linalg.norm(centres - middle, axis=1).argmin())].id
         files, folders = tuple(a.files[row] for row in order), tuple(a.folders[order].tolist())
-        found.append(Candidate(id=number, files=files, folders=folders, nearest=nearest))
+        found.append(Candidate(id=number, files=files, folders=folders, nearest_id=nearest))
     return tuple(found)
 
 

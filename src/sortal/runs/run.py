@@ -15,7 +15,7 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.tables import Column
+from sortal.runs.tables import Column, data_frame
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
@@ -98,7 +98,7 @@ class Category:
     labelled: int = 0
     unsure: int = 0
     cohesion: float | None = None  # mean cosine similarity of its images to its centre; None without images
-    nearest_known: int | None = None  # id of the known category whose centre is nearest, itself excepted
+    nearest_known_id: int | None = None  # of the known category whose centre is nearest, itself excepted
     typical: tuple[str, ...] = ()  # files nearest to the centre, the nearest first
 
 
@@ -109,7 +109,7 @@ class Candidate:
     id: int
     files: tuple[str, ...]  # the most typical first
     folders: tuple[int, ...]  # index of each file's source: two may have a file of the same name
-    nearest: int  # id of the category whose centre is nearest
+    nearest_id: int  # of the category whose centre is nearest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -204,11 +204,7 @@ class Run:
 
     def to_pandas(self) -> Any:
         """Return a pandas.DataFrame with one row per image, as in assignments.csv."""
-        import pandas
-
-        columns = columns_of(self.assignments, self.names)
-        series = {name: pandas.Series(list(c), dtype=getattr(c, "dtype", object)) for name, c in columns}
-        return pandas.DataFrame(series)
+        return data_frame(columns_of(self.assignments, self.names))
 
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)
@@ -249,12 +245,13 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("file_name", a.files),
         ("label", a.labels),
         *([("truth", a.truth)] if has_truth else []),
-        ("category", a.category),
-        ("category_name", [names[i] for i in a.category.tolist()]),
+        ("category", [names[i] for i in a.category.tolist()]),
+        ("category_id", a.category),
         ("status", a.status.tolist()),
         ("confidence", a.confidence),
         ("distance", a.distance),
-        ("next_category", a.next_category),
+        ("next_category", [names.get(i) for i in a.next_category.tolist()]),
+        ("next_category_id", a.next_category),
         ("next_distance", a.next_distance),
         ("reviewed", a.reviewed.tolist()),
         ("folder", a.folders),

@@ -164,7 +164,7 @@ def categories(made: Sequence[Card], place: dict[int, int]) -> list[dict[str, An
             **{name: getattr(category, name) for name in ("size", "labelled", "unsure")},
             "cohesion": _rounded(category.cohesion),
             "confidence": _rounded(card.confidence),
-            "nearest": None if category.nearest_known is None else at[category.nearest_known],
+            "nearest": None if category.nearest_known_id is None else at[category.nearest_known_id],
             "typical": [place[row] for row in card.typical],
             "doubtful": [place[row] for row in card.doubtful],
         }
