@@ -88,11 +88,11 @@ def sample_run(
         contents=tuple(f"{row:032x}" for row in range(images)),
         labels=tuple(names[c] if is_labelled else None for c, is_labelled in zip(at, labelled, strict=True)),
         truth=tuple(names[c] if truth else None for c in right),
-        category=at.astype(np.int64),
+        category_id=at.astype(np.int64),
         status=status,
         confidence=confidence,
         distance=distance,
-        next_category=following,
+        next_category_id=following,
         next_distance=next_distance,
         reviewed=np.full(images, OPEN),
     )

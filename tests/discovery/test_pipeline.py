@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("quickly")
 def categories_of(found: Run) -> dict[str, str]:
     """Return the name of each file's category."""
     a = found.assignments
-    return {file: found.names[j] for file, j in zip(a.files, a.category.tolist(), strict=True)}
+    return {file: found.names[j] for file, j in zip(a.files, a.category_id.tolist(), strict=True)}
 
 
 def same_groups(found: Run, truth: Mapping[str, str]) -> bool:
@@ -287,7 +287,7 @@ def test_without_any_label_k_must_be_given(copied_run: SortedRun, tmp_path: Path
     for name in ("run", "k", "confidence", "model", "metrics"):
         tiny.strict_json(out / f"{name}.json")
     assert "NaN" not in (out / "log.jsonl").read_text()
-    assert set(alone.assignments.next_category) == {-1}
+    assert set(alone.assignments.next_category_id) == {-1}
     assert {row["next_distance"] for row in tiny.rows_of(out / "assignments.csv")} == {""}
 
 
@@ -344,7 +344,7 @@ def test_a_class_without_readable_images_is_not_known(tmp_path: Path) -> None:
     found = sort(tmp_path / "images", tmp_path / "run")
     assert tuple(found.names.values()) == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
     assert found.k.known == 2
-    labelled = found.assignments.category[found.assignments.status == "labelled"]
+    labelled = found.assignments.category_id[found.assignments.status == "labelled"]
     assert {found.names[j] for j in labelled} == {"ash", "cedar"}
     tiny.break_some(tmp_path / "images", [file for file in truth if tiny.label_of(file) is None])
     with pytest.raises(InputError, match="Some images must be unlabelled, got 28 images"):

@@ -316,7 +316,7 @@ def test_hostile_names_are_only_text(figure: Callable[[Run], Figure], tmp_path: 
     names = (*HOSTILE, *MARKUP)
     run = sample_run(categories=16, known=8, images=300, name=lambda i: names[i], category=np.arange(300) % 8)
     a = run.assignments
-    truth = tuple(names[j % 8 + 8 * (row // 16 % 2)] for row, j in enumerate(a.category.tolist()))
+    truth = tuple(names[j % 8 + 8 * (row // 16 % 2)] for row, j in enumerate(a.category_id.tolist()))
     drawn = figure(replace(run, folder=tmp_path, assignments=replace(a, truth=truth)))
     for kind in FORMATS:
         assert len(style.render(drawn, kind)) > 10_000

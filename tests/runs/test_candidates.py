@@ -31,7 +31,7 @@ def found(
     a = replace(
         sample_run(images=n, file="{}.jpg".format).assignments,
         folders=np.array([1] * n if folders is None else folders, dtype=np.int64),
-        category=ids_of(CATEGORIES, placed.row),
+        category_id=ids_of(CATEGORIES, placed.row),
         status=np.array(status or ["unsure"] * n, dtype=np.str_),
         distance=placed.distance,
     )

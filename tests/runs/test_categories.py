@@ -20,7 +20,7 @@ def assigned(category: Sequence[int], distance: Sequence[float], status: Sequenc
     n = len(category)
     return replace(
         sample_run(images=n, file="{}.jpg".format).assignments,
-        category=np.array(category, dtype=np.int64),
+        category_id=np.array(category, dtype=np.int64),
         status=np.array(status or ["known"] * n, dtype=np.str_),
         distance=np.array(distance, dtype=np.float64),
     )
@@ -54,7 +54,7 @@ def test_three_categories_match_figures_computed_by_hand() -> None:
     assert [each.nearest_known_id for each in (first, second, third)] == [1, 0, 0]
     # Other ids and another order change nothing else.
     ids, order = [30, 4, 17], [2, 0, 1]
-    other = replace(a, category=np.array(ids)[a.category])
+    other = replace(a, category_id=np.array(ids)[a.category_id])
     mixed = [named(["cat", "dog", "new 1"], 2, ids)[row] for row in order]
     again = {each.name: each for each in describe(mixed, other, x, centres[order])}
     for each in (first, second, third):
@@ -104,7 +104,7 @@ def test_members_are_the_rows_of_a_category_nearest_first(rows: list[tuple[int, 
     categories = named("abcdef", 0, [3, 0, 5, 1, 4, 2])
     some = np.flatnonzero(np.arange(len(rows)) % 3 > 0)
     for among in (None, some):
-        found = members(a.category, a.distance, categories, among)
+        found = members(a.category_id, a.distance, categories, among)
         for category, picked in zip(categories, found, strict=True):
             own = [row for row, (j, _) in enumerate(rows) if j == category.id and (among is None or row in some)]
             assert picked.tolist() == sorted(own, key=lambda row: (rows[row][1], row))

@@ -121,8 +121,8 @@ def assert_rows(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "fil
     """Check that there is a row for each image, in order, with its file, category, confidence and label."""
     a = run.assignments
     assert [utf8(row[file]) for row in rows] == [*map(utf8, a.files)]
-    assert [utf8(row["category"]) for row in rows] == [utf8(run.names[each]) for each in a.category]
-    assert [(row["status"], int(row["category_id"])) for row in rows] == [*zip(a.status, a.category, strict=True)]
+    assert [utf8(row["category"]) for row in rows] == [utf8(run.names[each]) for each in a.category_id]
+    assert [(row["status"], int(row["category_id"])) for row in rows] == [*zip(a.status, a.category_id, strict=True)]
     assert [float(row["confidence"]) for row in rows] == pytest.approx(a.confidence, abs=1e-6)
     if "label" in rows[0]:
         assert [utf8(row["label"] or "") for row in rows] == [utf8(label or "") for label in a.labels]
@@ -355,7 +355,7 @@ def test_label_studio_tasks_point_to_the_images_and_offer_every_category_once(ho
     names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # not allowed in XML
     assert choices_of(tmp_path / "out") == names
     tasks, a = json.loads(content(tmp_path / "out/tasks.json")), hostile.assignments
-    for task, path, category, status in zip(tasks, hostile.paths(), a.category.tolist(), a.status, strict=True):
+    for task, path, category, status in zip(tasks, hostile.paths(), a.category_id.tolist(), a.status, strict=True):
         url = urlsplit(task["data"]["image"])
         (relative,) = parse_qs(url.query, strict_parsing=True, errors="surrogateescape")["d"]
         assert url.path == "/data/local-files/"

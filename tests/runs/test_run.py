@@ -89,7 +89,7 @@ def a_run(
         status=np.where(has, "labelled", np.array(["known", "new", "unsure"])[np.arange(n) % 3]),
         confidence=a.confidence.round(6),
         distance=a.distance.round(6),
-        next_category=a.next_category if k > 1 else np.full(n, -1),
+        next_category_id=a.next_category_id if k > 1 else np.full(n, -1),
         next_distance=a.next_distance.round(6) if k > 1 else np.full(n, np.nan),
     )
     kinds: list[Kind] = ["known", "new"]
@@ -602,6 +602,6 @@ def test_selecting_and_joining_rows_preserves_their_order_and_all_columns() -> N
         assert list(picked) == [column[row] for row in rows]
         assert list(getattr(both, name)) == [column[row] for row in [*rows, *others]], name
     none = a.select(np.zeros(len(a), dtype=bool))
-    assert (len(none), none.files, none.category.shape) == (0, (), (0,))
+    assert (len(none), none.files, none.category_id.shape) == (0, (), (0,))
     short, long = (replace(some, status=np.full(len(some), word)) for word in ("new", "labelled"))
     assert {*short.joined(long).status} == {"new", "labelled"}, "even if one has longer words"

@@ -78,7 +78,7 @@ def predict(
     not added again.
 
     >>> found = sortal.predict("photos-run", "more-photos")  # doctest: +SKIP
-    >>> found.run.names[found.assignments.category[0]]  # doctest: +SKIP
+    >>> found.run.names[found.assignments.category_id[0]]  # doctest: +SKIP
     'oak'
     """
     with shown(runtime, wanted=progress) as runtime:
@@ -122,7 +122,7 @@ def add_images(
     """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones."""
     before = np.array([category.weight for category in found.categories], dtype=np.int64)
     sure = new.status != UNSURE
-    rows = rows_of(found.categories, new.category[sure])
+    rows = rows_of(found.categories, new.category_id[sure])
     centres, weights = results.add_to_means(found.centres, before, rows, x[sure])
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts

@@ -41,7 +41,7 @@ def is_generated(name: str) -> bool:
 
 def describe(categories: Sequence[Category], a: Assignments, x: Features, centres: Features) -> tuple[Category, ...]:
     """Return the categories with what follows from their images; `x` (n, d) has rows of length 1, `centres` (k, d)."""
-    own, k = rows_of(categories, a.category), len(centres)
+    own, k = rows_of(categories, a.category_id), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
     unit = centres / np.maximum(np.linalg.norm(centres, axis=1, keepdims=True), 1e-12)
     cohesion = np.zeros(k)
@@ -63,7 +63,7 @@ def describe(categories: Sequence[Category], a: Assignments, x: Features, centre
             nearest_known_id=nearest[j],
             typical=tuple(a.files[row] for row in rows[:TYPICAL]),
         )
-        for j, rows in enumerate(members(a.category, a.distance, categories))
+        for j, rows in enumerate(members(a.category_id, a.distance, categories))
     )
 
 
@@ -71,7 +71,7 @@ def find_candidates(
     a: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
 ) -> tuple[Candidate, ...]:
     """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
-    beyond = confidence.beyond(rows_of(categories, a.category), a.distance)
+    beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
     rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
     if len(rows) > MOST:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST]])

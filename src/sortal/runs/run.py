@@ -39,11 +39,11 @@ class Assignments:
     contents: tuple[str, ...]  # digests
     labels: tuple[str | None, ...]  # names of classes; None is unlabelled
     truth: tuple[str | None, ...]  # names of classes where known; for evaluation only
-    category: NDArray[np.int64]  # (n,) ids; of a labelled image its class, of any other the most likely
+    category_id: NDArray[np.int64]  # (n,) of a labelled image its class, of any other the most likely
     status: NDArray[np.str_]  # (n,) one of STATUSES
     confidence: NDArray[np.float64]  # (n,) that the category is the right one; 1 for labelled images
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
-    next_category: NDArray[np.int64]  # (n,) ids: the most likely of the others; −1 without another category
+    next_category_id: NDArray[np.int64]  # (n,) the most likely of the others; −1 without another category
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN without another category
     reviewed: NDArray[np.str_]  # (n,) one of REVIEWED
 
@@ -142,12 +142,12 @@ class Run:
     def __post_init__(self) -> None:
         (k, d), a, c = self.centres.shape, self.assignments, self.confidence
         sizes = {category.id: category.size for category in self.categories}
-        ids, counts = np.unique(a.category, return_counts=True)
+        ids, counts = np.unique(a.category_id, return_counts=True)
         found = dict(zip(ids.tolist(), counts.tolist(), strict=True))
         rules = {
             "every category must have an id of its own and a centre": len(sizes) == len(self.categories) == k,
             "the sizes of categories must be those of the assignments": found == {j: n for j, n in sizes.items() if n},
-            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category).tolist()},
+            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category_id).tolist()},
             "every image must have features": len(a) == len(self.features),
             "every category must have a usual distance": c.usual.shape == c.deviation.shape == (k,),
             "a classifier must have a row for each category": self.head is None or self.head.shape == (k, d + 1),
@@ -245,13 +245,13 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("file_name", a.files),
         ("label", a.labels),
         *([("truth", a.truth)] if has_truth else []),
-        ("category", [names[i] for i in a.category.tolist()]),
-        ("category_id", a.category),
+        ("category", [names[i] for i in a.category_id.tolist()]),
+        ("category_id", a.category_id),
         ("status", a.status.tolist()),
         ("confidence", a.confidence),
         ("distance", a.distance),
-        ("next_category", [names.get(i) for i in a.next_category.tolist()]),
-        ("next_category_id", a.next_category),
+        ("next_category", [names.get(i) for i in a.next_category_id.tolist()]),
+        ("next_category_id", a.next_category_id),
         ("next_distance", a.next_distance),
         ("reviewed", a.reviewed.tolist()),
         ("folder", a.folders),

@@ -287,7 +287,7 @@ def _read_features(place: Path) -> NDArray[np.float32]:
 
 def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
     numbers: dict[str, Any] = {
-        name: np.array(_ids(table, name), dtype=np.int64) for name in ("category", "next_category")
+        f"{name}_id": np.array(_ids(table, name), dtype=np.int64) for name in ("category", "next_category")
     }
     for name in ("confidence", "distance", "next_distance"):
         numbers[name] = np.array([float(cell or "nan") for cell in table[name]])

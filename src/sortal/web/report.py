@@ -63,7 +63,7 @@ def make_report(
 ) -> bytes:
     """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map."""
     a = run.assignments
-    points = projection.sample(a.category, a.distance, mapper.points, seed=seed)
+    points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
     runtime.progress(MAP, 0, len(points))
     order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)

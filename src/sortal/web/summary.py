@@ -45,8 +45,8 @@ class Confusion:
 def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     """Return a card per category, with at most this many typical and doubtful images."""
     a = run.assignments
-    near = members(a.category, a.distance, run.categories)
-    doubts = members(a.category, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
+    near = members(a.category_id, a.distance, run.categories)
+    doubts = members(a.category_id, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
     made = []
     for category, nearest, rows in zip(run.categories, near, doubts, strict=True):
         first = nearest[:typical].tolist()
@@ -62,7 +62,7 @@ def wrong(run: Run) -> NDArray[np.bool_]:
     known = {category.id: category.name for category in run.categories if category.kind == KNOWN}
     classes = {*known.values()}
     # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
-    pairs = zip(a.truth, (known.get(category) for category in a.category.tolist()), strict=True)
+    pairs = zip(a.truth, (known.get(category) for category in a.category_id.tolist()), strict=True)
     astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
     marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
     return marked
@@ -91,7 +91,7 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
         rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
         for truth, category, count in counts:
             rows[truth][columns.get(category, len(known))] += count
-    mistakes = [each for each in counts if known.get(each.truth) != each.category]
+    mistakes = [each for each in counts if known.get(each.truth) != each.category_id]
     largest, more = sorted(mistakes, key=lambda each: -each.images)[:LISTED], max(0, len(mistakes) - LISTED)
     return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
 
@@ -134,8 +134,8 @@ def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
     a = run.assignments
     return {
         "file": [readable(a.files[row]) for row in rows],
-        "category": rows_of(run.categories, a.category[rows]).tolist(),
-        "next": rows_of(run.categories, a.next_category[rows]).tolist(),
+        "category": rows_of(run.categories, a.category_id[rows]).tolist(),
+        "next": rows_of(run.categories, a.next_category_id[rows]).tolist(),
         "status": _statuses(run, rows),
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
@@ -146,7 +146,7 @@ def images(run: Run, rows: Rows) -> dict[str, list[Any]]:
 def points(run: Run, rows: NDArray[np.int64], places: NDArray[np.int64]) -> dict[str, list[int]]:
     """Return the columns of the points of the map for the page's scripts; they are at these places (n, 2)."""
     x, y = places.T.tolist()
-    category = rows_of(run.categories, run.assignments.category[rows]).tolist()
+    category = rows_of(run.categories, run.assignments.category_id[rows]).tolist()
     return {"x": x, "y": y, "category": category, "status": _statuses(run, rows)}
 
 

@@ -130,7 +130,7 @@ def legacy_inflation(run: Run) -> Figure:
     rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
     if not rows:
         raise style.LeftOutError(NO_TRUTH)
-    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run.categories)
+    truth, clusters, old = [a.truth[row] for row in rows], a.category_id[rows].tolist(), known_names(run.categories)
     one, two = metrics.accuracy(truth, clusters, old=old), metrics.legacy_accuracy(truth, clusters, old=old)
     shared = shared_clusters(truth, clusters, old=old)
     figure = style.figure(style.WIDTH, 3.2, layout="constrained")

@@ -43,7 +43,7 @@ class Classes:
 def classes_of(run: Run) -> Classes:
     a, categories = run.assignments, run.names
     old = {*known_names(run.categories)}
-    names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category.tolist(), strict=True))
+    names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category_id.tolist(), strict=True))
     known = np.array([t is not None for t in a.truth], dtype=bool)
     if known.all():
         meaning = "true class"

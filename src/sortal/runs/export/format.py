@@ -55,7 +55,7 @@ class Format:
 def rows_of(run: Run) -> tuple[Row, ...]:
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
-    ids = a.category.tolist()
+    ids = a.category_id.tolist()
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     columns = a.files, paths_of(run), [names[each] for each in ids], ids, a.status.tolist(), confidence
     return tuple(Row(*row) for row in zip(*columns, a.reviewed.tolist(), a.labels, a.truth, strict=True))
