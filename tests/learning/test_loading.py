@@ -207,8 +207,8 @@ def test_offline_without_a_file_the_message_says_what_to_pass(hub: Path) -> None
     message = str(caught.value)
     assert message.startswith("The weights of test_vit are not on this machine and cannot be downloaded: ")
     assert message.endswith(
-        " Download 'model.safetensors' of 'timm/test_vit.r160_in1k' from the Hugging Face hub and pass it: "
-        "weights='model.safetensors'."
+        " Download 'model.safetensors' of 'timm/test_vit.r160_in1k' from the Hugging Face hub and pass it "
+        "(weights='model.safetensors')."
     )
     assert "\n" not in message
     assert not hub.exists()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 
 from sortal.config import CONVNET
-from sortal.errors import InputError, listing
+from sortal.errors import InputError, Remedy, listing
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.backbone import FORMAT, Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
@@ -135,8 +135,8 @@ def _download(name: str) -> Path:
         return Path(hf_hub_download(cfg.hf_hub_id, file))
     except Exception as error:  # networks and their libraries fail in many ways
         raise InputError(
-            f"The weights of {name} are not on this machine and cannot be downloaded: {_first_line(error)} "
-            f"Download {file!r} of {cfg.hf_hub_id!r} from the Hugging Face hub and pass it: weights='{file}'."
+            f"The weights of {name} are not on this machine and cannot be downloaded: {_first_line(error)}",
+            Remedy(f"download {file!r} of {cfg.hf_hub_id!r} from the Hugging Face hub and pass it", weights=file),
         ) from None
 
 

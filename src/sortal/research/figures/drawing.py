@@ -85,7 +85,7 @@ def draw(
 def _chosen(name: str, values: Sequence[Name], among: Sequence[Name]) -> list[Name]:
     """Return the requested values in their usual order."""
     if isinstance(values, str) or not values or not set(values) <= set(among):
-        raise InputError(f"{name} must be a list of some of {', '.join(among)}, got {quoted(values)}.")
+        raise InputError(f"{name} must be a list of one or more of {', '.join(among)}, got {quoted(values)}.")
     return [each for each in among if each in values]
 
 
