@@ -110,6 +110,9 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     assert tuple(rows[0]) == COLUMNS
     written = [(row["file_name"], row["category"], int(row["category_id"])) for row in rows]
     assert written == [*zip(a.files, named, a.category_id.tolist(), strict=True)]
+    frame = found.to_pandas()
+    assert (tuple(frame.columns), frame["category"].tolist()) == (COLUMNS, named)
+    assert frame["category_id"].tolist() == a.category_id.tolist()
     summary = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert [image["file_name"] for image in summary["images"]] == [*a.files]
     assert tuple(summary["images"][0]) == COLUMNS

@@ -49,7 +49,12 @@ class Prediction:
         return [column for column in columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
 
     def to_csv(self) -> bytes:
+        """Return the table as CSV in UTF-8."""
         return tables.table(self.columns())
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas.DataFrame, one row per image."""
+        return tables.data_frame(self.columns())
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]
