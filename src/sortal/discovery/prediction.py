@@ -75,12 +75,14 @@ def predict(
     progress: bool = True,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
-    """Sort new images into the categories of a run, given as such or by its folder, without training.
+    """Sort new images into the categories of a run, without training.
 
-    `images` is a folder, several folders or a list of files. `progress` shows what is being done, and `runtime` says on
-    which device. With `update` the images are added to the run: categories keep their ids, their centres move, and
-    images far from every centre are grouped as candidates for new categories. Images that the run already contains are
-    not added again.
+    `run`: the run, or its folder.
+    `images`: a folder, several folders or a list of files. Names of folders in them have no meaning.
+    `update`: add the images to the run. Categories keep their ids, their centres move, and images far from every centre
+        are grouped as candidates for new categories. Images that the run already contains are not added again.
+    `progress`: show what is being done.
+    `runtime`: the device, and the processes that read images.
 
     >>> found = sortal.predict("photos-run", "more-photos")  # doctest: +SKIP
     >>> found.run.names[found.assignments.category_id[0]]  # doctest: +SKIP

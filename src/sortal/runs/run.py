@@ -116,6 +116,21 @@ class Candidate:
 class Run:
     """The result of sorting images, and the folder it is saved in.
 
+    `folder`: where it is saved.
+    `facts`: how it was made: settings, images, versions, hashes, timings, notes.
+    `assignments`: the category of every image, with status and confidence, one row each.
+    `categories`: one record each, with id, name, kind (known or new), size and typical images.
+    `k`: a record of how many categories there are, `run.k.k`, and how that was chosen.
+    `confidence`: how confidence is computed and calibrated.
+    `metrics`: accuracy and more on unlabelled images; None where no true class is known.
+    `features`: (n, d), a row of length 1 per image.
+    `centres`: (k, d), a row per category.
+    `quarantine`: images that could not be read; they are in no other table.
+    `candidates`: groups of added images that may be categories of their own.
+    `head`: (k, d + 1), weights and biases of a classifier, where one was trained.
+    `rejected`: contents of images, and ids of categories that they do not belong to.
+    `decisions`: lines of the journal that this state takes into account.
+
     Row j of the centres, of the head and of the confidence's arrays belongs to `categories[j]`.
 
     >>> run = sortal.load_run("photos-run")  # doctest: +SKIP
@@ -130,14 +145,14 @@ class Run:
     categories: tuple[Category, ...]
     k: KChoice
     confidence: Confidence
-    metrics: Metrics | None  # None where no true class is known
-    features: NDArray[np.float32]  # (n, d), rows of length 1
-    centres: NDArray[np.float32]  # (k, d)
-    quarantine: tuple[Quarantined, ...]  # images that could not be read; they are in no other table
+    metrics: Metrics | None
+    features: NDArray[np.float32]
+    centres: NDArray[np.float32]
+    quarantine: tuple[Quarantined, ...]
     candidates: tuple[Candidate, ...] = ()
-    head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
-    rejected: frozenset[tuple[str, int]] = frozenset()  # contents, and ids of categories they do not belong to
-    decisions: int = 0  # lines of the journal that this state takes into account
+    head: NDArray[np.float32] | None = None
+    rejected: frozenset[tuple[str, int]] = frozenset()
+    decisions: int = 0
 
     def __post_init__(self) -> None:
         (k, d), a, c = self.centres.shape, self.assignments, self.confidence
@@ -229,7 +244,7 @@ class Run:
         sortal.review(self.folder, **options)
 
     def save(self, files: Mapping[str, bytes | Path | None] | None = None) -> None:
-        """Write the run into its folder, with further files by name; None removes a file.
+        """Write the run into its folder, with further `files` by name; None removes a file.
 
         Only what differs from the saved run is written, and a reader never sees half of a change.
         """

@@ -157,7 +157,7 @@ def _json(value: Any) -> bytes:
 
 
 def load_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Run:
-    """Load the run that `discover` saved in a folder, waiting for a process that is just writing it.
+    """Load the run that `discover` saved in `folder`, waiting for a process that is just writing it.
 
     Decisions of people who reviewed it are taken into account; `raw` loads it as it was saved.
 
