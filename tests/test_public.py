@@ -55,7 +55,7 @@ def documented() -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{key}", each) for key, each in own.items() if key[0] != "_" and callable(each))
         elif callable(found):
             yield name, found
-            own = vars(found) if inspect.isclass(found) else {}
+            own = dict(vars(found)) if inspect.isclass(found) else {}
             yield from (
                 (f"{name}.{key}", each) for key, each in own.items() if inspect.isfunction(each) and key[0] != "_"
             )

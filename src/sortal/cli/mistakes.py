@@ -96,8 +96,9 @@ def _missing(argument: Argument, keyword: str | None, command: str) -> str:
     if given:
         return f"{given} needs a value: {meaning[:1].lower()}{meaning[1:]}"
     rule = Rule.of(argument.hint)
-    choices = f", which must be {rule}." if rule.words and not rule.number else f": {meaning[:1].lower()}{meaning[1:]}"
-    return f"{command} needs {name_of(argument)}{choices}"
+    are_choices = bool(rule.words) and all(isinstance(word, str) for word in rule.words)
+    rest = f", which must be {rule}." if are_choices else f": {meaning[:1].lower()}{meaning[1:]}"
+    return f"{command} needs {name_of(argument)}{rest}"
 
 
 def _suggestion(word: str, among: Sequence[str]) -> str:

@@ -177,7 +177,8 @@ def prediction(found: "Prediction", images: Sequence[Path], csv: Path | None) ->
 def _predicted(found: "Prediction") -> None:
     """Print the categories that images were put into, the largest first."""
     a, of = found.assignments, {each.id: each for each in found.run.categories}
-    table, rows = _table("Category", "Kind", "Images", "Unsure"), []
+    table = _table("Category", "Kind", "Images", "Unsure")
+    rows: list[tuple[str, str, int, int]] = []
     for category, size in Counter(a.category_id.tolist()).most_common():
         unsure = int(((a.category_id == category) & (a.status == "unsure")).sum())
         rows.append((shorten(plain(of[category].name), NAME), of[category].kind, size, unsure))
