@@ -150,7 +150,9 @@ def run_blocks(page: str, *numbers: int) -> dict[str, Any]:
     return names
 
 
-def test_examples_with_images_run(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_with_images_run(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(photos / "photos", photos / "new_photos")
     run = run_blocks("README.md", 0)["run"]
     assert capsys.readouterr().out.startswith("<Run: 36 images (9 labelled, ")
@@ -159,6 +161,10 @@ def test_examples_with_images_run(photos: Path, capsys: pytest.CaptureFixture[st
     names = run_blocks("docs/python.md", 0, 1, 2, 3, 4)
     assert len(names["found"].assignments) == len(names["images"]) == names["done"].images == 36
     assert len(names["bench"].classes) == 2
+    shutil.rmtree(photos / "sorted")
+    monkeypatch.setattr(Run, "review", lambda self: None)  # until it is interrupted
+    table = run_blocks("docs/tutorial.md", 0)["table"]
+    assert len(table) == 36
     run = run_blocks("docs/discover.md", 0)["run"]
     assert [category.kind for category in run.categories] == ["known"] * 3 + ["new"] * 3, "known ones first"
     check_table_of_files(run)
