@@ -52,7 +52,7 @@ Examples:
 Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
 OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
 HOW = "How images are placed into a folder."
-WHICH = "Figures to draw, one or more; all by default."
+WHICH = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
 WORDS = "File of names to choose from, one per line."
 TEXT_MODEL = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
 SHOWN = "Files to show attention on; a sample of old and new classes by default."
