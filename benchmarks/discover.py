@@ -88,7 +88,7 @@ def update(arguments: argparse.Namespace) -> None:
 def judged(before: Run, after: Run, images: ImageSet, strange: Any, later: Any) -> dict[str, Any]:
     """Count a category as correct if it is the most frequent class among the images of the first run."""
     a, old = after.assignments, before.assignments
-    counts = {j: Counter(t for t, c in zip(old.truth, old.category, strict=True) if c == j) for j in after.names}
+    counts = {j: Counter(t for t, c in zip(old.truth, old.category_id, strict=True) if c == j) for j in after.names}
     usual = {j: count.most_common(1)[0][0] if count else None for j, count in counts.items()}
     names = (*images.classes, *images.new_classes)
     truth = {images.paths[row]: names[images.truth[row]] for row in range(len(images))}
@@ -97,7 +97,7 @@ def judged(before: Run, after: Run, images: ImageSet, strange: Any, later: Any) 
         paths = {images.paths[row] for row in np.flatnonzero(mask & later)}
         rows = [row for row in range(len(old), len(a)) if a.files[row] in paths]
         sure = [row for row in rows if a.status[row] != UNSURE]
-        right = [row for row in rows if usual[a.category[row]] == truth[a.files[row]]]
+        right = [row for row in rows if usual[a.category_id[row]] == truth[a.files[row]]]
         result[what] = {
             "images": len(rows),
             "unsure": 1 - len(sure) / len(rows),

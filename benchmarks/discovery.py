@@ -86,8 +86,8 @@ def record(run: Run) -> dict[str, Any]:
     """Return the figures of a run."""
     assert run.metrics is not None
     a = run.assignments.select(run.assignments.status != "labelled")
-    matched = metrics.match(a.truth, a.category, old=[c.name for c in run.categories if c.kind == "known"])
-    right, of_class = np.array([matched.get(j) for j in a.category.tolist()]) == np.array(a.truth), np.array(a.truth)
+    matched = metrics.match(a.truth, a.category_id, old=[c.name for c in run.categories if c.kind == "known"])
+    right, of_class = np.array([matched.get(j) for j in a.category_id.tolist()]) == np.array(a.truth), np.array(a.truth)
     error, accuracy = run.metrics.calibration_error, run.metrics.accuracy
     return {
         "all": accuracy.all,

@@ -73,7 +73,7 @@ def run(commands: list[list[str]], interfaces: list[str | None]) -> float:
 
 
 def categories(folder: Path) -> NDArray[np.int64]:
-    return load_run(folder).assignments.category
+    return load_run(folder).assignments.category_id
 
 
 def main() -> None:

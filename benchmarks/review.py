@@ -266,7 +266,7 @@ def morpho(desk: Desk, until: float, *, page: int, tolerance: float) -> None:
             continue
         centre = run.centres[[each.id for each in run.categories].index(category.id)]
         order = np.argsort(((x - centre) ** 2).sum(axis=1), kind="stable")
-        own = order[(run.assignments.category[order] == category.id) & ~settled[order]][:page].tolist()
+        own = order[(run.assignments.category_id[order] == category.id) & ~settled[order]][:page].tolist()
         if not own:
             continue
         name = desk.class_of(category.id, person.see(own))
@@ -387,7 +387,7 @@ def merges(arguments: argparse.Namespace) -> None:
         with TemporaryDirectory() as place:
             run = over_clustered(load_run(folder, raw=True), factor, Path(place) / "run")
             truth = np.array(run.assignments.truth)
-            kinds = {each.id: _majority(truth[run.assignments.category == each.id]) for each in run.categories}
+            kinds = {each.id: _majority(truth[run.assignments.category_id == each.id]) for each in run.categories}
             wanted, allowed = len(kinds) - len({*kinds.values()}), 2 * (len(kinds) - len({*truth.tolist()}))
             with serving(session_of(run)) as client:
                 client.enter()

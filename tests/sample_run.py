@@ -88,11 +88,11 @@ def sample_run(
         contents=tuple(f"{row:032x}" for row in range(images)),
         labels=tuple(names[c] if is_labelled else None for c, is_labelled in zip(at, labelled, strict=True)),
         truth=tuple(names[c] if truth else None for c in right),
-        category=at.astype(np.int64),
+        category_id=at.astype(np.int64),
         status=status,
         confidence=confidence,
         distance=distance,
-        next_category=following,
+        next_category_id=following,
         next_distance=next_distance,
         reviewed=np.full(images, OPEN),
     )
@@ -118,7 +118,7 @@ def sample_run(
         centres=centres,
         quarantine=tuple(quarantine),
         candidates=tuple(
-            Candidate(id=i, files=(named := tuple(files[i::20][:12])), folders=(0,) * len(named), nearest=0)
+            Candidate(id=i, files=(named := tuple(files[i::20][:12])), folders=(0,) * len(named), nearest_id=0)
             for i in range(candidates)
         ),
     )

@@ -1,9 +1,12 @@
 """What `import sortal` gives, and that it is quick."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,6 +44,32 @@ def test_public_names_are_those_of_their_modules() -> None:
     assert set(sortal.__all__) <= set(names)
     with pytest.raises(AttributeError, match="module 'sortal' has no attribute 'kmedians'"):
         _ = sortal.kmedians
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """Yield the public functions and classes, and their methods, by name."""
+    for name in sortal.__all__:
+        found = getattr(sortal, name)
+        if inspect.ismodule(found):
+            own = {key: each for key, each in vars(found).items() if getattr(each, "__module__", "") == found.__name__}
+            yield from ((f"{name}.{key}", each) for key, each in own.items() if key[0] != "_" and callable(each))
+        elif callable(found):
+            yield name, found
+            own = dict(vars(found)) if inspect.isclass(found) else {}
+            yield from (
+                (f"{name}.{key}", each) for key, each in own.items() if inspect.isfunction(each) and key[0] != "_"
+            )
+
+
+def test_help_explains_every_parameter() -> None:
+    names = {name for name, _ in documented()}
+    assert {"discover", "Run", "Run.save", "SemiSupervisedKMeans.fit", "metrics.evaluate", "datasets.load"} <= names
+    for name, found in documented():
+        doc = inspect.getdoc(found) or ""
+        if name == "SortalError":  # raised by Sortal alone
+            continue
+        for each in inspect.signature(found).parameters.keys() - {"self"}:
+            assert re.search(rf"`{each}`|`{each}=|^{each} : ", doc, flags=re.MULTILINE), f"{name} explains {each}"
 
 
 def test_importing_sortal_loads_nothing_heavy_and_names_come_one_at_a_time() -> None:

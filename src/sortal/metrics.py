@@ -1,8 +1,9 @@
 """Agreement of clusters with the true classes: accuracy under one optimal match, its legacy variant, NMI, ARI.
 
-Labels are any hashables, compared by equality (1 == True == 1.0, but 1 != "1"). Every row counts, so select the rows to
-score (the unlabelled images) first. Scores are fractions in 0..1, or None where undefined (no such image). Memory: one
-(clusters, classes) table of int64.
+In every function `truth` holds the true class of each image, `clusters` its cluster, in the same order, and `old` names
+the classes that have labelled images; all others are new. Labels are any hashables, compared by equality (1 == True ==
+1.0, but 1 != "1"). Every row counts, so select the rows to score (the unlabelled images) first. Scores are fractions in
+0..1, or None where undefined (no such image). Memory: one (clusters, classes) table of int64.
 
 >>> from sortal import metrics
 >>> metrics.accuracy(["cat", "cat", "dog", "fox"], [0, 0, 1, 1], old=["cat", "dog"])
@@ -26,7 +27,7 @@ Classes: TypeAlias = Iterable[Hashable] | NDArray[Any]  # names of classes, in a
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """Fraction of correct images: among all, among those of old classes, among those of new classes."""
+    """Fraction of correct images: among `all`, among those of `old` classes, among those of `new` classes."""
 
     all: float | None
     old: float | None
@@ -35,23 +36,30 @@ class Accuracy:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """All metrics, as computed by `evaluate`."""
+    """All metrics, as computed by `evaluate`.
 
-    accuracy: Accuracy  # the headline figure: one match
-    legacy: Accuracy  # optimistic, never the headline figure
+    `accuracy` is the headline figure, with one match; `legacy` is optimistic and never the headline figure. `nmi` and
+    `ari` are those of the functions of that name. `known` is the accuracy on old classes without a match, None if no
+    categories were given. `k` and `classes` count the clusters and classes among the rows; `k_error` is
+    |k - classes| / classes.
+    """
+
+    accuracy: Accuracy
+    legacy: Accuracy
     nmi: float | None
     ari: float | None
-    known: float | None  # accuracy on old classes without a match; also None if no categories were given
-    k: int  # clusters among the rows
-    classes: int  # classes among the rows
-    k_error: float | None  # |k - classes| / classes
+    known: float | None
+    k: int
+    classes: int
+    k_error: float | None
 
 
 def accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
     """Compute the accuracy under one optimal match of all clusters to all classes (GCD §4; "v2" in the authors' code).
 
-    `old` may name classes without images. Among equally good matches, the one with the best `old` counts, so that `new`
-    is never flattered and no figure depends on the order of rows or the names of clusters.
+    `truth` and `clusters` hold the class and the cluster of each image. `old` may name classes without images. Among
+    equally good matches, the one with the best `old` counts, so that `new` is never flattered and no figure depends on
+    the order of rows or the names of clusters.
     """
     table = _tabulate(_code(truth), clusters)
     return _accuracy(table.counts, _old_mask(old, table.classes))
@@ -60,7 +68,8 @@ def accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
 def legacy_accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accuracy:
     """Compute the accuracy under two matches, one for images of old classes and one for those of new ones (NCD; "v1").
 
-    Optimistic, as a cluster may match both an old and a new class.
+    Optimistic, as a cluster may match both an old and a new class. `truth` and `clusters` hold the class and the
+    cluster of each image; `old` names the old classes.
     """
     table = _tabulate(_code(truth), clusters)
     return _accuracy(table.counts, _old_mask(old, table.classes), legacy=True)
@@ -69,8 +78,9 @@ def legacy_accuracy(truth: Labels, clusters: Labels, *, old: Classes) -> Accurac
 def match(truth: Labels, clusters: Labels, *, old: Classes = ()) -> dict[Hashable, Hashable]:
     """Return the match behind `accuracy`, from cluster to class; unmatched clusters are absent.
 
-    A cluster matches only a class with which it shares an image. Ties follow the sorted order of the labels, or the
-    order of rows if labels cannot be sorted.
+    `truth` and `clusters` hold the class and the cluster of each image; `old` names the old classes, which break ties.
+    A cluster matches only a class with which it shares an image. Other ties follow the sorted order of the labels, or
+    the order of rows if labels cannot be sorted.
     """
     table = _tabulate(_code(truth), clusters)
     mask = _old_mask(old, table.classes)
@@ -81,24 +91,29 @@ def match(truth: Labels, clusters: Labels, *, old: Classes = ()) -> dict[Hashabl
 def known_accuracy(truth: Labels, categories: Labels, *, old: Classes) -> float | None:
     """Compute the accuracy on old classes without a match: the fraction of their images whose category *is* the class.
 
-    The category of a known class has exactly its name (1 is not "1"); discovered categories have other names.
+    `truth` and `categories` hold the class and the category of each image; `old` names the old classes. The category of
+    a known class has exactly its name (1 is not "1"); discovered categories have other names.
     """
     table = _tabulate(_code(truth), categories, "categories")
     return _known_accuracy(table, _old_mask(old, table.classes))
 
 
 def nmi(truth: Labels, clusters: Labels) -> float | None:
-    """Compute the mutual information divided by the mean entropy; 1 for one class and one cluster."""
+    """Compute the mutual information of `truth` and `clusters` divided by their mean entropy; 1 for one of each."""
     return _by_scikit_learn("normalized_mutual_info_score", _tabulate(_code(truth), clusters).counts)
 
 
 def ari(truth: Labels, clusters: Labels) -> float | None:
-    """Compute the Rand index, adjusted for chance; it can be negative."""
+    """Compute the Rand index of `truth` and `clusters`, adjusted for chance; it can be negative."""
     return _by_scikit_learn("adjusted_rand_score", _tabulate(_code(truth), clusters).counts)
 
 
 def evaluate(truth: Labels, clusters: Labels, *, old: Classes, categories: Labels | None = None) -> Scores:
-    """Compute all metrics; `categories` (see `known_accuracy`) are needed for `known` only."""
+    """Compute all metrics.
+
+    `truth` and `clusters` hold the class and the cluster of each image; `old` names the old classes. `categories`, the
+    name of each image's category (see `known_accuracy`), are needed for `known` only.
+    """
     classes = _code(truth)
     counts = _tabulate(classes, clusters).counts
     mask = _old_mask(old, classes.labels)

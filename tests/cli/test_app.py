@@ -221,7 +221,7 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
     words = {"methods": "method", "names": "preset", "presets": "preset"}  # other names on the command line
     of_library: list[tuple[Callable[..., Any], list[Callable[..., Any]], set[str]]] = [
         (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading", "yes", "progress"}),
-        (FUNCTIONS["predict"], [prediction.predict], {"out", "force", "progress"}),
+        (FUNCTIONS["predict"], [prediction.predict], {"csv", "force", "progress"}),
         (FUNCTIONS["export"], [export.export], set()),
         (FUNCTIONS["figures"], [figures.draw], set()),
         (FUNCTIONS["demo"], [demo.run], set()),
@@ -240,26 +240,59 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
                 assert shown[name].default == wanted, (command, name)
         for name in shown.keys() & {"json", "dry_run", "force"}:
             assert shown[name].default is False, (command, name)
-    assert signature(benchmark.run_benchmark).parameters["seeds"].default == ",".join(map(str, sweep.SEEDS))
+    assert signature(benchmark.run_benchmark).parameters["seeds"].default == tuple(map(str, sweep.SEEDS))
     assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == set(export.FORMATS)
     assert set(get_args(get_type_hints(FUNCTIONS["export"])["how"])) == set(get_args(How))
 
 
-def test_bad_usage_exits_2() -> None:
+def test_bad_usage_exits_2_and_says_the_rule_and_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").mkdir()
+    commands = ", ".join(name for name in app.app if not name.startswith("-"))
     for tokens, message in (
-        ("dmo", 'Unknown command "dmo"'),
-        ("demo --zzz 1", "--zzz"),
-        ("discover", "--images"),
-        ("discover photos --views dead", "--views"),
-        ("export run --out x", "--format"),
-        ("benchmark cub --epochs auto", "--epochs"),
-        ("benchmark cub --device gpu", "--device"),
+        ("dmo", f"sortal has no command 'dmo'. Did you mean demo? It has {commands}. See sortal --help."),
+        ("tests", "sortal has no command 'tests'. To sort a folder: sortal discover tests. It has "),
+        ("demo --zzz 1", "sortal demo has no option --zzz. See sortal demo --help."),
+        ("discover x --epoch 1", "sortal discover has no option --epoch. Did you mean --epochs?"),
+        ("discover x -k 1", "sortal discover has no option -k. Did you mean --k?"),
+        ("discover", "sortal discover needs IMAGES: a folder of images, or several. See sortal discover --help."),
+        ("predict run", "sortal predict needs IMAGES: a folder of images, or several; searched recursively."),
+        ("decisions merge run", "sortal decisions merge needs OTHER: the decisions.jsonl of another person's copy"),
+        ("discover x --k", "--k needs a value: number of classes, including the known ones; auto estimates it."),
+        ("discover x --k ten", "--k must be a whole number or 'auto', got 'ten'. See sortal discover --help."),
+        ("discover x --k 3.5", "--k must be a whole number or 'auto', got '3.5'. See sortal discover --help."),
+        ("discover x --k 3 --k 4", "--k is given more than once. Give it once."),
+        ("discover x --held-out half", "--held-out must be a number, got 'half'."),
+        ("discover x --workers two", "--workers must be a whole number, got 'two'."),
+        ("discover x --views dead", "--views must be a whole number, 'auto' or 'live', got 'dead'."),
+        ("discover x --folders class", "--folders must be 'classes' or 'ignore', got 'class'. Did you mean classes?"),
+        ("sample digit out", "NAME must be 'digits', got 'digit'. Did you mean digits?"),
+        ("export run --out x", "sortal export needs --format, which must be 'csv', 'parquet', 'folders', "),
+        ("benchmark cub --epochs auto", "--epochs must be a whole number, got 'auto'."),
+        ("benchmark cub --device gpu", "--device must be 'auto', 'cpu', 'cuda' or 'mps', got 'gpu'. See sortal"),
+        ("figures run legacy", "sortal figures takes RUN and options, but got 'legacy' as well."),
+        ("demo out", "sortal demo takes options only, got 'out'."),
     ):
         done = invoke(*tokens.split())
         assert (done.code, done.out) == (2, "")
-        assert done.err.startswith("sortal: error: ")
-        assert message in done.err
+        assert done.err.startswith(f"sortal: error: {message}")
         assert done.err.endswith("--help.\n")
+
+
+def test_an_option_that_takes_several_values_takes_them_apart_by_spaces_or_commas(stub: Stub) -> None:
+    stub("sortal.runs.storage.load_run", "the run")
+    drawn = stub("sortal.research.figures.draw", figures.FiguresResult(out=Path("o"), files=(), left_out={}))
+    for words in ("tsne legacy", "tsne,legacy", "tsne, legacy", "tsne --which legacy"):
+        assert invoke("figures", "r", "--which", *words.split()).code == 0
+        assert drawn.pop()["which"] == ["tsne", "legacy"]
+    asked = stub("sortal.research.benchmark.sweep.sweep", SWEPT)
+    for seeds in ("4 5", "4,5", "4, 5"):
+        words = f"benchmark folder --root photos --method gcd uno --seeds {seeds}"
+        assert invoke(*words.split()).code == 0
+        found = asked.pop()
+        assert (found["seeds"], [each.recipe.method for each in found["presets"]]) == ((4, 5), ["gcd", "uno"])
+    invoke("benchmark", "--preset", "table3/cub/gcd", "table6", "--seeds", "0")
+    assert {each.name.partition("/")[0] for each in asked.pop()["presets"]} == {"table3", "table6"}
 
 
 # Demo
@@ -480,10 +513,10 @@ def test_impossible_requests_exit_2_and_write_nothing(
         ("benchmark mnist", "The data set must be one of cifar10, cifar100, imagenet100, cub,"),
         ("benchmark cub", "root must be the folder that contains CUB-200-2011, got 'data', which does not exist."),
         (
-            "benchmark cub --method gcd,",
-            "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got ''.",
+            "benchmark cub --method gcd,x",
+            "method must be 'gcd', 'kmeans', 'rankstats', 'simgcd', 'sortal' or 'uno', got 'x'.",
         ),
-        ("benchmark cub --seeds a", "seeds must be comma-separated whole numbers, like 0,1,2, got 'a'."),
+        ("benchmark cub --seeds a", "seeds must be whole numbers, like 0 1 2 or 0,1,2, got 'a'."),
         ("benchmark table", "got no path. Name at least one."),
     ):
         assert message in refused(*words.split())
@@ -503,27 +536,32 @@ def further(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_predict_writes_a_table_to_stdout_or_a_file(
+def test_predict_prints_a_summary_and_writes_the_table_where_it_is_asked_to(
     real: Real, further: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = [f"some/{name}.png" for name in ("ash", "elm", "oak")]
     tokens = ("predict", real.run, further, "--workers", "1")
-    printed = invoke(*tokens)
-    assert printed.code == 0
+    summary = invoke(*tokens)
+    assert (summary.code, summary.err) == (0, "")
+    assert re.match(r"4 images: \d known, \d new, \d unsure\.\n\nCategory +Kind +Images +Unsure\n", summary.out)
+    assert f"--csv FILE\nTo add these images to the run: sortal predict {real.run} {further} --update\n" in summary.out
+    printed = invoke(*tokens, "--csv", "-")
+    assert (printed.code, printed.err) == (0, "")
     header, *rows = csv.reader(io.StringIO(printed.out, newline=""), strict=True)
     assert header == list(prediction.COLUMNS)
     assert sorted(row[0] for row in rows) == sorted([f"'{NASTY}", *files])
-    assert re.fullmatch(r"4 images: \d known, \d new, \d unsure\.\n", printed.err), "the summary goes to stderr"
     with redirect_stdout(Terminal()) as terminal, redirect_stderr(io.StringIO()):
-        assert app.main([str(token) for token in tokens]) == 0
+        assert app.main([*map(str, tokens), "--csv", "-"]) == 0
     assert all(line.isprintable() for line in terminal.getvalue().splitlines())
     assert r"\x1b[31m.png" in terminal.getvalue()
 
     table = tmp_path / "table.csv"
-    assert invoke(*tokens, "--out", table) == replace(printed, out="")
+    assert f"\nTable: {table}\n" in invoke(*tokens, "--csv", table).out
     assert table.read_bytes().decode() == printed.out
-    assert invoke(*tokens, "--out", table, "--force", "--json").code == 0
-    found = json.loads(table.read_text())
+    found = json.loads(invoke(*tokens, "--csv", table, "--force", "--json").out)
+    assert table.read_bytes().decode() == printed.out
+    assert "takes the table or JSON, not both" in refused(*tokens, "--csv", "-", "--json")
+    assert "--csv needs a value: " in refused(*tokens, "--csv", "--update")
     assert sorted(row["file_name"] for row in found["images"]) == sorted([NASTY, *files])
     assert (found["quarantine"], found["added"], found["candidates"]) == ([], 0, [])
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
@@ -531,11 +569,11 @@ def test_predict_writes_a_table_to_stdout_or_a_file(
     monkeypatch.setattr("sortal.discovery.prediction.predict", lambda *_, **__: pytest.fail("checked too late"))
     (tmp_path / "folder").mkdir()
     before = tiny_folder.contents(tmp_path)
-    complaint = refused(*tokens, "--out", table)
+    complaint = refused(*tokens, "--csv", table)
     assert "must be a new file" in complaint
     assert "--force" in complaint
     for place in ("nowhere/table.csv", "table.csv/table.csv", "folder", real.run / "table.csv"):
-        complaint = refused(*tokens, "--out", tmp_path / place, "--force")
+        complaint = refused(*tokens, "--csv", tmp_path / place, "--force")
         assert complaint.startswith("sortal: error: The table must ")
         assert str(tmp_path / place) in complaint
     assert tiny_folder.contents(tmp_path) == before
@@ -547,9 +585,9 @@ def test_predict_skips_unreadable_files_and_adds_the_rest_to_the_run(real: Real,
     with tiny_folder.quickly():
         done = invoke("predict", run, images, "--workers", "1", "--update")
     assert done.code == 3
-    assert len([*csv.reader(io.StringIO(done.out, newline=""))]) == 5
-    assert "  unreadable, left out: bro\\nken.png (not an image: " in done.err
-    assert f"\n4 images added to the run; report: {run / 'report.html'}\n" in done.err
+    assert "\nUnreadable, left out of every run (exit code 3): 1\n  not an image: " in done.out
+    assert "\n    bro\\nken.png\n" in done.out
+    assert f"\n4 images added to the run. Report: {run / 'report.html'}\n" in done.out
     assert len(load_run(run).assignments) == 40
     done = invoke("predict", run, images, "--workers", "1", "--update")
     assert done.err.startswith("sortal: The run already contains all of these images, so it is unchanged.\n")
@@ -562,7 +600,7 @@ def test_predict_skips_unreadable_files_and_adds_the_rest_to_the_run(real: Real,
 def test_predict_options_reach_the_library(stub: Stub) -> None:
     one = Prediction(run=sample_run(), assignments=sample_run().assignments, quarantine=(), added=0)
     asked = stub("sortal.discovery.prediction.predict", one)
-    assert invoke("predict", "r", "i").err.startswith(f"{NOTE}72 images: ")
+    assert invoke("predict", "r", "i").out.startswith("72 images: ")
     invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3")
     start = {"run": Path("r"), "images": Path("i")}
     assert asked == [

@@ -137,11 +137,12 @@ def test_names_do_not_disturb_a_terminal(
     assert plain(name)[:8].strip() in lines[start], "recognisable"
     assert plain("a\udce9\x1b[31m\u202eb é") == "a\\xe9\\x1b[31m\\u202eb é"
     added = replace(a_prediction(found), quarantine=(bad,), added=1)
-    candidate = Candidate(id=1, files=(name,), folders=(1,), nearest=0)
+    candidate = Candidate(id=1, files=(name,), folders=(1,), nearest_id=0)
     added = replace(added, run=replace(found, candidates=(candidate,), folder=Path(name.replace("\0", ""))))
     exported = ExportResult(format="csv", out=Path(name.replace("\0", "")), images=3, missing=(name,))
     drawn = FiguresResult(out=Path("o"), files=(Path(name.replace("\0", "")),), left_out={"attention": name})
-    printed = [*printing.prediction(added), *printing.exported(exported), *printing.drawn(drawn)]
+    printing.prediction(added, [Path(name.replace("\0", ""))], None)
+    printed = [*capsys.readouterr().out.splitlines(), *printing.exported(exported), *printing.drawn(drawn)]
     assert all(line.isprintable() for line in printed)
     assert sum(plain(name) in line for line in printed) >= 4
 
@@ -150,24 +151,50 @@ def a_prediction(found: Run) -> Prediction:
     return Prediction(run=found, assignments=by_hand().assignments, quarantine=(), added=0)
 
 
-def test_a_prediction_is_printed_with_candidates_only_if_images_were_added() -> None:
+def predicted(found: Prediction, capsys: pytest.CaptureFixture[str], csv: Path | None = None) -> list[str]:
+    printing.prediction(found, [Path("new photos")], csv)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_prediction_is_printed_by_category_with_the_next_steps(capsys: pytest.CaptureFixture[str]) -> None:
     found = a_prediction(sample_run(candidates=3))
-    assert printing.prediction(found) == ["8 images: 2 known, 2 new, 3 unsure."]
-    unread = [f"  unreadable, left out: {number}.jpg (empty: 0 bytes)" for number in range(10)]
-    assert printing.prediction(replace(found, quarantine=BAD[:10]))[1:] == unread
-    more = "  … and 2 more unreadable files"
-    assert printing.prediction(replace(found, quarantine=BAD))[1:] == [*unread, more]
+    first, empty, heading, rule, *rows = predicted(found, capsys)
+    assert (first, empty, {*rule}) == ("8 images: 2 known, 2 new, 3 unsure.", "", {"─"})
+    assert heading.split() == ["Category", "Kind", "Images", "Unsure"]
+    numbers = [row.rsplit(maxsplit=2)[1:] for row in rows[: rows.index("")]]
+    sizes = [int(size) for size, _ in numbers]
+    assert sizes == sorted(sizes, reverse=True), "the largest first"
+    assert (sum(sizes), sum(int(unsure) for _, unsure in numbers)) == (8, 3)
+    again = "sortal predict 'a run' 'new photos'"
+    todo = [
+        f"To get the category of each image: {again} --csv FILE",
+        f"To add these images to the run: {again} --update",
+    ]
+    assert rows[rows.index("") :] == ["", *todo]
+    assert predicted(found, capsys, Path("t.csv"))[-2:] == ["Table: t.csv", todo[1]]
+    lines = predicted(replace(found, quarantine=BAD), capsys)
+    assert "Unreadable, left out of every run (exit code 3): 12" in lines
+    assert "    9.jpg" in lines
+    assert "  … and 2 more; --json lists all" in lines
+
+
+def test_a_prediction_is_printed_with_candidates_only_if_images_were_added(capsys: pytest.CaptureFixture[str]) -> None:
+    found = a_prediction(sample_run(candidates=3))
+    assert not any("candidate" in line for line in predicted(found, capsys))
     files = tuple(f"{number}.jpg" for number in range(1200))
-    large = Candidate(id=1, files=files, folders=(1,) * len(files), nearest=0)
+    large = Candidate(id=1, files=files, folders=(1,) * len(files), nearest_id=0)
     candidates = (large, replace(large, id=2, files=files[:2], folders=(1, 1)))
     found = replace(found, run=replace(sample_run(), candidates=candidates), added=1300)
-    assert printing.prediction(found)[1:] == [
-        f"1,300 images added to the run; report: {Path('a run', 'report.html')}",
+    lines = predicted(found, capsys)
+    assert lines[-4:-1] == [
+        f"1,300 images added to the run. Report: {Path('a run', 'report.html')}",
         "  candidate 1 for a new category: 1,200 images far from all others, such as 0.jpg, 1.jpg, 2.jpg",
         "  candidate 2 for a new category: 2 images far from all others, such as 0.jpg, 1.jpg",
     ]
+    assert not any("--update" in line for line in lines)
     many = tuple(replace(candidates[1], id=number) for number in range(30))
-    assert len(printing.prediction(replace(found, run=replace(sample_run(), candidates=many)))) == 12
+    lines = predicted(replace(found, run=replace(sample_run(), candidates=many)), capsys)
+    assert sum(line.startswith("  candidate ") for line in lines) == 10
 
 
 def test_exports_and_figures_are_printed_with_what_is_missing() -> None:

@@ -47,10 +47,10 @@ def reviewed(run: Run) -> tuple[Run, dict[str, str], tuple[str, int]]:
     a = run.assignments
     first, second, third = (each.id for each in run.categories if each.kind == "new")
     free = a.status != "labelled"
-    some = contents(run, free & (a.category == first))
-    other = contents(run, free & (a.category == second))
-    wrong = contents(run, free & (a.category == third))
-    known = contents(run, free & (a.category == 0))
+    some = contents(run, free & (a.category_id == first))
+    other = contents(run, free & (a.category_id == second))
+    wrong = contents(run, free & (a.category_id == third))
+    known = contents(run, free & (a.category_id == 0))
     found = note(
         run,
         Rename(category=first, name="willow"),
@@ -62,19 +62,19 @@ def reviewed(run: Run) -> tuple[Run, dict[str, str], tuple[str, int]]:
         Rename(category=1, name="copper beech"),
     )
     b = found.assignments
-    decided = {b.contents[row]: found.names[int(b.category[row])] for row in np.flatnonzero(b.settled).tolist()}
+    decided = {b.contents[row]: found.names[int(b.category_id[row])] for row in np.flatnonzero(b.settled).tolist()}
     assert len(decided) == 11
     return found, decided, (wrong[0], third)
 
 
 def assert_kept(run: Run, decided: dict[str, str], rejected: tuple[str, int]) -> None:
     a = run.assignments
-    found = {content: run.names[int(each)] for content, each in zip(a.contents, a.category, strict=True)}
+    found = {content: run.names[int(each)] for content, each in zip(a.contents, a.category_id, strict=True)}
     assert {content: found[content] for content in decided} == decided
     states = dict(zip(a.contents, a.reviewed.tolist(), strict=True))
     assert {states[content] for content in decided} == {"confirmed", "moved"}
     content, category = rejected
-    assert int(a.category[a.contents.index(content)]) != category
+    assert int(a.category_id[a.contents.index(content)]) != category
     assert states[content] == "rejected"
     assert rejected in run.rejected
     kinds = {each.name: each.kind for each in run.categories}
@@ -112,7 +112,7 @@ def test_decisions_hold_for_renamed_and_among_added_files(copied: Run, tmp_path:
     assert len(after.assignments) == len(copied.assignments) + 8
     assert_kept(after, decided, rejected)
     found = predict(tmp_path / "run", folder, runtime=CPU)
-    named = {found.run.names[int(each)] for each in found.assignments.category}
+    named = {found.run.names[int(each)] for each in found.assignments.category_id}
     assert {"willow"} <= named
 
 
@@ -166,7 +166,7 @@ def test_a_renamed_class_stays_renamed_however_often_it_is_sorted(copied: Run, t
 
 def test_a_settled_image_stays_although_it_was_once_rejected_there(copied: Run, tmp_path: Path) -> None:
     third = copied.categories[-1].id
-    (image,) = contents(copied, copied.assignments.category == third)[:1]
+    (image,) = contents(copied, copied.assignments.category_id == third)[:1]
     note(
         copied,
         Rename(category=third, name="yew"),
@@ -175,7 +175,7 @@ def test_a_settled_image_stays_although_it_was_once_rejected_there(copied: Run, 
         Merge(categories=(0, third)),
     )
     again = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=6)
-    assert again.names[int(again.assignments.category[again.assignments.contents.index(image)])] == "ash"
+    assert again.names[int(again.assignments.category_id[again.assignments.contents.index(image)])] == "ash"
 
 
 def test_decisions_about_a_damaged_run_are_kept_unless_forced(copied: Run, tmp_path: Path) -> None:

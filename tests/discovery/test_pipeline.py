@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("quickly")
 def categories_of(found: Run) -> dict[str, str]:
     """Return the name of each file's category."""
     a = found.assignments
-    return {file: found.names[j] for file, j in zip(a.files, a.category.tolist(), strict=True)}
+    return {file: found.names[j] for file, j in zip(a.files, a.category_id.tolist(), strict=True)}
 
 
 def same_groups(found: Run, truth: Mapping[str, str]) -> bool:
@@ -62,13 +62,13 @@ def test_planted_classes_are_found_and_tables_agree(sorted_run: SortedRun) -> No
     assert all(name == truth[file] for file, name in categories_of(found).items() if truth[file] in OLD)
     assert tuple(found.names.values()) == (*OLD, "new 1", "new 2", "new 3")
     rows, categories = (tiny.rows_of(sorted_run.out / f"{name}.csv") for name in ("assignments", "categories"))
-    sizes = Counter(row["category"] for row in rows)
+    sizes = Counter(row["category_id"] for row in rows)
     assert sorted(row["file_name"] for row in rows) == sorted(truth)
     assert {row["id"]: int(row["size"]) for row in categories} == sizes
     assert [category.size for category in found.categories] == [sizes[str(j)] for j in range(6)]
-    assert {(row["category"], row["category_name"]) for row in rows} == {(r["id"], r["name"]) for r in categories}
+    assert {(row["category_id"], row["category"]) for row in rows} == {(r["id"], r["name"]) for r in categories}
     for status in ("labelled", "unsure"):
-        counted = Counter(row["category"] for row in rows if row["status"] == status)
+        counted = Counter(row["category_id"] for row in rows if row["status"] == status)
         assert {row["id"]: int(row[status]) for row in categories} == {str(j): counted[str(j)] for j in range(6)}
 
 
@@ -236,7 +236,7 @@ def test_the_truth_affects_only_the_metrics(sorted_run: SortedRun, tmp_path: Pat
             assert not (tmp_path / out / "metrics.json").exists()
             continue
         known = [row for row in written if row["truth"] and row["status"] != "labelled"]
-        truth, category = ([row[column] for row in known] for column in ("truth", "category"))
+        truth, category = ([row[column] for row in known] for column in ("truth", "category_id"))
         saved = tiny.strict_json(tmp_path / out / "metrics.json")
         assert read_record(Metrics, saved) == found.metrics
         assert saved["accuracy"] == vars(metrics.accuracy(truth, category, old=OLD))
@@ -283,7 +283,7 @@ def test_without_any_label_k_must_be_given(copied_run: SortedRun, tmp_path: Path
     for name in ("run", "k", "confidence", "model", "metrics"):
         tiny.strict_json(out / f"{name}.json")
     assert "NaN" not in (out / "log.jsonl").read_text()
-    assert set(alone.assignments.next_category) == {-1}
+    assert set(alone.assignments.next_category_id) == {-1}
     assert {row["next_distance"] for row in tiny.rows_of(out / "assignments.csv")} == {""}
 
 
@@ -340,7 +340,7 @@ def test_a_class_without_readable_images_is_not_known(tmp_path: Path) -> None:
     found = sort(tmp_path / "images", tmp_path / "run")
     assert tuple(found.names.values()) == ("ash", "cedar", "new 1", "new 2", "new 3", "new 4")
     assert found.k.known == 2
-    labelled = found.assignments.category[found.assignments.status == "labelled"]
+    labelled = found.assignments.category_id[found.assignments.status == "labelled"]
     assert {found.names[j] for j in labelled} == {"ash", "cedar"}
     tiny.break_some(tmp_path / "images", [file for file in truth if tiny.label_of(file) is None])
     with pytest.raises(InputError, match="Some images must be unlabelled, got 28 images"):

@@ -57,12 +57,12 @@ def oaks(folder: Path, n: int) -> set[str]:
 def category_of(found: SortedRun, name: str) -> str:
     """Return the name of the category of a planted class."""
     a = found.run.assignments
-    (category,) = {int(j) for j, file in zip(a.category.tolist(), a.files, strict=True) if found.truth[file] == name}
+    (category,) = {int(j) for j, file in zip(a.category_id.tolist(), a.files, strict=True) if found.truth[file] == name}
     return found.run.names[category]
 
 
 def names_of(found: Prediction) -> list[str]:
-    return [found.run.names[j] for j in found.assignments.category.tolist()]
+    return [found.run.names[j] for j in found.assignments.category_id.tolist()]
 
 
 def distances(found: Run) -> NDArray[np.float64]:
@@ -82,10 +82,10 @@ def test_images_of_the_run_are_assigned_to_the_nearest_centre(copied_run: Sorted
     found, a = predict(copied_run.out, copied_run.images, runtime=CPU).assignments, copied_run.run.assignments
     assert found.files == a.files
     among = distances(copied_run.run)
-    np.testing.assert_array_equal(found.category, among.argmin(axis=1))
+    np.testing.assert_array_equal(found.category_id, among.argmin(axis=1))
     np.testing.assert_allclose(found.distance, among.min(axis=1), atol=1e-6)
     free = a.status != "labelled"
-    np.testing.assert_array_equal(found.category[free], a.category[free])
+    np.testing.assert_array_equal(found.category_id[free], a.category_id[free])
     np.testing.assert_array_equal(found.status[free], a.status[free])
     np.testing.assert_allclose(found.confidence[free], a.confidence[free], atol=1e-5)
     assert "labelled" not in found.status
@@ -108,8 +108,11 @@ def test_further_images_are_assigned_to_the_category_of_their_class(
     (tmp_path / "table.csv").write_bytes(found.to_csv())
     rows = tiny.rows_of(tmp_path / "table.csv")
     assert tuple(rows[0]) == COLUMNS
-    written = [(row["file_name"], row["category_name"], int(row["category"])) for row in rows]
-    assert written == [*zip(a.files, named, a.category.tolist(), strict=True)]
+    written = [(row["file_name"], row["category"], int(row["category_id"])) for row in rows]
+    assert written == [*zip(a.files, named, a.category_id.tolist(), strict=True)]
+    frame = found.to_pandas()
+    assert (tuple(frame.columns), frame["category"].tolist()) == (COLUMNS, named)
+    assert frame["category_id"].tolist() == a.category_id.tolist()
     summary = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert [image["file_name"] for image in summary["images"]] == [*a.files]
     assert tuple(summary["images"][0]) == COLUMNS
@@ -180,12 +183,12 @@ def test_an_update_appends_rows_to_unchanged_categories_and_adds_no_image_twice(
         (c.id, c.name, c.kind, c.labelled) for c in before.categories
     ]
     rows = tiny.rows_of(before.folder / "assignments.csv")
-    sizes = Counter(int(row["category"]) for row in rows)
+    sizes = Counter(int(row["category_id"]) for row in rows)
     assert [c.size for c in found.categories] == [sizes[j] for j in range(6)] == [c.size + 3 for c in before.categories]
     assert len(rows) == N + ADDED
     assert found.assignments.files[:N] == before.assignments.files
     assert found.assignments.labels[:N] == before.assignments.labels
-    np.testing.assert_array_equal(found.assignments.category[:N], before.assignments.category)
+    np.testing.assert_array_equal(found.assignments.category_id[:N], before.assignments.category_id)
     assert found.features.shape == (N + ADDED, before.features.shape[1])
     np.testing.assert_array_equal(found.features[:N], before.features)
     np.testing.assert_allclose(np.linalg.norm(found.features[N:], axis=1), 1, atol=1e-6)
@@ -233,11 +236,13 @@ def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_
     assert again.candidates == (candidate,)
     rows = tiny.rows_of(copied_run.out / "candidates.csv")
     assert [row["file_name"] for row in rows] == list(candidate.files)
-    assert {row["nearest_name"] for row in rows} == {again.names[candidate.nearest]}
+    assert {(row["nearest"], row["nearest_id"]) for row in rows} == {
+        (again.names[candidate.nearest_id], str(candidate.nearest_id))
+    }
     middle = again.features[N:][[file in unseen for file in again.assignments.files[N:]]].mean(axis=0)
-    assert np.linalg.norm(again.centres - middle, axis=1).argmin() == candidate.nearest
+    assert np.linalg.norm(again.centres - middle, axis=1).argmin() == candidate.nearest_id
     assert found.to_json()["candidates"] == [
-        {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest": candidate.nearest},
+        {"id": 1, "files": candidate.files, "folders": (1,) * 8, "nearest_id": candidate.nearest_id},
     ]
     assert sum(category.unsure for category in again.categories) == (again.assignments.status == UNSURE).sum() >= 8
     notes: list[str] = []
@@ -274,13 +279,13 @@ def test_updates_accumulate_and_images_added_as_unsure_move_no_centre(
         came_sure.append(added.assignments.status != UNSURE)
         found = load_run(copied_run.out)
         np.testing.assert_array_equal(found.features[:-n], before.features)
-        assert_means(found, np.concatenate(came_sure), found.assignments.category)
+        assert_means(found, np.concatenate(came_sure), found.assignments.category_id)
     a = found.assignments
     assert (a.status[N : N + ADDED] != UNSURE).any()
     assert came_sure[2].any()
     # Distances and statuses refer to the moved centres.
-    np.testing.assert_allclose(a.distance, distances(found)[np.arange(len(a)), a.category], atol=1e-5)
-    kinds = np.array([found.categories[j].kind for j in a.category])
+    np.testing.assert_allclose(a.distance, distances(found)[np.arange(len(a)), a.category_id], atol=1e-5)
+    kinds = np.array([found.categories[j].kind for j in a.category_id])
     sure = np.where(a.confidence >= found.confidence.unsure_below, kinds, UNSURE)
     np.testing.assert_array_equal(a.status, np.where([label is not None for label in a.labels], "labelled", sure))
     assert found.names == copied_run.run.names
@@ -300,16 +305,16 @@ def test_centres_are_weighted_by_the_clusters_they_came_from(
     before = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
     *_, held, _, gathered_clusters, _ = gathered[0]
     clusters = gathered_clusters.of
-    assert (clusters != before.assignments.category)[held].any()
-    assert (clusters == before.assignments.category)[~held].all()
-    assert [before.names[j] for j in before.assignments.category[held]] == [
+    assert (clusters != before.assignments.category_id)[held].any()
+    assert (clusters == before.assignments.category_id)[~held].all()
+    assert [before.names[j] for j in before.assignments.category_id[held]] == [
         label for label, out in zip(before.assignments.labels, held, strict=True) if out
     ]
     everything = np.ones(N + 4, dtype=bool)
     assert_means(before, everything, clusters)
     update = predict(tmp_path / "run", more, update=True, runtime=CPU).assignments
     came_sure = np.concatenate([everything, update.status != UNSURE])
-    assert_means(load_run(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category]))
+    assert_means(load_run(tmp_path / "run"), came_sure, np.concatenate([clusters, update.category_id]))
 
 
 def test_an_update_keeps_the_metrics_redraws_the_report_and_fails_if_the_run_is_locked(
@@ -386,10 +391,10 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     a, found = before.assignments, predict(out, images, runtime=CPU).assignments
     free = a.status != "labelled"
     assert found.files == a.files
-    for column in ("category", "status", "next_category"):
+    for column in ("category_id", "status", "next_category_id"):
         np.testing.assert_array_equal(getattr(found, column)[free], getattr(a, column)[free])
     np.testing.assert_allclose(found.confidence[free], a.confidence[free], atol=1e-5)
-    np.testing.assert_array_equal(found.category, scores_of(before).argmax(axis=1))
+    np.testing.assert_array_equal(found.category_id, scores_of(before).argmax(axis=1))
     unchanged = (HEAD, INITIAL, LOG, "model.safetensors", "confidence.json", "k.json")
     contents = {name: (out / name).read_bytes() for name in unchanged}
     seen = predict(out, more, runtime=CPU).assignments
@@ -397,14 +402,14 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     assert {name: (out / name).read_bytes() for name in unchanged} == contents
     after = load_run(out)
     assert after.names == before.names
-    np.testing.assert_array_equal(after.assignments.category, np.concatenate([a.category, seen.category]))
-    np.testing.assert_array_equal(scores_of(after)[N:].argmax(axis=1), seen.category)
+    np.testing.assert_array_equal(after.assignments.category_id, np.concatenate([a.category_id, seen.category_id]))
+    np.testing.assert_array_equal(scores_of(after)[N:].argmax(axis=1), seen.category_id)
     assert before.head is not None
     moved = before.head[[*range(1, len(before.head)), 0]]
     replace(before, head=moved).save()
     again = predict(out, images, runtime=CPU).assignments
-    np.testing.assert_array_equal(again.category, (found.category - 1) % len(moved))
-    assert (again.category != distances(before).argmin(axis=1)).any()
+    np.testing.assert_array_equal(again.category_id, (found.category_id - 1) % len(moved))
+    assert (again.category_id != distances(before).argmin(axis=1)).any()
 
 
 # Reviewed categories; test_decisions.py checks each decision
@@ -418,7 +423,7 @@ def test_a_reviewed_run_predicts_and_is_updated_with_the_names_that_people_gave(
     found = sort(sorted_run.images, tmp_path / "run", method=method, epochs=3)
     first, second, third = (category.id for category in found.categories if category.kind == "new")
     a = found.assignments
-    apart = (a.category == 0) & (a.status != "labelled") & (np.arange(N) % 2 == 0)
+    apart = (a.category_id == 0) & (a.status != "labelled") & (np.arange(N) % 2 == 0)
     images = tuple(a.contents[row] for row in np.flatnonzero(apart).tolist())
     actions = (
         Merge(categories=(second, first)),
@@ -441,16 +446,16 @@ def test_a_reviewed_run_predicts_and_is_updated_with_the_names_that_people_gave(
     assert heavy() == before, "neither is rewritten"
     assert added.run.names == after.names == names
     assert [(c.id, c.kind) for c in after.categories] == [(c.id, c.kind) for c in edited.categories]
-    np.testing.assert_array_equal(added.assignments.category, seen.category)
-    expected = np.concatenate([edited.assignments.category, seen.category])
-    np.testing.assert_array_equal(after.assignments.category, expected)
+    np.testing.assert_array_equal(added.assignments.category_id, seen.category_id)
+    expected = np.concatenate([edited.assignments.category_id, seen.category_id])
+    np.testing.assert_array_equal(after.assignments.category_id, expected)
     assert sum(c.size for c in after.categories) == len(after.features) == N + ADDED
     assert all(c.size == (expected == c.id).sum() for c in after.categories)
-    own = np.argsort([c.id for c in after.categories])[np.searchsorted(sorted(names), after.assignments.category)]
+    own = np.argsort([c.id for c in after.categories])[np.searchsorted(sorted(names), after.assignments.category_id)]
     np.testing.assert_allclose(after.assignments.distance, distances(after)[np.arange(N + ADDED), own], atol=1e-5)
     # Images of a class go to its category, by either method.
     where: dict[str, set[str]] = {}
-    for file, category in zip(seen.files, seen.category.tolist(), strict=True):
+    for file, category in zip(seen.files, seen.category_id.tolist(), strict=True):
         where.setdefault(file.partition("/")[0], set()).add(names[category])
     assert where["beech"] == {"birch"}
     assert where["ash"] <= {"ash", "rowan"}

@@ -61,7 +61,7 @@ def confused(known: int) -> tuple[Run, Ints]:
 @pytest.mark.parametrize("known", [0, 2])
 def test_a_few_decisions_restore_the_classes(known: int) -> None:
     run, of = confused(known)
-    category = run.assignments.category
+    category = run.assignments.category_id
     stray = np.flatnonzero(of == 0)[-1:]
     review = reviewed(
         run,
@@ -114,7 +114,7 @@ def halved(classes: int) -> tuple[Run, Ints]:
 
 def test_categories_that_are_kept_apart_stay_apart() -> None:
     run, _ = halved(6)
-    category, x = run.assignments.category, run.features
+    category, x = run.assignments.category_id, run.features
     assert not {5, 6} <= {*refit(Review(run), device="cpu").categories}, "they would be one"
     review = reviewed(run, Keep(categories=(5, 6)))
     refitted(review)
@@ -174,7 +174,7 @@ def test_rejected_images_go_to_the_nearest_category_they_were_not_rejected_from(
 def test_what_was_accepted_unseen_stays_and_all_of_it_leaves_nothing_to_do() -> None:
     x, of = planted([30] * 3)
     run = planted_run(x, np.where(np.arange(90) < 10, 0, of), known=0)  # ten images are astray
-    unseen = contents(run, np.flatnonzero(run.assignments.category == 0))
+    unseen = contents(run, np.flatnonzero(run.assignments.category_id == 0))
     review = reviewed(run, Grow(category=0, seen=(), unseen=unseen, wrong=()), AcceptCategory(category=1))
     found = refit(review, device="cpu")
     assert not {*found.images} & {*unseen}

@@ -90,7 +90,7 @@ def gathered(
 def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> None:
     found = gathered()
     a = found.assignments
-    assert a.category.tolist() == [0, 0, 1, 0, 2, 2]
+    assert a.category_id.tolist() == [0, 0, 1, 0, 2, 2]
     assert tuple(found.names.values()) == ("right", "up", "new 1")
     assert [(c.kind, c.size, c.labelled) for c in found.categories] == [("known", 3, 2), ("known", 1, 1), ("new", 2, 0)]
     assert a.labels == LABELS
@@ -104,7 +104,7 @@ def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> Non
     ]  # sizes of clusters, and row 1 is clustered with the new category
     own = [np.hypot(0.1, 0.3), np.hypot(1.9, 0.3), 0, np.hypot(0.1, 0.3), 0.6, 0.6]
     np.testing.assert_allclose(a.distance, own, atol=1e-6)
-    assert a.next_category.tolist() == [1, 2, 0, 1, 1, 1]
+    assert a.next_category_id.tolist() == [1, 2, 0, 1, 1, 1]
     others = np.sqrt([2, 0.04, 0.81 + 0.49, 0.64 + 0.16, 0.64 + 0.16, 0.64 + 2.56])
     np.testing.assert_allclose(a.next_distance, others, atol=1e-6)
     # With only one image held out, the temperature is a fraction of the mean squared distance to the centres.
@@ -144,7 +144,7 @@ def test_the_truth_is_used_only_for_metrics() -> None:
     assert found.metrics.known_accuracy == 0  # although the names differ
     assert found.metrics.k_true == 3
     assert found.metrics.confusion == (("up", 0, 1),)
-    for column in ("category", "status", "confidence"):
+    for column in ("category_id", "status", "confidence"):
         np.testing.assert_array_equal(getattr(found.assignments, column), getattr(blind.assignments, column))
     assert found.assignments.truth == ("right", "right", "up", "up", "left", "left")
     assert blind.assignments.truth == ("right", "right", "up", None, None, None)
@@ -154,12 +154,12 @@ def test_the_scores_of_a_head_decide_confidence_and_the_next_category() -> None:
     """Without calibration, their temperature is 1; distances are still those to the centres."""
     found, plain = gathered(head=HEAD), gathered()
     a = found.assignments
-    assert a.category.tolist() == plain.assignments.category.tolist()
+    assert a.category_id.tolist() == plain.assignments.category_id.tolist()
     assert found.confidence.temperature == 1.0
     likely = np.exp([[2.2, 1.1, -0.35], [-1.0, 1.1, 2.85], [-2.2, -0.1, 2.85]])  # scores of the last three images
     np.testing.assert_allclose(a.confidence[3:], likely[[0, 1, 2], [0, 2, 2]] / likely.sum(axis=1), rtol=1e-6)
     assert a.confidence[:3].tolist() == [1, 1, 1]
-    assert a.next_category.tolist() == [1, 2, 2, 1, 1, 1]
+    assert a.next_category_id.tolist() == [1, 2, 2, 1, 1, 1]
     np.testing.assert_array_equal(a.distance, plain.assignments.distance)
     np.testing.assert_array_equal(found.head, HEAD)
 
@@ -183,7 +183,7 @@ def new_images(x: Any, head: NDArray[np.float32] | None = None, **changes: Any) 
 
 def test_a_new_image_gets_the_nearest_category() -> None:
     a = new_images([[0.9, 0.3], [0.1, 0.9], [-0.7, 0], [-9, 0]])
-    assert a.category.tolist() == [0, 1, 2, 2]
+    assert a.category_id.tolist() == [0, 1, 2, 2]
     assert a.status.tolist() == ["known", "known", "new", "unsure"]  # the last one is far from all
     assert a.folders.tolist() == [4] * 4
     assert a.contents == ("c0", "c1", "c2", "c3")
@@ -193,29 +193,29 @@ def test_a_new_image_gets_the_nearest_category() -> None:
     a = new_images([[-0.8 - 0.3 - 0.1 * beyond, 0] for beyond in (0, 2.5, 3.5)], temperature=1e-3)
     np.testing.assert_allclose(a.confidence, [1, 1, np.exp((2.5**2 - 3.5**2) / 2)], rtol=1e-4)
     empty = new_images([])
-    assert empty.category.shape == empty.status.shape == (0,)
+    assert empty.category_id.shape == empty.status.shape == (0,)
 
 
 def test_images_keep_their_categories_if_centres_move() -> None:
     a, moved = new_images(X), CENTRES[::-1].copy()
     after = assess(a, X, CATEGORIES, moved, confidence(), None)
-    np.testing.assert_array_equal(after.category, a.category)
-    np.testing.assert_allclose(after.distance, np.linalg.norm(X - moved[a.category], axis=1), atol=1e-6)
-    assert (after.next_category != after.category).all()
+    np.testing.assert_array_equal(after.category_id, a.category_id)
+    np.testing.assert_allclose(after.distance, np.linalg.norm(X - moved[a.category_id], axis=1), atol=1e-6)
+    assert (after.next_category_id != after.category_id).all()
     again = assess(a, X, CATEGORIES, moved, confidence(), None, reassign=True)
-    np.testing.assert_array_equal(again.category, 2 - a.category)
+    np.testing.assert_array_equal(again.category_id, 2 - a.category_id)
 
 
 def test_a_head_decides_the_category_of_a_new_image_wherever_the_centres_are() -> None:
     moved = CENTRES[::-1].copy()
     x = np.array([[0.1, 0.9], [-0.7, 0.0], [0.2, 0.2]], dtype=np.float32)
     a = new_images(x, head=HEAD)
-    assert a.category.tolist() == [1, 2, 2]
-    assert new_images(x).category.tolist() == [1, 2, 0]  # by the nearest centre
+    assert a.category_id.tolist() == [1, 2, 2]
+    assert new_images(x).category_id.tolist() == [1, 2, 0]  # by the nearest centre
     for reassign in (False, True):
         after = assess(a, x, CATEGORIES, moved, confidence(), HEAD, reassign=reassign)
-        np.testing.assert_array_equal(after.category, a.category)
-        np.testing.assert_array_equal(after.next_category, a.next_category)
+        np.testing.assert_array_equal(after.category_id, a.category_id)
+        np.testing.assert_array_equal(after.next_category_id, a.next_category_id)
 
 
 def test_facts_describe_the_run_and_hashes_ignore_the_order_of_images() -> None:

@@ -248,23 +248,23 @@ def test_labelled_images_are_in_their_class_and_others_where_the_head_puts_them(
     """Centres are means, or directions of the head; held-out labels are hidden from it."""
     found, _, held, clusters = classified
     a, scores, rows = found.assignments, scores_of(found), np.arange(N)
-    sizes = np.bincount(a.category, minlength=len(found.categories))
+    sizes = np.bincount(a.category_id, minlength=len(found.categories))
     assert [category.size for category in found.categories] == sizes.tolist()
     assert tuple(found.names.values())[:3] == OLD
     assert [category.kind for category in found.categories] == ["known"] * 3 + ["new"] * (len(sizes) - 3)
     labelled, highest = a.status == "labelled", scores.argmax(axis=1)
     assert (labelled.sum(), held.sum()) == (3 * LABELLED, HELD)
-    assert [found.names[j] for j in a.category[labelled]] == [label for label in a.labels if label]
-    np.testing.assert_array_equal(a.category[~labelled], highest[~labelled])
+    assert [found.names[j] for j in a.category_id[labelled]] == [label for label in a.labels if label]
+    np.testing.assert_array_equal(a.category_id[~labelled], highest[~labelled])
     distances = np.linalg.norm(np.asarray(found.features, np.float64)[:, None] - found.centres[None], axis=2)
-    np.testing.assert_allclose(a.distance, distances[rows, a.category], atol=1e-6)
+    np.testing.assert_allclose(a.distance, distances[rows, a.category_id], atol=1e-6)
     assert (found.confidence.calibrated, found.confidence.held_out) == (True, HELD)
-    chance = softmax(scores / found.confidence.temperature, axis=1)[rows, a.category]
+    chance = softmax(scores / found.confidence.temperature, axis=1)[rows, a.category_id]
     assert (a.confidence[~labelled] <= chance[~labelled] + 1e-9).all()
-    scores[rows, a.category] = -np.inf
-    np.testing.assert_array_equal(a.next_category, scores.argmax(axis=1))
-    np.testing.assert_allclose(a.next_distance, distances[rows, a.next_category], atol=1e-6)
-    np.testing.assert_array_equal(clusters, np.where(labelled & ~held, a.category, highest))
+    scores[rows, a.category_id] = -np.inf
+    np.testing.assert_array_equal(a.next_category_id, scores.argmax(axis=1))
+    np.testing.assert_allclose(a.next_distance, distances[rows, a.next_category_id], atol=1e-6)
+    np.testing.assert_array_equal(clusters, np.where(labelled & ~held, a.category_id, highest))
     sizes = np.bincount(clusters, minlength=len(found.centres))
     assert [category.weight for category in found.categories] == sizes.tolist()
     assert found.head is not None
@@ -323,7 +323,7 @@ def test_without_any_label_the_head_alone_sorts(sorted_run: SortedRun, tmp_path:
     assert sum(category.size for category in found.categories) == N
     assert not found.confidence.calibrated
     assert found.confidence.temperature == 1.0  # what it was trained with
-    np.testing.assert_array_equal(found.assignments.category, scores_of(found).argmax(axis=1))
+    np.testing.assert_array_equal(found.assignments.category_id, scores_of(found).argmax(axis=1))
 
 
 # Jobs with recipes, as benchmarks give them
@@ -427,8 +427,8 @@ def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, met
     assert len(found.assignments) == N - LABELLED
     assert tuple(found.names.values())[:3] == ("ash", "cedar", "new 1")
     a, labelled = found.assignments, found.assignments.status == "labelled"
-    assert [found.names[j] for j in a.category[labelled]] == [label for label in a.labels if label]
-    np.testing.assert_array_equal(a.category[~labelled], scores_of(found).argmax(axis=1)[~labelled])
+    assert [found.names[j] for j in a.category_id[labelled]] == [label for label in a.labels if label]
+    np.testing.assert_array_equal(a.category_id[~labelled], scores_of(found).argmax(axis=1)[~labelled])
     assert any("These known classes have no labelled image left: 'beech'" in note for note in found.facts.notes)
     assert found.facts.training is not None
     assert found.facts.training.validation is not None
@@ -479,7 +479,7 @@ def test_plain_k_means_ignores_labels_but_its_clusters_are_named_after_them(
     x = np.asarray(found.features)
     plain = SemiSupervisedKMeans(8, n_init=SETTINGS["n_init"], random_state=0, device="cpu").fit(x)
     a, free = found.assignments, found.assignments.status != "labelled"
-    pairs = {*zip(a.category[free].tolist(), plain.labels_[free].tolist(), strict=True)}
+    pairs = {*zip(a.category_id[free].tolist(), plain.labels_[free].tolist(), strict=True)}
     assert len(pairs) == len({one for one, _ in pairs}) == len({other for _, other in pairs})
     for category, cluster in pairs:
         np.testing.assert_array_equal(found.centres[category], plain.cluster_centers_[cluster])

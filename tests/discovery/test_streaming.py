@@ -25,7 +25,7 @@ from sortal.runs.run import LABELLED, Run
 from sortal.runs.storage import load_run
 
 N = 72
-COLUMNS = ("category", "status", "confidence", "distance", "next_category", "next_distance")
+COLUMNS = ("category_id", "status", "confidence", "distance", "next_category_id", "next_distance")
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
@@ -73,15 +73,15 @@ def test_the_others_are_sorted_as_by_prediction_and_keep_their_labels(sampled: S
     assert [*a.files] == [f for f in sorted(sampled.truth) if f not in {bad.file for bad in sampled.run.quarantine}]
     others = [row for row, file in enumerate(a.files) if file not in learned]
     predicted = predict(sampled.alone, [sampled.images / a.files[row] for row in others], runtime=CPU).assignments
-    where = dict(zip(sampled.alone.assignments.contents, sampled.alone.assignments.category.tolist(), strict=True))
+    where = dict(zip(sampled.alone.assignments.contents, sampled.alone.assignments.category_id.tolist(), strict=True))
     names = sampled.run.names
     for at, row in enumerate(others):
         label = tiny.label_of(a.files[row])
         if label is not None:
-            assert (names[int(a.category[row])], a.status[row], a.confidence[row]) == (label, LABELLED, 1)
+            assert (names[int(a.category_id[row])], a.status[row], a.confidence[row]) == (label, LABELLED, 1)
         else:
             content = a.contents[row]
-            assert a.category[row] == where.get(content, int(predicted.category[at]))
+            assert a.category_id[row] == where.get(content, int(predicted.category_id[at]))
             np.testing.assert_allclose(a.distance[row], predicted.distance[at], atol=1e-4)
     assert len({*a.contents}) == len(a) - 1, "one is a copy"
     assert len(sampled.run.quarantine) == 2
@@ -138,7 +138,7 @@ def test_what_was_read_before_a_kill_is_not_read_again(
     ((_, items, _),) = read
     assert len(items) == 48 - 20
     assert 0 < len(encoded) <= 28 + 2
-    np.testing.assert_array_equal(run.assignments.category, sampled.run.assignments.category)
+    np.testing.assert_array_equal(run.assignments.category_id, sampled.run.assignments.category_id)
     np.testing.assert_allclose(run.features, sampled.run.features, atol=1e-5)
     assert run.quarantine == sampled.run.quarantine
     read.clear()

@@ -204,7 +204,7 @@ def test_a_record_holds_the_settings_and_the_figures(method: str, done: Done) ->
     assert len(rows) == 10 * 16 - 40, "16 of each digit are for training, and half of the 80 old ones are labelled"
     truth = [a.files[row].partition("/")[0] for row in rows]  # the folder is the class
     assert truth == [a.truth[row] for row in rows]
-    check_scores(record.transductive, truth, a.category[rows].tolist(), found.names)
+    check_scores(record.transductive, truth, a.category_id[rows].tolist(), found.names)
 
     test, head = datasets.load("folder", done.root, part="test"), found.head
     x, centres = features_of(found, test).astype(np.float64), found.centres.astype(np.float64)
@@ -235,11 +235,11 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     backbone = load_backbone("convnet", seed=SEED)
     x = extract(backbone, to_sort, normalise=True, runtime=CPU, precision="float32")
     np.testing.assert_array_equal(x, raw.features)
-    assert same(raw.assignments.category[rows], clustered(x)[rows])
+    assert same(raw.assignments.category_id[rows], clustered(x)[rows])
     assert not same(clustered(x, to_sort.labels)[rows], clustered(x)[rows]), "labels would have changed something"
 
     np.testing.assert_allclose(features_of(found, to_sort), found.features, atol=1e-6)
-    np.testing.assert_array_equal(found.assignments.category, clustered(found.features, to_sort.labels))
+    np.testing.assert_array_equal(found.assignments.category_id, clustered(found.features, to_sort.labels))
     assert np.abs(x - found.features).max() > 0.01, "training changed the features"
     log = [json.loads(line) for line in (found.folder / "log.jsonl").read_text().splitlines()]
     measured = [line["validation_accuracy"] for line in log if "validation_accuracy" in line]
@@ -248,7 +248,7 @@ def test_kmeans_clusters_raw_features_and_gcd_those_of_the_best_epoch(done: Done
     assert (training["validation"], len(measured)) == (max(measured), 2)
     assert training["selected"] == max(at for at, each in enumerate(measured) if each == max(measured))
     np.testing.assert_array_equal(plain.features, found.features)
-    assert same(plain.assignments.category[rows], clustered(found.features)[rows])
+    assert same(plain.assignments.category_id[rows], clustered(found.features)[rows])
     counted, reused = without_results(done.reports.notes)
     assert counted.startswith("Counted ")
     assert reused == "Training is already complete."

@@ -90,7 +90,7 @@ def page(images: int, states: int, heads: int) -> tuple[Figure, NDArray[np.uint8
     pixels = generator.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
     maps = generator.dirichlet(np.full(25, 0.2), (images, states, heads)).reshape(images, states, heads, 5, 5)
     names = (*HOSTILE, "$\\frac{1")
-    subjects = [Subject(names[i], i % 2 == 0, names[-i]) for i in range(images)]
+    subjects = [Subject(names[i], i % 2 == 0, i % 3 == 0, names[-i]) for i in range(images)]
     return draw_page(pixels, maps, subjects, "Said."), pixels, maps
 
 
@@ -121,7 +121,7 @@ def test_undefined_scores_are_shown_as_dashes_and_excluded_from_means() -> None:
     maps = np.zeros((2, 1, 2, 2, 2))
     maps[0, 0, 0] = [[1, 1], [0, 0]]
     pixels = np.zeros((2, 8, 8, 3), dtype=np.uint8)
-    drawn = draw_page(pixels, maps, [Subject("a", True, "a.png")] * 2, "")
+    drawn = draw_page(pixels, maps, [Subject("a", True, False, "a.png")] * 2, "")
     assert [axes.get_title(loc="center") for axes in maps_of(drawn)] == ["0.50", "–", "–", "–"]
     words = [text.get_text() for text in drawn.texts]
     assert [words.count(word) for word in ("0.50", "–", "before")] == [1, 1, 0]

@@ -138,9 +138,13 @@ def test_the_caption_explains_colours_and_positions(tmp_path: Path, by_rows: Non
     run = replace(sample_run(truth=False), folder=tmp_path)
     a = run.assignments
     some = replace(a, truth=("class 0", *a.truth[1:]), status=np.full(72, "known"))
-    colours = ["by category", "by true class if known, else category", "by true class;"]
+    colours = ["by label or predicted category", "by true class if known, else predicted category", "by true class;"]
     for expected, each in zip(colours, (a, some, replace(a, truth=("x",) * 72)), strict=True):
-        assert expected in caption(tsne(replace(run, assignments=each)))
+        drawn = tsne(replace(run, assignments=each))
+        assert expected in caption(drawn)
+        titles = {legend.get_title().get_text() for legend in drawn.legends}
+        assert any("predicted" in title for title in titles) == ("predicted" in expected)
+        assert ("New classes, predicted" in titles) == ("predicted" in expected), "no image of them is labelled"
     few = tsne(replace(sample_run(images=6), folder=tmp_path))
     assert "principal components" in caption(few)
     assert len(points_of(few.axes[0])) == 6
@@ -316,7 +320,7 @@ def test_hostile_names_are_only_text(figure: Callable[[Run], Figure], tmp_path: 
     names = (*HOSTILE, *MARKUP)
     run = sample_run(categories=16, known=8, images=300, name=lambda i: names[i], category=np.arange(300) % 8)
     a = run.assignments
-    truth = tuple(names[j % 8 + 8 * (row // 16 % 2)] for row, j in enumerate(a.category.tolist()))
+    truth = tuple(names[j % 8 + 8 * (row // 16 % 2)] for row, j in enumerate(a.category_id.tolist()))
     drawn = figure(replace(run, folder=tmp_path, assignments=replace(a, truth=truth)))
     for kind in FORMATS:
         assert len(style.render(drawn, kind)) > 10_000

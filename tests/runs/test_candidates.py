@@ -31,7 +31,7 @@ def found(
     a = replace(
         sample_run(images=n, file="{}.jpg".format).assignments,
         folders=np.array([1] * n if folders is None else folders, dtype=np.int64),
-        category=ids_of(CATEGORIES, placed.row),
+        category_id=ids_of(CATEGORIES, placed.row),
         status=np.array(status or ["unsure"] * n, dtype=np.str_),
         distance=placed.distance,
     )
@@ -44,9 +44,9 @@ def files(*rows: int) -> tuple[str, ...]:
 
 def test_planted_groups_are_found_largest_first_with_their_typical_images_first() -> None:
     assert found([*THREE, *FIVE]) == (
-        Candidate(id=1, files=files(3, 4, 5, 6, 7), folders=(1,) * 5, nearest=7),
+        Candidate(id=1, files=files(3, 4, 5, 6, 7), folders=(1,) * 5, nearest_id=7),
         # The mean of these is (−10, 0.033), slightly closer to (0, 10).
-        Candidate(id=2, files=files(0, 2, 1), folders=(1,) * 3, nearest=3),
+        Candidate(id=2, files=files(0, 2, 1), folders=(1,) * 3, nearest_id=3),
     )
 
 

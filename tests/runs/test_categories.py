@@ -30,7 +30,7 @@ def assigned(category: Sequence[int], distance: Sequence[float], status: Sequenc
     n = len(category)
     return replace(
         sample_run(images=n, file="{}.jpg".format).assignments,
-        category=np.array(category, dtype=np.int64),
+        category_id=np.array(category, dtype=np.int64),
         status=np.array(status or ["known"] * n, dtype=np.str_),
         distance=np.array(distance, dtype=np.float64),
     )
@@ -62,21 +62,21 @@ def test_three_categories_match_figures_computed_by_hand() -> None:
     assert second.typical == ("2.jpg", "3.jpg")  # a tie keeps their order
     assert (third.name, third.kind, third.size, third.labelled, third.unsure) == ("new 1", "new", 1, 0, 0)
     # Squared distances: (0.5, 0) to (0, 3) 9.25; (-1, 0) to (0.5, 0) 2.25 and to (0, 3) 10
-    assert [each.nearest_known for each in (first, second, third)] == [1, 0, 0]
+    assert [each.nearest_known_id for each in (first, second, third)] == [1, 0, 0]
     # Other ids and another order change nothing else.
     ids, order = [30, 4, 17], [2, 0, 1]
-    other = replace(a, category=np.array(ids)[a.category])
+    other = replace(a, category_id=np.array(ids)[a.category_id])
     mixed = [named(["cat", "dog", "new 1"], 2, ids)[row] for row in order]
     again = {each.name: each for each in describe(mixed, other, centres[order])}
     for each in (first, second, third):
-        nearest = None if each.nearest_known is None else ids[each.nearest_known]
-        assert again[each.name] == replace(each, id=ids[each.id], nearest_known=nearest)
+        nearest = None if each.nearest_known_id is None else ids[each.nearest_known_id]
+        assert again[each.name] == replace(each, id=ids[each.id], nearest_known_id=nearest)
 
 
 def test_a_category_may_have_no_images_or_all() -> None:
     (_, empty) = describe(named(["cat", "new 1"], 1), assigned([0], [0]), plane([(1, 0), (0, 0)]))
     assert (empty.size, empty.labelled, empty.unsure, empty.cohesion, empty.typical) == (0, 0, 0, None, ())
-    assert empty.nearest_known == 0
+    assert empty.nearest_known_id == 0
     (only,) = describe(named(["new 1"], 0), assigned([0, 0], [1, 1]), plane([(0, 0)]))
     assert only.cohesion == 0.0
 
@@ -118,7 +118,7 @@ def test_the_nearest_known_category_is_never_the_category_itself(
 ) -> None:
     categories = named([str(j) for j in range(len(centres))], n_known)
     found = describe(categories, assigned([0], [0]), plane(centres))
-    assert [each.nearest_known for each in found] == nearest
+    assert [each.nearest_known_id for each in found] == nearest
 
 
 def test_the_number_of_typical_files_is_limited() -> None:
@@ -136,7 +136,7 @@ def test_members_are_the_rows_of_a_category_nearest_first(rows: list[tuple[int, 
     categories = named("abcdef", 0, [3, 0, 5, 1, 4, 2])
     some = np.flatnonzero(np.arange(len(rows)) % 3 > 0)
     for among in (None, some):
-        found = members(a.category, a.distance, categories, among)
+        found = members(a.category_id, a.distance, categories, among)
         for category, picked in zip(categories, found, strict=True):
             own = [row for row, (j, _) in enumerate(rows) if j == category.id and (among is None or row in some)]
             assert picked.tolist() == sorted(own, key=lambda row: (rows[row][1], row))

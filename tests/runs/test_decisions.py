@@ -67,7 +67,7 @@ RUN = a_run()
 
 def some(run: Run, category: int, count: int) -> tuple[str, ...]:
     """Return the contents of the first unlabelled images of a category."""
-    rows = np.flatnonzero((run.assignments.category == category) & (run.assignments.status != "labelled"))
+    rows = np.flatnonzero((run.assignments.category_id == category) & (run.assignments.status != "labelled"))
     return contents(run, rows[:count])
 
 
@@ -95,7 +95,7 @@ def assert_consistent(run: Run) -> None:
     assert sum(each.size for each in run.categories) == len(a)
     kinds = {each.id: each.kind for each in run.categories}
     for row, each in enumerate(run.categories):
-        own = a.category == each.id
+        own = a.category_id == each.id
         assert each.size == own.sum()
         assert (each.labelled, each.unsure) == ((a.status[own] == "labelled").sum(), (a.status[own] == "unsure").sum())
         assert {*a.status[own]} <= {"labelled", "unsure", each.kind}
@@ -103,8 +103,10 @@ def assert_consistent(run: Run) -> None:
             a.distance[own], np.linalg.norm(run.features[own] - run.centres[row], axis=1), atol=1e-5
         )
         assert {*each.typical} <= {file for file, is_own in zip(a.files, own, strict=True) if is_own}
-        assert each.nearest_known is None or (kinds[each.nearest_known] == "known" and each.nearest_known != each.id)
-    assert {*a.next_category.tolist()} <= {*kinds}
+        assert each.nearest_known_id is None or (
+            kinds[each.nearest_known_id] == "known" and each.nearest_known_id != each.id
+        )
+    assert {*a.next_category_id.tolist()} <= {*kinds}
     assert (a.confidence[a.seen] == 1).all()
     assert (a.confidence <= 1).all()
     assert "unsure" not in a.status[a.settled]
@@ -122,7 +124,7 @@ def test_a_merge_keeps_the_first_id_and_gets_the_mean_of_its_images_as_centre() 
     assert_consistent(merged)
     assert [(c.id, c.name, c.kind) for c in merged.categories] == [(c.id, c.name, c.kind) for c in run.categories[:5]]
     assert (merged.categories[4].size, merged.categories[4].weight) == (24, 24)
-    own = np.minimum(run.assignments.category, 4)
+    own = np.minimum(run.assignments.category_id, 4)
     np.testing.assert_allclose(merged.centres[4], run.features[own == 4].mean(axis=0), atol=1e-6)
     np.testing.assert_array_equal(merged.centres[:4], run.centres[:4])
     usual, deviation = spread(merged.assignments.distance, own, 5)
@@ -155,7 +157,7 @@ def test_a_split_gets_an_unused_id_and_centres_from_its_images(head: bool) -> No
     assert [c.id for c in apart.categories] == [0, 1, 2, 3, 4, 6], "5 is never reused"
     assert apart.facts.next_id == 7
     assert apart.names[6] == "fern"
-    own = apart.assignments.category
+    own = apart.assignments.category_id
     assert (own[mask(run, images)] == 6).all()
     assert (apart.assignments.reviewed == "no").all()
     for row, category in ((4, 4), (5, 6)):
@@ -181,7 +183,7 @@ def test_images_are_moved_accepted_and_made_into_a_category() -> None:
         ],
     )
     assert_consistent(found)
-    states, own = found.assignments.reviewed, found.assignments.category
+    states, own = found.assignments.reviewed, found.assignments.category_id
     assert set(states[mask(RUN, a)]) == {"moved"}, "an accepted move stays a move"
     assert set(own[mask(RUN, a)]) == {1}
     assert set(states[mask(RUN, b[:2])]) == {"confirmed"}
@@ -189,7 +191,7 @@ def test_images_are_moved_accepted_and_made_into_a_category() -> None:
     assert (found.categories[-1].kind, found.categories[-1].size) == ("new", 4)
     assert (states != "no").sum() == 9
     everything = apply(RUN, [AcceptCategory(category=2)])
-    np.testing.assert_array_equal(everything.assignments.reviewed == "confirmed", RUN.assignments.category == 2)
+    np.testing.assert_array_equal(everything.assignments.reviewed == "confirmed", RUN.assignments.category_id == 2)
 
 
 def test_rejected_images_go_to_the_nearest_category_they_were_not_rejected_from() -> None:
@@ -313,11 +315,11 @@ def test_copies_of_an_image_are_decided_together() -> None:
     a = RUN.assignments
     twins = replace(RUN, assignments=replace(a, contents=(*a.contents[:-1], a.contents[4])))
     found = apply(twins, [Move(images=(a.contents[4],), category=1)])
-    assert found.assignments.category[[4, -1]].tolist() == [1, 1]
-    own = int(a.category[4])
+    assert found.assignments.category_id[[4, -1]].tolist() == [1, 1]
+    own = int(a.category_id[4])
     apart = apply(twins, [Reject(images=(a.contents[4],), category=own)])  # the copy is in another category
-    assert int(apart.assignments.category[4]) != own
-    assert apart.assignments.category[-1] == a.category[-1]
+    assert int(apart.assignments.category_id[4]) != own
+    assert apart.assignments.category_id[-1] == a.category_id[-1]
 
 
 def states(review: Review, images: Sequence[str]) -> list[str]:
@@ -361,7 +363,7 @@ def test_a_category_grows_by_what_was_seen_and_unseen_and_loses_what_is_wrong() 
 
 def test_what_was_accepted_unseen_is_as_sure_as_it_was_and_never_unsure() -> None:
     unseen = contents(RUN, np.flatnonzero(RUN.assignments.status == "unsure"))
-    own = {content: int(RUN.assignments.category[index_of(content)]) for content in unseen}
+    own = {content: int(RUN.assignments.category_id[index_of(content)]) for content in unseen}
     found = apply(RUN, [grow(each, unseen=tuple(c for c in unseen if own[c] == each)) for each in {*own.values()}])
     assert len(unseen) > 5
     np.testing.assert_array_equal(found.assignments.confidence, RUN.assignments.confidence)
@@ -753,7 +755,7 @@ def test_saving_a_reviewed_run_puts_its_journal_aside(saved: Run) -> None:
 
 
 def test_an_emptied_category_is_gone_and_its_id_is_not_used_again(saved: Run) -> None:
-    everything = contents(saved, np.flatnonzero(saved.assignments.category == 5))
+    everything = contents(saved, np.flatnonzero(saved.assignments.category_id == 5))
     note(saved, Create(images=everything[:2], category=6, name="fern"), Merge(categories=(4, 6)))
     note(saved, Move(images=everything, category=1))
     found = load_run(saved.folder)
@@ -849,7 +851,7 @@ def test_decisions_about_different_things_are_joined() -> None:
     assert set(found.category[mask(RUN, some(RUN, 0, 2))]) == {7}
     states = np.array(REVIEWED)[found.reviewed]
     assert set(states[mask(RUN, b[1:])]) == {"confirmed"}
-    assert set(states[RUN.assignments.category == 3]) == {"confirmed"}
+    assert set(states[RUN.assignments.category_id == 3]) == {"confirmed"}
 
 
 def test_contradictions_are_disputed_and_none_is_lost() -> None:

@@ -34,7 +34,7 @@ def assigned(
         sample_run(images=n).assignments,
         labels=tuple(truth[row] if row in labelled else None for row in range(n)),
         truth=tuple(truth),
-        category=np.array(category, dtype=np.int64),
+        category_id=np.array(category, dtype=np.int64),
         status=np.array(["labelled" if row in labelled else "unsure" if row % 2 else "known" for row in range(n)]),
         confidence=np.ones(n) if confidence is None else np.array(confidence),
     )

@@ -121,8 +121,8 @@ def assert_rows(rows: Sequence[Mapping[str, Any]], run: Run, *, file: str = "fil
     """Check that there is a row for each image, in order, with its file, category, confidence and label."""
     a = run.assignments
     assert [utf8(row[file]) for row in rows] == [*map(utf8, a.files)]
-    assert [utf8(row["category_name"]) for row in rows] == [utf8(run.names[each]) for each in a.category]
-    assert [(row["status"], int(row["category"])) for row in rows] == [*zip(a.status, a.category, strict=True)]
+    assert [utf8(row["category"]) for row in rows] == [utf8(run.names[each]) for each in a.category_id]
+    assert [(row["status"], int(row["category_id"])) for row in rows] == [*zip(a.status, a.category_id, strict=True)]
     assert [float(row["confidence"]) for row in rows] == pytest.approx(a.confidence, abs=1e-6)
     if "label" in rows[0]:
         assert [utf8(row["label"] or "") for row in rows] == [utf8(label or "") for label in a.labels]
@@ -172,7 +172,7 @@ def test_tables_have_one_row_per_image_and_no_formula(
 ) -> None:
     export(hostile, "csv", tmp_path / "t.csv")
     rows = cells(tmp_path / "t.csv")
-    columns = ["file_name", "path", "category", "category_name", "status", "confidence", "reviewed", "label", "truth"]
+    columns = ["file_name", "path", "category", "category_id", "status", "confidence", "reviewed", "label", "truth"]
     assert list(rows[0]) == columns
     assert_rows(rows, hostile)
     assert [row["path"] for row in rows] == hostile.paths()
@@ -184,7 +184,7 @@ def test_tables_have_one_row_per_image_and_no_formula(
 
     export(hostile, "parquet", tmp_path / "t.parquet")
     table = parquet.read_table(tmp_path / "t.parquet")
-    types = {**dict.fromkeys(columns, pa.string()), "category": pa.int64(), "confidence": pa.float64()}
+    types = {**dict.fromkeys(columns, pa.string()), "category_id": pa.int64(), "confidence": pa.float64()}
     assert {field.name: field.type for field in table.schema} == types
     assert_rows(table.to_pylist(), hostile)
     assert None in table["label"].to_pylist()
@@ -212,7 +212,7 @@ def test_the_index_of_folders_maps_each_image_to_its_original(hostile: Run, tmp_
     for row, path in zip(rows, hostile.paths(), strict=True):
         assert content(tmp_path / "out" / row["exported"]) == content(path)
         assert row["exported"].startswith("unsure/") == (row["status"] == "unsure")
-    sure = {row["category"]: row["exported"].split("/")[0] for row in rows if row["status"] != "unsure"}
+    sure = {row["category_id"]: row["exported"].split("/")[0] for row in rows if row["status"] != "unsure"}
     assert len({folder.lower() for folder in sure.values()}) == len(
         sure
     )  # one folder per category, even if case is ignored
@@ -286,7 +286,7 @@ def test_the_metadata_of_an_imagefolder_lists_each_image_and_hugging_face_datase
     read = datasets.load_dataset("imagefolder", data_dir=str(tmp_path / "out"), cache_dir=str(tmp_path / "hf"))
     assert list(read) == ["train"]  # despite images named test and val
     for number, row in enumerate(read["train"]):
-        assert row["category_name"] == utf8(HOSTILE[number][1])
+        assert row["category"] == utf8(HOSTILE[number][1])
         assert row["image"].convert("RGB").getpixel((0, 0)) == (number, 2 * number % 256, 7)
 
 
@@ -335,7 +335,7 @@ def test_fiftyone_labels_are_keyed_by_file_name(hostile: Run, tmp_path: Path) ->
     by_stem = {path.stem: path for path in (tmp_path / "out/data").iterdir()}
     assert set(by_stem) == set(read["labels"])
     assert len(by_stem) == len(os.listdir(tmp_path / "out/data")) == len(HOSTILE)
-    rows = [{**each.pop("attributes"), "category_name": each.pop("label"), **each} for each in read["labels"].values()]
+    rows = [{**each.pop("attributes"), "category": each.pop("label"), **each} for each in read["labels"].values()]
     assert_rows(rows, hostile, file="source")
     for stem, path in zip(read["labels"], hostile.paths(), strict=True):
         assert content(by_stem[stem]) == content(path)
@@ -355,7 +355,7 @@ def test_label_studio_tasks_point_to_the_images_and_offer_every_category_once(ho
     names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # not allowed in XML
     assert choices_of(tmp_path / "out") == names
     tasks, a = json.loads(content(tmp_path / "out/tasks.json")), hostile.assignments
-    for task, path, category, status in zip(tasks, hostile.paths(), a.category.tolist(), a.status, strict=True):
+    for task, path, category, status in zip(tasks, hostile.paths(), a.category_id.tolist(), a.status, strict=True):
         url = urlsplit(task["data"]["image"])
         (relative,) = parse_qs(url.query, strict_parsing=True, errors="surrogateescape")["d"]
         assert url.path == "/data/local-files/"

@@ -45,7 +45,7 @@ FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that
 CELLS = st.builds(str.__add__, st.sampled_from(["", "'", *FORMULA]), st.text(st.characters(codec="utf-8"), max_size=20))
 FACTS: dict[str, Any] = {"images": (ImageSource(folder="/photos", images=0, paths={}),), "notes": ("Ä\udcff",)}
 SCORES = sample_metrics(np.arange(9), np.arange(9), 4, np.zeros(9, dtype=bool), "abcdefghi")
-CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest=0)
+CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest_id=0)
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +89,7 @@ def a_run(
         status=np.where(has, "labelled", np.array(["known", "new", "unsure"])[np.arange(n) % 3]),
         confidence=a.confidence.round(6),
         distance=a.distance.round(6),
-        next_category=a.next_category if k > 1 else np.full(n, -1),
+        next_category_id=a.next_category_id if k > 1 else np.full(n, -1),
         next_distance=a.next_distance.round(6) if k > 1 else np.full(n, np.nan),
     )
     kinds: list[Kind] = ["known", "new"]
@@ -150,8 +150,8 @@ def hostile_run(folder: Path) -> Run:
         metrics=replace(SCORES, nmi=0.1 + 0.2, confusion=tuple(Confused(name, 0, 1) for name in classes)),
         quarantine=tuple(Quarantined(name, "truncated", name) for name in HOSTILE),
         candidates=(
-            Candidate(id=1, files=HOSTILE, folders=(1,) * len(HOSTILE), nearest=2),
-            Candidate(id=2, files=HOSTILE[:1], folders=(2,), nearest=0),
+            Candidate(id=1, files=HOSTILE, folders=(1,) * len(HOSTILE), nearest_id=2),
+            Candidate(id=2, files=HOSTILE[:1], folders=(2,), nearest_id=0),
         ),
         facts={"notes": HOSTILE},
         head=True,
@@ -170,11 +170,11 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
         assert not [cell for cell in text if cell.startswith(FORMULA)], name
     header = (wrote.folder / storage.ASSIGNMENTS).read_text(errors="surrogateescape").partition("\n")[0]
     assert header == (
-        '"file_name","label","truth","category","category_name","status","confidence","distance",'
-        '"next_category","next_distance","reviewed","folder","content"'
+        '"file_name","label","truth","category","category_id","status","confidence","distance",'
+        '"next_category","next_category_id","next_distance","reviewed","folder","content"'
     )
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
-        kinds = [str, str, str, float, str, str, float, float, float, float, str, float, str]
+        kinds = [str, str, str, str, float, str, float, float, str, float, float, str, float, str]
         assert [type(cell) for cell in row] == kinds
 
 
@@ -202,7 +202,7 @@ def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unch
     wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"], metrics=replace(SCORES, nmi=None))
     wrote.save()
     assert b'"truth"' not in (tmp_path / storage.ASSIGNMENTS).read_bytes(), "no truth is known"
-    assert [row[7:9] for row in raw_cells(tmp_path / storage.ASSIGNMENTS)] == [[-1.0, ""], [-1.0, ""]]
+    assert [row[7:10] for row in raw_cells(tmp_path / storage.ASSIGNMENTS)] == [["", -1.0, ""], ["", -1.0, ""]]
     again = load_run(tmp_path)
     assert_same(wrote, again)
     assert np.isnan(again.assignments.next_distance).all()
@@ -394,6 +394,23 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     assert_same(wrote, load_run(tmp_path))
 
 
+def test_runs_whose_tables_have_ids_under_the_names_of_names_are_read(tmp_path: Path) -> None:
+    """The tables had `category` (id) and `category_name`; now they have `category_id` and `category`, and so on."""
+    wrote = hostile_run(tmp_path)
+    wrote.save()
+    former = {"category": "category_name", "next_category": "", "nearest": "nearest_name"}
+    for name in (storage.ASSIGNMENTS, storage.CATEGORIES, storage.CANDIDATES, storage.REJECTED):
+        columns = {former.get(column, column): cells for column, cells in tables.read(tmp_path / name).items()}
+        columns.pop("", None)
+        table = [(column.removesuffix("_id"), cells) for column, cells in columns.items()]
+        assert any(column.endswith("_id") for column in columns), name
+        (tmp_path / name).write_bytes(tables.table(table))
+    assert_same(wrote, load_run(tmp_path))
+    load_run(tmp_path).save()
+    assert tables.read(tmp_path / storage.REJECTED).keys() == {"content", "category_id"}
+    assert_same(wrote, load_run(tmp_path))
+
+
 def test_a_folder_without_a_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     for content in (b"", b"{", b"[]", b"null", b"{}", b'{"format": "sortal run 3"}', b"\xff"):
         (tmp_path / "run.json").write_bytes(content)
@@ -463,8 +480,8 @@ def test_a_missing_truncated_or_foreign_file_is_damage(sound: Path, name: str) -
 def test_invalid_cells_and_values_are_damage(sound: Path) -> None:
     for name, old, new in (
         (storage.ASSIGNMENTS, b'"file_name"', b'"file"'),
-        (storage.ASSIGNMENTS, b'"a","",0,', b'"a","",0.5,'),
-        (storage.ASSIGNMENTS, b'"a","",0,', b'"a","",99999999999999999999,'),
+        (storage.ASSIGNMENTS, b'"a","","one",0,', b'"a","","one",0.5,'),
+        (storage.ASSIGNMENTS, b'"a","","one",0,', b'"a","","one",99999999999999999999,'),
         (storage.ASSIGNMENTS, b'"a"', b'"a'),
         (storage.ASSIGNMENTS, b'"a","",', b'"a"\n"",'),
         (storage.CATEGORIES, b'"[""', b'"["'),
@@ -507,14 +524,14 @@ def test_the_data_frame_equals_what_pandas_reads_from_the_table(tmp_path: Path) 
     for name in frame.columns:
         assert frame[name].isna().tolist() == read[name].isna().tolist(), name
         assert frame[name].dropna().tolist() == read[name].dropna().tolist(), name
-    assert [frame[name].dtype for name in ("category", "confidence", "folder")] == [np.int64, np.float64, np.int64]
+    assert [frame[name].dtype for name in ("category_id", "confidence", "folder")] == [np.int64, np.float64, np.int64]
     assert load_run(tmp_path).to_pandas().equals(frame)
 
 
 def test_hostile_names_are_unchanged_in_a_data_frame_and_escaped_in_html() -> None:
     frame = hostile_run(Path("x")).to_pandas()
     assert frame["file_name"].tolist() == list(HOSTILE)
-    assert frame["category_name"].tolist() == list(HOSTILE)
+    assert frame["category"].tolist() == list(HOSTILE)
     assert frame["label"].tolist() == [*HALF]
     assert "truth" not in a_run(Path("x"), ["a"]).to_pandas()
     html = hostile_run(Path("<b>&"))._repr_html_()
@@ -541,7 +558,7 @@ def test_the_summary_of_a_run_is_json() -> None:
     assert sum(short["status"].values()) == len(HOSTILE)
     assert [each["name"] for each in short["categories"]] == list(HOSTILE)
     folders = [1] * len(HOSTILE)
-    assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "folders": folders, "nearest": 2}
+    assert short["candidates"][0] == {"id": 1, "files": list(HOSTILE), "folders": folders, "nearest_id": 2}
     assert short["quarantine"] == [asdict(bad) for bad in found.quarantine]
     assert (short["report"], short["notes"]) == (str(Path("x/report.html")), list(HOSTILE))
     assert found.names == dict(enumerate(HOSTILE))
@@ -585,6 +602,6 @@ def test_selecting_and_joining_rows_preserves_their_order_and_all_columns() -> N
         assert list(picked) == [column[row] for row in rows]
         assert list(getattr(both, name)) == [column[row] for row in [*rows, *others]], name
     none = a.select(np.zeros(len(a), dtype=bool))
-    assert (len(none), none.files, none.category.shape) == (0, (), (0,))
+    assert (len(none), none.files, none.category_id.shape) == (0, (), (0,))
     short, long = (replace(some, status=np.full(len(some), word)) for word in ("new", "labelled"))
     assert {*short.joined(long).status} == {"new", "labelled"}, "even if one has longer words"

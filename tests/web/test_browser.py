@@ -311,7 +311,7 @@ def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
     n = 10_200
     monkeypatch.setattr(report, "DETAILS", (report.Detail(typical=1, doubtful=0, points=50, others=n),))
     run, side = sample_run(images=n), 101
-    row = np.argsort(projection.sample(run.assignments.category, run.assignments.distance, n, seed=0))
+    row = np.argsort(projection.sample(run.assignments.category_id, run.assignments.distance, n, seed=0))
 
     def in_a_square(features: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
         return np.stack([row % side, row // side], axis=1).astype(np.float64)  # the point that a row is

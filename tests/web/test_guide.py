@@ -253,7 +253,7 @@ def test_a_copy_of_a_labelled_image_can_be_audited() -> None:
     run = planted_run(*planted([30] * 2), known=1)
     a, names = run.assignments, [*run.assignments.contents]
     labelled = np.flatnonzero(a.status == "labelled")
-    rows = np.setdiff1d(np.flatnonzero(a.category == 0), labelled)
+    rows = np.setdiff1d(np.flatnonzero(a.category_id == 0), labelled)
     for one, other in zip(labelled.tolist(), rows.tolist(), strict=False):
         names[one] = names[other]
     run = replace(run, assignments=replace(a, contents=tuple(names)))

@@ -73,7 +73,7 @@ def test_look_alikes_mixtures_and_single_images_are_found_and_a_sample_suffices(
         assert {*merges[0].categories} == {*CUT}
         assert splits[0].categories == (MIXED,)
         for half in splits[0].rows:  # rows of the run, not of the sample
-            assert {*mixed_up.assignments.category[[*half]].tolist()} == {MIXED}
+            assert {*mixed_up.assignments.category_id[[*half]].tolist()} == {MIXED}
         assert len({*mixed_up.features[[half[0] for half in splits[0].rows]].argmax(axis=1).tolist()}) == 2
         found = find_highlights(mixed_up, cards, merges, splits)
         assert [{card.category.id for card in pair.cards} for pair in found.merges] == [{*CUT}]
@@ -84,14 +84,14 @@ def test_look_alikes_mixtures_and_single_images_are_found_and_a_sample_suffices(
     assert [card.category.id for card in found.leading] == sorted(
         range(1, 6), key=lambda each: sure(mixed_up, each), reverse=True
     )
-    only = np.flatnonzero(mixed_up.assignments.category != 4)
+    only = np.flatnonzero(mixed_up.assignments.category_id != 4)
     merges, splits = compare_categories(mixed_up, np.isin(np.arange(len(present)), only), None, seed=0)
     assert splits == []
     assert not any(4 in each.categories for each in merges), "only images that are present are compared"
 
 
 def sure(run: Run, category: int) -> tuple[int, float]:
-    own = (run.assignments.category == category) & (run.assignments.status != "labelled")
+    own = (run.assignments.category_id == category) & (run.assignments.status != "labelled")
     return int((own & (run.assignments.status != "unsure")).sum()), float(run.assignments.confidence[own].mean())
 
 

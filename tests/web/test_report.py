@@ -206,8 +206,8 @@ def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monk
     html = web.make_report(run, small_store(100, 12), Mapper(place, points=80))
     data = data_of(html)
     points, a = data["map"], run.assignments
-    rows = projection.sample(a.category, a.distance, 80, seed=0)[:70]
-    assert points["category"] == a.category[rows].tolist()
+    rows = projection.sample(a.category_id, a.distance, 80, seed=0)[:70]
+    assert points["category"] == a.category_id[rows].tolist()
     assert [STATUSES[each] for each in points["status"]] == a.status[rows].tolist()
     shown = [row for row, image in zip(rows.tolist(), points["image"], strict=True) if image >= 0]
     on_cards = {row for card in summary.cards(run, typical=2, doubtful=0) for row in card.typical}

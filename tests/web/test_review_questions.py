@@ -76,12 +76,12 @@ def test_a_category_is_grown_by_a_few_pages_and_the_rest_is_accepted_unseen(run:
     assert client.decide(0, do="grow", category=2, answers=answers, shown=shown[:-1], wrong=wrong).code == 400
     assert client.decide(0, do="grow", category=2, answers=answers, shown=shown, wrong=wrong).code == 200
     a = load_run(run.folder).assignments
-    own = np.flatnonzero(run.assignments.category == 2)
+    own = np.flatnonzero(run.assignments.category_id == 2)
     confirmed, unseen = (np.flatnonzero(a.reviewed == state).tolist() for state in ("confirmed", "accepted unseen"))
     assert {*confirmed} == {*shown} - {*wrong}
     assert {*unseen} == {*own.tolist()} - {*shown}
     assert a.reviewed[wrong[0]] == "rejected"
-    assert a.category[wrong[0]] != 2
+    assert a.category_id[wrong[0]] != 2
     assert (a.confidence[unseen] < 1).all()
     assert ("grow", (2,)) not in kinds(client), "what was asked is not asked again"
     assert client.decide(1, do="undo").code == 200
@@ -141,7 +141,7 @@ def test_a_refit_is_a_proposal_and_one_step(tmp_path: Path) -> None:
     run = planted(tmp_path / "run", mixed=True)
     with serving(session_of(run)) as client:
         client.enter()
-        own = np.flatnonzero(run.assignments.category == 2)
+        own = np.flatnonzero(run.assignments.category_id == 2)
         fern = own[own % 4 == 3][:3].tolist()
         assert client.decide(0, do="refit").code == 400, "nothing was proposed"
         assert client.decide(0, do="create", rows=fern, name="fern").code == 200
@@ -154,10 +154,10 @@ def test_a_refit_is_a_proposal_and_one_step(tmp_path: Path) -> None:
         client.get("/api/refit")
         assert client.decide(2, do="refit").code == 200
         found = load_run(run.folder)
-        assert (found.assignments.category == 3).sum() == 60
+        assert (found.assignments.category_id == 3).sum() == 60
         assert (found.assignments.reviewed == "no").sum() == 237, "it says nothing about single images"
         assert client.decide(3, do="undo").code == 200
-        assert (load_run(run.folder).assignments.category == 3).sum() == 3
+        assert (load_run(run.folder).assignments.category_id == 3).sum() == 3
 
 
 def test_names_come_from_similar_classes_and_given_words(run: Run, client: Client) -> None:
@@ -254,7 +254,7 @@ def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Ope
         says(page, "Split 60 images off")
     a = load_run(run.folder).assignments
     truth = np.arange(240) % 4
-    assert all(len({*truth[a.category == each].tolist()}) == 1 for each in (2, 3)), "both are pure"
+    assert all(len({*truth[a.category_id == each].tolist()}) == 1 for each in (2, 3)), "both are pure"
 
 
 @in_a_browser

@@ -136,7 +136,7 @@ def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Clien
     assert overview["settled"] == (a.status == "labelled").sum()
     for order in ("doubt", "typical"):
         found = client.get(f"/api/category/4?order={order}")
-        assert sorted(found["rows"]) == np.flatnonzero(a.category == 4).tolist()
+        assert sorted(found["rows"]) == np.flatnonzero(a.category_id == 4).tolist()
     assert found["rows"] == sorted(found["rows"], key=lambda row: a.distance[row])
     rows = client.get("/api/category/4?order=doubt")["rows"]
     sure = [a.confidence[row] for row in rows if a.status[row] != "labelled"]
@@ -161,7 +161,7 @@ def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Clien
     assert rows[0] not in near["rows"]
     reviewed = load_run(run.folder)
     assert reviewed.decisions == 4
-    assert reviewed.assignments.category[rows[:3]].tolist() == [6, 6, 6]
+    assert reviewed.assignments.category_id[rows[:3]].tolist() == [6, 6, 6]
 
 
 def test_pictures_are_kept_by_the_browser(client: Client) -> None:

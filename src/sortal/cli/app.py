@@ -10,13 +10,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
 from sortal import __version__
 from sortal.cli.benchmark import benchmark
 from sortal.cli.decisions import decisions
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
+from sortal.cli.mistakes import explain, whole_numbers
 from sortal.cli.options import is_first, processes, spell, words
 from sortal.cli.runs import (
     EXPORT_EXAMPLES,
@@ -57,6 +58,7 @@ app = App(
     help_epilogue=EXAMPLES,
     help_format="plaintext",
     version=__version__,
+    group_parameters=Group("Parameters", validator=whole_numbers),
     # Errors, Ctrl-C and the exit code are handled in one place, main().
     exit_on_error=False,
     print_error=False,
@@ -92,8 +94,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
             code = app(words.get())
             print(end="", flush=True)  # report a closed pipe here, not while Python shuts down
     except CycloptsError as error:
-        help_of = " ".join(("sortal", *(error.command_chain or ()), "--help"))
-        return _fail(f"{error} See {help_of}.", 2) if is_first() else 2
+        return _fail(explain(error, app), 2) if is_first() else 2
     except ElsewhereError as error:  # said by each process that it happened to; of the others, one says this
         return _fail(error.text(spell), 1) if is_first() else 1
     except SortalError as error:

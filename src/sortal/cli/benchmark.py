@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Flat, Json, Workers, is_first, words
+from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, is_first, split, words
 from sortal.config import Overrides
 
 BENCHMARK_EXAMPLES = """\
@@ -21,8 +21,9 @@ Examples:
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
-METHOD = "sortal, gcd, kmeans, rankstats, simgcd or uno, or several, comma-separated; sortal by default."
-PRESET = "Name of a preset, or the start of several: table3/cub/gcd, table3/cub, table3. Repeatable."
+METHOD = "One or more of sortal, gcd, kmeans, rankstats, simgcd and uno; sortal by default."
+PRESET = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
+SEEDS = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."
 FAST = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
 
 benchmark = App(name="benchmark", help_format="plaintext", help_epilogue=BENCHMARK_EXAMPLES)
@@ -33,9 +34,13 @@ def run_benchmark(
     dataset: Annotated[str | None, Parameter(help="The data set; optional with a preset.")] = None,
     *,
     root: Annotated[Path, Parameter(help="The folder that contains it.")] = Path("data"),
-    method: Annotated[str | None, Parameter(metavar="NAME,…", help=METHOD)] = None,
-    preset: Annotated[list[str] | None, Parameter(negative="", help=PRESET)] = None,
-    seeds: Annotated[str, Parameter(metavar="INT,…", help="Comma-separated seeds, one run each.")] = "0,1,2",
+    method: Annotated[tuple[str, ...], Several, Parameter(help=METHOD)] = (),
+    preset: Annotated[tuple[str, ...], Several, Parameter(help=PRESET)] = (),
+    seeds: Annotated[tuple[str, ...], Several, Parameter(metavar="INT …", help=SEEDS, show_default=" ".join)] = (
+        "0",
+        "1",
+        "2",
+    ),
     overrides: Annotated[Overrides, Flat] = Overrides(),
     fast: Annotated[Flag, Parameter(help=FAST)] = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
@@ -58,13 +63,12 @@ def run_benchmark(
     """
     from sortal.research.benchmark.select import choose, numbers
 
-    methods = () if method is None else method.split(",")
-    chosen = choose(dataset, root, methods=methods, names=preset or (), fast=fast, **asdict(overrides))
+    methods, names, each = split(method), split(preset), numbers(split(seeds))
+    chosen = choose(dataset, root, methods=methods, names=names, fast=fast, **asdict(overrides))
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
-        each = numbers(seeds)
         result = sweep(chosen, root, out=out, seeds=each, processes=processes, command=command, runtime=runtime)
     if not is_first():
         return 0

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
@@ -30,6 +30,7 @@ Json = Annotated[bool, Parameter(negative="", show_default=False, help="Write th
 Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]
 Workers = Annotated[int | None, Parameter(help="Processes that read images; one per core by default.")]
+Several = Parameter(consume_multiple=True, negative="", metavar="NAME …", show_default=False)  # see split()
 Flat = Parameter(name="*", negative="")  # the fields of a record as options of their own
 
 words: ContextVar[tuple[str, ...]] = ContextVar("words", default=())  # the command line, which benchmarks record
@@ -50,6 +51,11 @@ def given(*records: type[SettingsGroup]) -> set[str]:
     options = {word.partition("=")[0] for word in words.get()}
     names = {each.name for record in records for each in fields(record)}
     return {name for name in names if f"--{name.replace('_', '-')}" in options}
+
+
+def split(values: Sequence[str]) -> list[str]:
+    """Return the values of an option that takes several, separated by spaces, commas or both."""
+    return [each for value in values for each in value.split(",") if each]
 
 
 def processes() -> int:

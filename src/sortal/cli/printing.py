@@ -4,12 +4,14 @@ import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
+from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -150,20 +152,46 @@ def _training(p: "DryRun") -> str:
     return f"{p.epochs} epochs, {views}{where}"
 
 
-def prediction(found: "Prediction") -> list[str]:
-    """Return the lines that summarise a prediction."""
+def prediction(found: "Prediction", images: Sequence[Path], csv: Path | None) -> None:
+    """Print how many images are in each category, what could not be read, and the next steps."""
     a = found.assignments
     counts = {status: int((a.status == status).sum()) for status in ("known", "new", "unsure")}
-    lines = [f"{plural(len(a), 'image')}: {', '.join(f'{count:,} {status}' for status, count in counts.items())}."]
-    unread = [f"unreadable, left out: {plain(b.file)} ({b.reason}: {plain(b.detail)})" for b in found.quarantine]
-    lines += _first(unread, "more unreadable files")
+    print(f"{plural(len(a), 'image')}: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
+    if len(a):
+        print()
+        _predicted(found)
+    _unreadable(found.quarantine)
+    print()
     if found.added:
-        lines.append(f"{plural(found.added, 'image')} added to the run; report: {plain(str(found.run.report))}")
+        print(f"{plural(found.added, 'image')} added to the run. Report: {plain(str(found.run.report))}")
         for each in found.run.candidates[:FILES]:
             far = f"{plural(len(each.files), 'image')} far from all others"
             such = ", ".join(map(plain, each.files[:3]))
-            lines.append(f"  candidate {each.id} for a new category: {far}, such as {such}")
-    return lines
+            print(f"  candidate {each.id} for a new category: {far}, such as {such}")
+    again = shlex.join(["sortal", "predict", *(plain(str(place)) for place in (found.run.folder, *images))])
+    print(f"Table: {plain(str(csv))}" if csv else f"To get the category of each image: {again} --csv FILE")
+    if not found.added:
+        print(f"To add these images to the run: {again} --update")
+
+
+def _predicted(found: "Prediction") -> None:
+    """Print the categories that images were put into, the largest first."""
+    a, of = found.assignments, {each.id: each for each in found.run.categories}
+    table = _table("Category", "Kind", "Images", "Unsure")
+    rows: list[tuple[str, str, int, int]] = []
+    for category, size in Counter(a.category_id.tolist()).most_common():
+        unsure = int(((a.category_id == category) & (a.status == "unsure")).sum())
+        rows.append((shorten(plain(of[category].name), NAME), of[category].kind, size, unsure))
+    shown = rows if len(rows) <= CLASSES else rows[: CLASSES - 1]
+    rest = rows[len(shown) :]
+    if rest:
+        shown = [
+            *shown,
+            (f"… {len(rest):,} more categories", "", sum(row[2] for row in rest), sum(row[3] for row in rest)),
+        ]
+    for name, kind, *numbers in shown:
+        table.add_row(name, kind, *(f"{number:,}" for number in numbers))
+    _show(table)
 
 
 def exported(written: "ExportResult") -> list[str]:

@@ -10,15 +10,15 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers
+from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Several, Workers, split
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
-from sortal.system.progress import say
 from sortal.system.text import plain
 
 PREDICT_EXAMPLES = """\
 Examples:
-  sortal predict photos-run new_photos > table.csv
+  sortal predict photos-run new_photos
+  sortal predict photos-run new_photos --csv table.csv
   sortal predict photos-run new_photos --update
   sortal predict photos-run new_photos --update --dry-run
 """
@@ -26,7 +26,9 @@ UPDATE = (
     "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
     "grouped into candidates for new categories."
 )
-ANOTHER = Remedy("choose another file", out=...)
+CSV = "File to write the table to, a row per image; - is standard output."
+ANOTHER = Remedy("choose another file", csv=...)
+STDOUT = Path("-")
 EXPORT_EXAMPLES = """\
 Examples:
   sortal export photos-run --format folders --out sorted
@@ -50,7 +52,7 @@ Examples:
 Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
 OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
 HOW = "How images are placed into a folder."
-WHICH = "Comma-separated figures to draw; all by default."
+WHICH = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
 WORDS = "File of names to choose from, one per line."
 TEXT_MODEL = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
 SHOWN = "Files to show attention on; a sample of old and new classes by default."
@@ -60,7 +62,7 @@ def predict(
     run: RunFolder,
     images: Annotated[list[Path], Parameter(help="A folder of images, or several; searched recursively.", negative="")],
     *,
-    out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
+    csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True, help=CSV)] = None,
     update: Annotated[Flag, Parameter(help=UPDATE)] = False,
     device: Device = "auto",
     workers: Workers = None,
@@ -70,14 +72,18 @@ def predict(
 ) -> int:
     """Sort new images with an existing run, without training.
 
-    Writes a table with the category of each image, known or discovered, or
-    unsure, and its confidence.
+    Prints how many images belong to each category, known or new, and how many
+    are unsure; --csv writes the category and the confidence of each image.
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
     could not be read and were left out; 130 interrupted.
     """
-    if out is not None:
-        _check_table(out, run, force)
+    if csv == STDOUT and json:
+        raise InputError(
+            "Standard output takes the table or JSON, not both. Give the table a file, or leave out --json."
+        )
+    if csv is not None and csv != STDOUT:
+        _check_table(csv, run, force)
     since, source = perf_counter(), images[0] if len(images) == 1 else images
     if dry_run:
         with printing.runtime("Starting", device, workers) as runtime:
@@ -90,23 +96,34 @@ def predict(
         from sortal.discovery.prediction import predict
 
         found = predict(run, source, update=update, runtime=runtime)
-        content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
-        if out is not None:
+        if csv is not None and csv != STDOUT:
             try:
-                write_atomically(out, content)
+                write_atomically(csv, found.to_csv())
             except OSError as error:
-                raise InputError(f"The table {str(out)!r} cannot be written: {error.strerror}.", ANOTHER) from error
-    if out is None and sys.stdout.isatty():  # file names may hold control characters
-        print("\n".join(map(plain, content.decode("utf-8", "surrogateescape").splitlines())))
-    elif out is None:
-        sys.stdout.flush()
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()
-    say("\n".join(printing.prediction(found)))
+                raise InputError(f"The table {str(csv)!r} cannot be written: {error.strerror}.", ANOTHER) from error
+    if csv == STDOUT:
+        _print_table(found.to_csv())
+    elif json:
+        print(jsonlib.dumps(found.to_json(), indent=2))
+    else:
+        printing.prediction(found, images, csv)
     return 3 if found.quarantine else 0
 
 
+def _print_table(content: bytes) -> None:
+    if sys.stdout.isatty():  # file names may hold control characters
+        print("\n".join(map(plain, content.decode("utf-8", "surrogateescape").splitlines())))
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+
+
 def _check_table(out: Path, run: Path, force: bool) -> None:
+    if str(out).startswith("-"):
+        raise InputError(
+            f"--csv needs a value: a file that does not begin with a hyphen, or - alone, got {str(out)!r}."
+        )
     if out.resolve().parent == run.resolve():
         raise InputError(f"The table must be outside the run, got {str(out)!r}.", ANOTHER)
     if out.is_dir():
@@ -185,7 +202,7 @@ def figures(
     run: RunFolder,
     *,
     out: Annotated[Path | None, Parameter(help="Folder to write into; RUN/figures by default.")] = None,
-    which: Annotated[str | None, Parameter(metavar="NAME,…", help=WHICH)] = None,
+    which: Annotated[tuple[str, ...] | None, Several, Parameter(help=WHICH)] = None,
     images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="", help=SHOWN)] = None,
     seed: Annotated[int, Parameter(help="Seed of the samples and of the map.")] = 0,
     device: Device = "auto",
@@ -205,6 +222,6 @@ def figures(
         from sortal.research.figures import draw
         from sortal.runs.storage import load_run
 
-        names = None if which is None else which.split(",")
+        names = None if which is None else split(which)
         drawn = draw(load_run(run), out, which=names, images=images, seed=seed, force=force, runtime=runtime)
     print(*printing.drawn(drawn), sep="\n")

@@ -45,10 +45,14 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class KEstimate:
-    """The estimated k, an interval around it, and all evaluations in order of k."""
+    """The estimate `k`, and how it came about.
+
+    `interval` is the range of the ks that single restarts or folds choose, or if "separation" that of likely ks.
+    `curve` has every k that was tried with its score, in order of k. `method` is the one of `estimate_k`.
+    """
 
     k: int
-    interval: tuple[int, int]  # range of the ks that single restarts or folds choose; if "separation", of likely ks
+    interval: tuple[int, int]
     curve: tuple[Evaluation, ...]
     method: str
 
@@ -70,8 +74,9 @@ def estimate_k(
     known: Iterable[Evaluation] = (),
     group: "distributed.ProcessGroup | None" = None,
 ) -> KEstimate:
-    """Estimate the number of classes among the rows of x with labels y, −1 for unlabelled.
+    """Estimate the number of classes among the rows of `x`, (n, d), with labels `y`, (n,), −1 for unlabelled.
 
+    `method` is one of three:
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
     just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
@@ -80,11 +85,11 @@ def estimate_k(
     other half times the silhouette of its clusters.
 
     A score is the mean over `n_init` restarts, or choices of the hidden half; if "separation", their median. Brent's
-    method maximises it in log k, from k_min, but at least the number of labelled classes, to k_max. `callback` gets
+    method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`. `callback` gets
     every k tried; pass what it got as `known` to resume an interrupted call with the same seed and result. With a
-    process `group`, each process passes its own rows. The other parameters are those of `SemiSupervisedKMeans`;
-    n_candidates defaults to 2 + log(k_max), so that the seeds of a smaller k are the first of those of a larger. Memory
-    grows with n_init.
+    process `group`, each process passes its own rows. `n_candidates`, `max_iter`, `tol`, `random_state` and `device`
+    are those of `SemiSupervisedKMeans`; but n_candidates defaults to 2 + log(k_max), so that the seeds of a smaller k
+    are the first of those of a larger. Memory grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k

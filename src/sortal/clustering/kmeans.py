@@ -71,7 +71,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
     def fit(
         self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, *, group: "distributed.ProcessGroup | None" = None
     ) -> Self:
-        """Cluster the rows of X with labels y, −1 for unlabelled.
+        """Cluster the rows of `X`, (n, d), with labels `y`, (n,), of any kind; −1 is unlabelled, None is no labels.
 
         With a process `group`, each process passes its own rows and gets their `labels_`; all other results are equal.
         """
@@ -114,16 +114,16 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         return self
 
     def fit_predict(self, X: ArrayOrTensor, y: ArrayOrTensor | None = None, **fit_params: Any) -> NDArray[np.int64]:
-        """Return `fit(X, y).labels_`."""
+        """Return the `labels_` of `fit(X, y, **fit_params)`: `X`, `y` and `fit_params` are those of `fit`."""
         return self.fit(X, y, **fit_params).labels_
 
     def predict(self, X: ArrayOrTensor) -> NDArray[np.int64]:
-        """Return the nearest cluster of each row."""
+        """Return the nearest cluster of each row of `X`, (n,)."""
         x, centres = self._fitted(X)
         return fitting.nearest(x, centres).cpu().numpy()
 
     def transform(self, X: ArrayOrTensor) -> NDArray[Any]:
-        """Return the distance of each row to each centre, (n, n_clusters)."""
+        """Return the distance of each row of `X` to each centre, (n, n_clusters)."""
         x, centres = self._fitted(X)
         out = np.empty((len(x), len(centres)), dtype=self.cluster_centers_.dtype)
         for part in slices(len(x), len(centres), BUDGET[x.device.type]):
@@ -131,7 +131,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         return out
 
     def score(self, X: ArrayOrTensor, y: object = None) -> float:
-        """Return minus the sum of squared distances of the rows to their nearest centres."""
+        """Return minus the sum of squared distances of the rows of `X` to their nearest centres; `y` is ignored."""
         x, centres = self._fitted(X)
         return -fitting.inertia(x, centres)
 

@@ -68,7 +68,7 @@ class Review:
             return images, given
         a, names = self.before.assignments, self.before.names
         rows = np.flatnonzero(a.settled).tolist()
-        decided = {a.contents[row]: names[int(a.category[row])] for row in rows}
+        decided = {a.contents[row]: names[int(a.category_id[row])] for row in rows}
         given = np.array([each in decided for each in self.contents], dtype=bool)
         renamed = {former: each.name for each in self.before.categories for former in each.former}
         classes = (*(renamed.get(each, each) for each in (*images.classes, *images.new_classes)), None)
@@ -123,7 +123,7 @@ class Review:
         """Match the new categories with those of the earlier run that are not taken, by the images they share."""
         assert self.before is not None
         a = self.before.assignments
-        where = dict(zip(a.contents, a.category.tolist(), strict=True))
+        where = dict(zip(a.contents, a.category_id.tolist(), strict=True))
         free = [each for each in self.before.categories if each.id not in taken]
         number = {each.id: at for at, each in enumerate(free)}
         rows = [row for row, content in enumerate(self.contents) if content in where]

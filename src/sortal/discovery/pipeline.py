@@ -51,12 +51,12 @@ def discover(
     `labels` is a table of labels for folders. The run is written to the folder `out`, by default IMAGES-run in the
     current folder. Calling it again resumes an interrupted run, or recomputes whatever other settings change: settings
     that are not given come from the run in `out`, and images that were added to it take part. `force` overwrites that
-    run, whatever it is of, and takes nothing from it. `progress` shows what is being done, and `runtime` says on which
-    device.
+    run, whatever it is of, and takes nothing from it. `progress` shows what is being done, and `runtime` has the device
+    and the processes that read images.
 
         run = sortal.discover("photos", labels="labels.csv", k=40)
 
-    Settings, with their defaults:
+    `settings`, with their defaults:
     """
     for name in settings.keys() & {field.name for field in fields(Runtime)}:
         raise InputError(f"{name!r} is not a setting. Pass runtime=Runtime({name}=...).")

@@ -33,7 +33,7 @@ from sortal.runs.tables import Column
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime, shown
 
-COLUMNS = ("file_name", "category", "category_name", "status", "confidence", "distance", "next_category")
+COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,12 @@ class Prediction:
         return [column for column in columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
 
     def to_csv(self) -> bytes:
+        """Return the table as CSV in UTF-8."""
         return tables.table(self.columns())
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas.DataFrame, one row per image."""
+        return tables.data_frame(self.columns())
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]
@@ -71,15 +76,17 @@ def predict(
     progress: bool = True,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
-    """Sort new images into the categories of a run, given as such or by its folder, without training.
+    """Sort new images into the categories of a run, without training.
 
-    `images` is a folder, several folders or a list of files. `progress` shows what is being done, and `runtime` says on
-    which device. With `update` the images are added to the run: categories keep their ids, their centres move, and
-    images far from every centre are grouped as candidates for new categories. Images that the run already contains are
-    not added again.
+    `run`: the run, or its folder.
+    `images`: a folder, several folders or a list of files. Names of folders in them have no meaning.
+    `update`: add the images to the run. Categories keep their ids, their centres move, and images far from every centre
+        are grouped as candidates for new categories. Images that the run already contains are not added again.
+    `progress`: show what is being done.
+    `runtime`: the device, and the processes that read images.
 
     >>> found = sortal.predict("photos-run", "more-photos")  # doctest: +SKIP
-    >>> found.run.names[found.assignments.category[0]]  # doctest: +SKIP
+    >>> found.run.names[found.assignments.category_id[0]]  # doctest: +SKIP
     'oak'
     """
     with shown(runtime, wanted=progress) as runtime:
@@ -123,7 +130,7 @@ def add_images(
     """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones."""
     before = np.array([category.weight for category in found.categories], dtype=np.int64)
     sure = new.status != UNSURE
-    rows = rows_of(found.categories, new.category[sure])
+    rows = rows_of(found.categories, new.category_id[sure])
     centres, weights = results.add_to_means(found.centres, before, rows, x[sure])
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts

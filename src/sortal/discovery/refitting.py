@@ -62,7 +62,7 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
         rows = review.members(each.id)
         if not len(rows) or not (settled[rows].any() or each.by_hand or each.apart or each.whole):
             continue
-        sources = review.base.assignments.category[rows]
+        sources = review.base.assignments.category_id[rows]
         for source in np.unique(sources).tolist():
             part = rows[sources == source]
             x = np.asarray(review.base.features[part], dtype=np.float64)
@@ -120,7 +120,7 @@ def _identified(review: Review, ids: Sequence[int], clusters: Ints, k: int) -> t
 
 
 def _is_merged(review: Review, category: int) -> bool:
-    sources = review.base.assignments.category[review.members(category)]
+    sources = review.base.assignments.category_id[review.members(category)]
     return review.categories[category].by_hand and len(np.unique(sources)) > 1
 
 

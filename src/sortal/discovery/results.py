@@ -71,7 +71,7 @@ def gather(
         head=clusters.head,
     )
     blank = named_at_source(job, images, unassigned(images, contents))
-    assignments = replace(blank, category=ids_of(categories, placed), reviewed=review.states)
+    assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(

@@ -34,11 +34,12 @@ def review(
     port: int = 0,
     browser: bool = True,
 ) -> None:
-    """Review the run in a folder in the browser, until Ctrl-C or the interrupt of a notebook.
+    """Review the run in `folder` in the browser, until Ctrl-C or the interrupt of a notebook.
 
     Every decision is in the folder before the page shows it. Load the run again to have them. `words` is a file with
     names to choose from, one per line; `text_model` a folder with an image-text model of open_clip, which then suggests
-    some of them.
+    some of them. The server listens on `host`, by default for this computer alone, and `port`, by default a free one;
+    `browser=False` only prints the link.
 
     >>> sortal.review("photos-run")  # doctest: +SKIP
     """

@@ -241,15 +241,15 @@ def _assigned(job: Job, run: Run, images: ImageSet, read: _Rest) -> tuple[Assign
     gone = np.isin(images.labels, [images.classes.index(name) for name in lost])
     images = replace(images, labels=np.where(gone, -1, images.labels))
     blank = named_at_source(job, images, unassigned(images, read.contents))
-    predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category
+    predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category_id
     own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
     category = ids_of(run.categories, own)
     a = run.assignments
     first = np.argsort([label is not None for label in a.labels], kind="stable").tolist()  # a label counts more
-    learned = {a.contents[row]: int(a.category[row]) for row in first}
+    learned = {a.contents[row]: int(a.category_id[row]) for row in first}
     for row, (content, label) in enumerate(zip(blank.contents, blank.labels, strict=True)):
         if label is not None:
             category[row] = known[label]
         elif content in learned:
             category[row] = learned[content]
-    return replace(blank, category=category, reviewed=review.states), lost
+    return replace(blank, category_id=category, reviewed=review.states), lost

@@ -21,19 +21,29 @@ class ImageSet:
     Every image is in exactly one of three splits, given as masks: `labelled` (D_L of the paper), `unlabelled` (D_U)
     and `validation` (D_V: labelled, of known classes, not trained on).
 
+    `files`: names as the user wrote them; below a folder, relative to it with "/".
+    `paths`: paths to open; empty if the images are rows of an archive.
+    `pixels`: (n, height, width, 3), if the images are rows of an archive.
+    `labels`: (n,) numbers of `classes`; −1 is unlabelled.
+    `classes`: names of the known classes, those with a label.
+    `truth`: (n,) numbers of `classes + new_classes`, −1 if unknown; for evaluation only.
+    `new_classes`: names of classes that occur only in the truth.
+    `validation`: (n,) mask.
+    `ignored`: files in the folder without the extension of an image.
+
     >>> images = sortal.read_images("photos")  # doctest: +SKIP
     >>> images.select(images.labelled).files  # doctest: +SKIP
     """
 
-    files: tuple[str, ...]  # names as the user wrote them; below a folder, relative to it with "/"
-    paths: tuple[str, ...]  # paths to open; empty if the images are rows of an archive
-    pixels: NDArray[np.uint8] | None = None  # (n, height, width, 3), if the images are rows of an archive
-    labels: NDArray[np.int64]  # (n,) numbers of `classes`; −1 is unlabelled
-    classes: tuple[str, ...]  # the known classes: those with a label
-    truth: NDArray[np.int64]  # (n,) numbers of `classes + new_classes`, −1 if unknown; for evaluation only
-    new_classes: tuple[str, ...] = ()  # classes that occur only in the truth; for evaluation only
-    validation: NDArray[np.bool_]  # (n,)
-    ignored: tuple[str, ...] = ()  # files in the folder without the extension of an image
+    files: tuple[str, ...]
+    paths: tuple[str, ...]
+    pixels: NDArray[np.uint8] | None = None
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    truth: NDArray[np.int64]
+    new_classes: tuple[str, ...] = ()
+    validation: NDArray[np.bool_]
+    ignored: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("labels", "truth", "validation"):
@@ -60,11 +70,11 @@ class ImageSet:
         return self.labels < 0
 
     def source(self, row: int) -> ImageSource:
-        """Return what the decoder reads for a row."""
+        """Return what the decoder reads for image number `row`."""
         return self.paths[row] if self.pixels is None else self.pixels[row]
 
     def select(self, rows: NDArray[np.bool_]) -> "ImageSet":
-        """Return the images of a mask, in the same order. Classes keep their numbers, even without images."""
+        """Return the images of a mask, `rows`, in the same order. Classes keep their numbers, even without images."""
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
             got = f"{rows.dtype} of shape {rows.shape}"
@@ -80,11 +90,11 @@ class ImageSet:
         )
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
-        """Turn a set whose truth is known into a benchmark: a fraction of the old classes' images keep a label.
+        """Turn a set whose truth is known into a benchmark: a `fraction` of the old classes' images keep a label.
 
         `old` names the old classes, or gives the number of classes, from the first, that are old. The draw is the
-        paper's: uniform over the images of all old classes in their order, by NumPy's legacy generator. Validation
-        images of new classes are dropped.
+        paper's: uniform over the images of all old classes in their order, by NumPy's legacy generator and `seed`.
+        Validation images of new classes are dropped.
         """
         chosen = self._old(old)
         if not 0 < fraction <= 1:
@@ -110,7 +120,7 @@ class ImageSet:
         return replace(rest, labels=labels, truth=truth, classes=classes, new_classes=new_classes)
 
     def hold_out(self, *, fraction: float, seed: int = 0) -> "ImageSet":
-        """Move a fraction of the labelled images of each class, rounded down, to validation."""
+        """Move a `fraction` of the labelled images of each class, rounded down and drawn by `seed`, to validation."""
         if not 0 < fraction < 1:
             raise InputError(f"fraction must be above 0 and below 1, got {fraction}.")
         generator = _generator(seed)

@@ -29,7 +29,7 @@ def read_images(
     need_labels: bool = True,
     **reading: Any,
 ) -> ImageSet:
-    """Read images and their labels from folders, from folders and a table, or from a list of files.
+    """Read images and their labels from `source`: folders, folders and a table, or a list of files.
 
     A folder alone: each subfolder is a class; images in the subfolder `unlabelled` and in the folder itself have no
     label, and with `folders="ignore"` no image has one. A folder and a table (`labels` is its path): the table lists

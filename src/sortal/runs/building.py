@@ -66,11 +66,11 @@ def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 
         contents=contents_of(contents),
         labels=tuple(names[i] for i in images.labels.tolist()),
         truth=tuple(names[i] for i in images.truth.tolist()),
-        category=np.full(n, -1),
+        category_id=np.full(n, -1),
         status=np.full(n, UNSURE),
         confidence=np.zeros(n),
         distance=np.zeros(n),
-        next_category=np.full(n, -1),
+        next_category_id=np.full(n, -1),
         next_distance=np.zeros(n),
         reviewed=np.full(n, OPEN),
     )
@@ -90,7 +90,7 @@ def assess(
 
     Where a person has seen an image and decided on its category, confidence is 1; none that was decided on is unsure.
     """
-    own = None if reassign else rows_of(categories, assignments.category)
+    own = None if reassign else rows_of(categories, assignments.category_id)
     placement = place(x, centres, confidence.temperature, row=own, head=head)
     known, labelled = known_mask(categories), np.array([label is not None for label in assignments.labels], dtype=bool)
     sure = np.where(labelled | assignments.seen, 1.0, confidence.of(placement))
@@ -98,11 +98,11 @@ def assess(
     decided = assignments.settled | (sure >= confidence.unsure_below)
     return replace(
         assignments,
-        category=ids_of(categories, placement.row),
+        category_id=ids_of(categories, placement.row),
         status=np.where(labelled, LABELLED, np.where(decided, kind, UNSURE)),
         confidence=sure,
         distance=placement.distance,
-        next_category=ids_of(categories, placement.next_row),
+        next_category_id=ids_of(categories, placement.next_row),
         next_distance=placement.next_distance,
     )
 

@@ -40,7 +40,7 @@ def is_generated(name: str) -> bool:
 
 def describe(categories: Sequence[Category], a: Assignments, centres: Features) -> tuple[Category, ...]:
     """Return the categories with what follows from their images and their centres (k, d)."""
-    own, k = rows_of(categories, a.category), len(centres)
+    own, k = rows_of(categories, a.category_id), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
     tight = cohesion(own, a.distance, centres)
     known = np.flatnonzero(known_mask(categories))
@@ -55,10 +55,10 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
             labelled=labelled[j],
             unsure=unsure[j],
             cohesion=round(float(tight[j]), 6) if len(rows) else None,
-            nearest_known=nearest[j],
+            nearest_known_id=nearest[j],
             typical=tuple(a.files[row] for row in rows[:TYPICAL]),
         )
-        for j, rows in enumerate(members(a.category, typicality(a), categories))
+        for j, rows in enumerate(members(a.category_id, typicality(a), categories))
     )
 
 
@@ -89,7 +89,7 @@ def find_candidates(
     a: Assignments, categories: Sequence[Category], x: Features, centres: Features, confidence: Confidence
 ) -> tuple[Candidate, ...]:
     """Group added images that are far from every centre and near each other; `x` is (n, d), `centres` (k, d)."""
-    beyond = confidence.beyond(rows_of(categories, a.category), a.distance)
+    beyond = confidence.beyond(rows_of(categories, a.category_id), a.distance)
     rows = np.flatnonzero((a.folders > 0) & (a.status == UNSURE) & (beyond > BEYOND))
     if len(rows) > MOST:
         rows = np.sort(rows[np.argsort(-beyond[rows], kind="stable")[:MOST]])
@@ -107,7 +107,7 @@ def find_candidates(
         order = group[np.argsort(np.linalg.norm(x[group] - middle, axis=1), kind="stable")].tolist()
         nearest = categories[int(np.linalg.norm(centres - middle, axis=1).argmin())].id
         files, folders = tuple(a.files[row] for row in order), tuple(a.folders[order].tolist())
-        found.append(Candidate(id=number, files=files, folders=folders, nearest=nearest))
+        found.append(Candidate(id=number, files=files, folders=folders, nearest_id=nearest))
     return tuple(found)
 
 

@@ -24,8 +24,8 @@ def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metric
     a = assignments.select(is_known & (assignments.status != LABELLED) & ~assignments.settled)
     if not len(a):
         return None
-    old, category = known_names(categories), a.category.tolist()
-    matched = metrics.match(a.truth, a.category, old=old)
+    old, category = known_names(categories), a.category_id.tolist()
+    matched = metrics.match(a.truth, a.category_id, old=old)
     right = np.array([matched.get(j) == t for j, t in zip(category, a.truth, strict=True)], dtype=bool)
     is_old = np.isin(np.array(a.truth, dtype=object), np.array(old, dtype=object))
     masks = {"all": np.ones(len(a), dtype=bool), "old": is_old, "new": ~is_old}
@@ -33,7 +33,7 @@ def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metric
     pairs = zip(a.truth, category, is_old, strict=True)
     confusion = Counter((t, j) for t, j, known in pairs if t is not None and known)
     return Metrics(
-        **vars(score(a.truth, a.category, categories)),
+        **vars(score(a.truth, a.category_id, categories)),
         k_true=len({*assignments.truth} - {None}),
         risk_coverage=facts.RiskCoverage(**{part: risk_coverage(*rows) for part, rows in parts.items()}),
         reliability=reliability(right, a.confidence),

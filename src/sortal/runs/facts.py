@@ -154,7 +154,7 @@ class Confused(NamedTuple):
     """Images of a known class in a category."""
 
     truth: str
-    category: int  # id
+    category_id: int
     images: int
 
 

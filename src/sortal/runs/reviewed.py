@@ -50,7 +50,7 @@ class State:
 
     def __post_init__(self) -> None:
         a = self.base.assignments
-        self.category, self.next_id, self.rejected = a.category.copy(), self.base.facts.next_id, self.base.rejected
+        self.category, self.next_id, self.rejected = a.category_id.copy(), self.base.facts.next_id, self.base.rejected
         self.reviewed = np.array([REVIEWED.index(each) for each in a.reviewed.tolist()], dtype=np.int64)
         self.categories = {
             each.id: ReviewedCategory(id=each.id, name=each.name, kind=each.kind, former=each.former)
@@ -68,7 +68,7 @@ class State:
     def centres(self, ids: Sequence[int]) -> Floats:
         """Return the centres (k, d) of categories: as sorted, or means of their images where these have changed."""
         base, start = self.base.centres, {each.id: row for row, each in enumerate(self.base.categories)}
-        changed = {*self.category[self._differ].tolist(), *self.base.assignments.category[self._differ].tolist()}
+        changed = {*self.category[self._differ].tolist(), *self.base.assignments.category_id[self._differ].tolist()}
         found = np.zeros((len(ids), base.shape[1]))
         for at, each in enumerate(ids):
             rows = self.members(each) if each in changed or each not in start else None
@@ -82,7 +82,7 @@ class State:
     @property
     def _differ(self) -> Ints:
         """The rows that are in another category than they were sorted into."""
-        return np.flatnonzero(self.category != self.base.assignments.category)
+        return np.flatnonzero(self.category != self.base.assignments.category_id)
 
     @property
     def settled(self) -> NDArray[np.bool_]:
@@ -133,14 +133,14 @@ class State:
         """Return what confidence depends on: images, categories, centres and parameters."""
         base = self.base
         start = {each.id: row for row, each in enumerate(base.categories)}
-        touched = {*self.category[self._differ].tolist(), *base.assignments.category[self._differ].tolist()}
+        touched = {*self.category[self._differ].tolist(), *base.assignments.category_id[self._differ].tolist()}
         found, counts = np.unique(self.category, return_counts=True)
         sizes = dict(zip(found.tolist(), counts.tolist(), strict=True))
         # One that decisions have emptied is gone: nothing shall be predicted to be in it.
         ids = [each for each in self.categories if each in sizes or (each in start and each not in touched)]
         centres = self.centres(ids)
         states = np.array(REVIEWED)[self.reviewed]
-        a = replace(base.assignments, category=self.category.copy(), reviewed=states)
+        a = replace(base.assignments, category_id=self.category.copy(), reviewed=states)
         categories = tuple(
             replace(base.categories[start[each.id]], name=each.name, former=each.former)
             if each.id in start and each.id not in touched

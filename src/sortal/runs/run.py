@@ -15,7 +15,7 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.tables import Column
+from sortal.runs.tables import Column, data_frame
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
@@ -39,11 +39,11 @@ class Assignments:
     contents: tuple[str, ...]  # digests
     labels: tuple[str | None, ...]  # names of classes; None is unlabelled
     truth: tuple[str | None, ...]  # names of classes where known; for evaluation only
-    category: NDArray[np.int64]  # (n,) ids; of a labelled image its class, of any other the most likely
+    category_id: NDArray[np.int64]  # (n,) of a labelled image its class, of any other the most likely
     status: NDArray[np.str_]  # (n,) one of STATUSES
     confidence: NDArray[np.float64]  # (n,) that the category is the right one; 1 for labelled images
     distance: NDArray[np.float64]  # (n,) to the centre of the own category
-    next_category: NDArray[np.int64]  # (n,) ids: the most likely of the others; −1 without another category
+    next_category_id: NDArray[np.int64]  # (n,) the most likely of the others; −1 without another category
     next_distance: NDArray[np.float64]  # (n,) to its centre; NaN without another category
     reviewed: NDArray[np.str_]  # (n,) one of REVIEWED
 
@@ -98,7 +98,7 @@ class Category:
     labelled: int = 0
     unsure: int = 0
     cohesion: float | None = None  # 1: its images are all alike; 0: as varied as all images; None without images
-    nearest_known: int | None = None  # id of the known category whose centre is nearest, itself excepted
+    nearest_known_id: int | None = None  # id of the known category whose centre is nearest, itself excepted
     typical: tuple[str, ...] = ()  # files, the most typical first: sure ones nearest to the centre, then unsure ones
 
 
@@ -109,12 +109,27 @@ class Candidate:
     id: int
     files: tuple[str, ...]  # the most typical first
     folders: tuple[int, ...]  # index of each file's source: two may have a file of the same name
-    nearest: int  # id of the category whose centre is nearest
+    nearest_id: int  # of the category whose centre is nearest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
     """The result of sorting images, and the folder it is saved in.
+
+    `folder`: where it is saved.
+    `facts`: how it was made: settings, images, versions, hashes, timings, notes.
+    `assignments`: the category of every image, with status and confidence, one row each.
+    `categories`: one record each, with id, name, kind (known or new), size and typical images.
+    `k`: a record of how many categories there are, `run.k.k`, and how that was chosen.
+    `confidence`: how confidence is computed and calibrated.
+    `metrics`: accuracy and more on unlabelled images; None where no true class is known.
+    `features`: (n, d), a row of length 1 per image.
+    `centres`: (k, d), a row per category.
+    `quarantine`: images that could not be read; they are in no other table.
+    `candidates`: groups of added images that may be categories of their own.
+    `head`: (k, d + 1), weights and biases of a classifier, where one was trained.
+    `rejected`: contents of images, and ids of categories that they do not belong to.
+    `decisions`: lines of the journal that this state takes into account.
 
     Row j of the centres, of the head and of the confidence's arrays belongs to `categories[j]`.
 
@@ -130,24 +145,24 @@ class Run:
     categories: tuple[Category, ...]
     k: KChoice
     confidence: Confidence
-    metrics: Metrics | None  # None where no true class is known
-    features: NDArray[np.float32]  # (n, d), rows of length 1
-    centres: NDArray[np.float32]  # (k, d)
-    quarantine: tuple[Quarantined, ...]  # images that could not be read; they are in no other table
+    metrics: Metrics | None
+    features: NDArray[np.float32]
+    centres: NDArray[np.float32]
+    quarantine: tuple[Quarantined, ...]
     candidates: tuple[Candidate, ...] = ()
-    head: NDArray[np.float32] | None = None  # (k, d + 1) weights and biases of a classifier, where one was trained
-    rejected: frozenset[tuple[str, int]] = frozenset()  # contents, and ids of categories they do not belong to
-    decisions: int = 0  # lines of the journal that this state takes into account
+    head: NDArray[np.float32] | None = None
+    rejected: frozenset[tuple[str, int]] = frozenset()
+    decisions: int = 0
 
     def __post_init__(self) -> None:
         (k, d), a, c = self.centres.shape, self.assignments, self.confidence
         sizes = {category.id: category.size for category in self.categories}
-        ids, counts = np.unique(a.category, return_counts=True)
+        ids, counts = np.unique(a.category_id, return_counts=True)
         found = dict(zip(ids.tolist(), counts.tolist(), strict=True))
         rules = {
             "every category must have an id of its own and a centre": len(sizes) == len(self.categories) == k,
             "the sizes of categories must be those of the assignments": found == {j: n for j, n in sizes.items() if n},
-            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category).tolist()},
+            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category_id).tolist()},
             "every image must have features": len(a) == len(self.features),
             "every category must have a usual distance": c.usual.shape == c.deviation.shape == (k,),
             "a classifier must have a row for each category": self.head is None or self.head.shape == (k, d + 1),
@@ -186,7 +201,7 @@ class Run:
     def part(self, rows: NDArray[np.int64]) -> "Run":
         """Return the run of these images alone, in the same categories."""
         a = self.assignments.take(rows)
-        sizes = dict(zip(*(each.tolist() for each in np.unique(a.category, return_counts=True)), strict=True))
+        sizes = dict(zip(*(each.tolist() for each in np.unique(a.category_id, return_counts=True)), strict=True))
         categories = tuple(replace(each, size=sizes.get(each.id, 0)) for each in self.categories)
         return replace(self, assignments=a, categories=categories, features=np.asarray(self.features[rows]))
 
@@ -211,11 +226,7 @@ class Run:
 
     def to_pandas(self) -> Any:
         """Return a pandas.DataFrame with one row per image, as in assignments.csv."""
-        import pandas
-
-        columns = columns_of(self.assignments, self.names)
-        series = {name: pandas.Series(list(c), dtype=getattr(c, "dtype", object)) for name, c in columns}
-        return pandas.DataFrame(series)
+        return data_frame(columns_of(self.assignments, self.names))
 
     def __repr__(self) -> str:
         new = sum(category.kind == NEW for category in self.categories)
@@ -240,7 +251,7 @@ class Run:
         sortal.review(self.folder, **options)
 
     def save(self, files: Mapping[str, bytes | Path | None] | None = None) -> None:
-        """Write the run into its folder, with further files by name; None removes a file.
+        """Write the run into its folder, with further `files` by name; None removes a file.
 
         Only what differs from the saved run is written, and a reader never sees half of a change.
         """
@@ -256,12 +267,13 @@ def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Colu
         ("file_name", a.files),
         ("label", a.labels),
         *([("truth", a.truth)] if has_truth else []),
-        ("category", a.category),
-        ("category_name", [names[i] for i in a.category.tolist()]),
+        ("category", [names[i] for i in a.category_id.tolist()]),
+        ("category_id", a.category_id),
         ("status", a.status.tolist()),
         ("confidence", a.confidence),
         ("distance", a.distance),
-        ("next_category", a.next_category),
+        ("next_category", [names.get(i) for i in a.next_category_id.tolist()]),
+        ("next_category_id", a.next_category_id),
         ("next_distance", a.next_distance),
         ("reviewed", a.reviewed.tolist()),
         ("folder", a.folders),

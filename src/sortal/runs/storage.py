@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from itertools import count, takewhile
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from sortal.system import files as disk
 from sortal.system.json_records import read_record
 from sortal.system.text import plural
 
+T = TypeVar("T")
 FORMAT, FORMAT_1 = "sortal run 2", "sortal run 1"
 RUN, K, METRICS, CONFIDENCE = "run.json", "k.json", "metrics.json", "confidence.json"
 ASSIGNMENTS, CATEGORIES = "assignments.csv", "categories.csv"
@@ -37,11 +38,10 @@ WAIT = 10.0  # seconds that a reader waits for a writer to finish
 LISTS, TEXTS, NUMBERS = (
     ("typical", "former"),
     ("name", "kind"),
-    ("size", "labelled", "unsure", "cohesion", "nearest_known"),
+    ("size", "labelled", "unsure", "cohesion", "nearest_known_id"),
 )
 WEIGHT, CENTRE = "centre_images", "centre"
-CATEGORY = "category"
-CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_name")  # columns of CANDIDATES, a row per file
+CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_id")  # columns of CANDIDATES, a row per file
 
 
 def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
@@ -124,10 +124,10 @@ def _contents(run: Run) -> dict[str, bytes]:
     if run.rejected:
         pairs = sorted(run.rejected)
         columns: list[tuple[str, tables.Column]] = [("content", [content for content, _ in pairs])]
-        contents[REJECTED] = tables.table([*columns, (CATEGORY, [category for _, category in pairs])])
+        contents[REJECTED] = tables.table([*columns, ("category_id", [category for _, category in pairs])])
     if run.candidates:
         rows = [
-            (each.id, file, folder, each.nearest, names[each.nearest])
+            (each.id, file, folder, names[each.nearest_id], each.nearest_id)
             for each in run.candidates
             for file, folder in zip(each.files, each.folders, strict=True)
         ]
@@ -157,7 +157,7 @@ def _json(value: Any) -> bytes:
 
 
 def load_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Run:
-    """Load the run that `discover` saved in a folder, waiting for a process that is just writing it.
+    """Load the run that `discover` saved in `folder`, waiting for a process that is just writing it.
 
     Decisions of people who reviewed it are taken into account; `raw` loads it as it was saved.
 
@@ -286,7 +286,9 @@ def _read_features(place: Path) -> NDArray[np.float32]:
 
 
 def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
-    numbers: dict[str, Any] = {name: np.array(table[name], dtype=np.int64) for name in ("category", "next_category")}
+    numbers: dict[str, Any] = {
+        f"{name}_id": np.array(_ids(table, name), dtype=np.int64) for name in ("category", "next_category")
+    }
     for name in ("confidence", "distance", "next_distance"):
         numbers[name] = np.array([float(cell or "nan") for cell in table[name]])
     return Assignments(
@@ -309,7 +311,8 @@ def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]
         raise ValueError(f"the column {CENTRE} of {CATEGORIES} must number the centres")
     categories = []
     for row in rows:
-        values = {name: json.loads(row[name] or "null") for name in ("id", *NUMBERS)}
+        cells = {**row, "nearest_known_id": _ids(row, "nearest_known")}
+        values = {name: json.loads(cells[name] or "null") for name in ("id", *NUMBERS)}
         values |= {name: json.loads(row[name]) for name in LISTS if name in row}
         values |= {name: row[name] for name in TEXTS} | {"weight": int(row[WEIGHT])}
         categories.append(read_record(Category, values, CATEGORIES))
@@ -321,17 +324,25 @@ def _read_candidates(path: Path) -> tuple[Candidate, ...]:
         return ()
     table = tables.read(path)
     found: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    for number, file, folder, nearest in zip(*(table[name] for name in CANDIDATE[:4]), strict=True):
+    columns = (*(table[name] for name in CANDIDATE[:3]), _ids(table, "nearest"))
+    for number, file, folder, nearest in zip(*columns, strict=True):
         found.setdefault((int(number), int(nearest)), []).append((file, int(folder)))
     return tuple(
-        Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest=nearest)
+        Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest_id=nearest)
         for (number, nearest), rows in found.items()
     )
 
 
 def _read_rejected(path: Path) -> frozenset[tuple[str, int]]:
-    table = tables.read(path) if path.exists() else {"content": [], CATEGORY: []}
-    return frozenset(zip(table["content"], map(int, table[CATEGORY]), strict=True))
+    if not path.exists():
+        return frozenset()
+    table = tables.read(path)
+    return frozenset(zip(table["content"], map(int, _ids(table, "category")), strict=True))
+
+
+def _ids(cells: Mapping[str, T], name: str) -> T:
+    """Return the ids of categories in a table, or in a row of it; earlier versions wrote them under the bare name."""
+    return cells[f"{name}_id"] if f"{name}_id" in cells else cells[name]
 
 
 def _read_json(path: Path) -> Any:

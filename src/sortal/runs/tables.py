@@ -48,6 +48,14 @@ def _cells(column: Column) -> Iterable[Any]:
     return map(safe_cell, column)
 
 
+def data_frame(columns: Sequence[tuple[str, Column]]) -> Any:
+    """Return columns as a pandas.DataFrame, numbers as they are and everything else as Python objects."""
+    import pandas
+
+    series = {name: pandas.Series(list(c), dtype=getattr(c, "dtype", object)) for name, c in columns}
+    return pandas.DataFrame(series)
+
+
 def read(path: Path) -> dict[str, list[str]]:
     """Read the columns of a table by name."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")

@@ -21,7 +21,7 @@ BAR, WIDTH = 20, 79  # characters of a bar, and of a line in a notebook
 
 
 def ignore(what: str, done: int, total: int) -> None:
-    """Report no progress."""
+    """Report no progress, whatever the task, `what`, and how much is `done` of `total`."""
 
 
 log = logging.getLogger("sortal").info
@@ -39,12 +39,12 @@ class Runtime:
     """
 
     device: str = AUTO
-    workers: int | None = None  # one per core by default
+    workers: int | None = None
     progress: Progress = ignore
     note: Callable[[str], None] = log
 
     def prefixed(self, prefix: str) -> "Runtime":
-        """Return a runtime that reports each task with a prefix."""
+        """Return a runtime that reports each task with a `prefix`."""
         return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
 
 

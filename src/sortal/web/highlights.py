@@ -50,7 +50,7 @@ def compare_categories(
     rows, a = np.flatnonzero(present), run.assignments
     most = max(SAMPLE, EACH * min(len(run.categories), COMPARED))
     if len(rows) > most:
-        rows = np.sort(rows[projection.sample(a.category[rows], a.distance[rows], most, seed=seed)])
+        rows = np.sort(rows[projection.sample(a.category_id[rows], a.distance[rows], most, seed=seed)])
     part = run.part(rows)
     guide = Guide(part, None if advising is None else advising(part))
     found = guide.likely(Review(part), part.assignments.confidence, among=COMPARED)

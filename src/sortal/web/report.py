@@ -71,7 +71,7 @@ def make_report(
 ) -> bytes:
     """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map."""
     a = run.assignments
-    points = projection.sample(a.category, a.distance, mapper.points, seed=seed)
+    points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
     runtime.progress(MAP, 0, len(points))
     order = np.argsort(points)  # by row, so that a different k still finds the cached map
     places = np.empty((len(points), 2), dtype=np.int64)
@@ -84,7 +84,7 @@ def make_report(
         count = detail.points + detail.others
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
         highlights = find_highlights(run, cards, merges, splits)
-        named = [*points[: detail.points].tolist(), *_of_each(a.category, present, detail.images, seed).tolist()]
+        named = [*points[: detail.points].tolist(), *_of_each(a.category_id, present, detail.images, seed).tolist()]
         page = _Page(run, cards, highlights, points[:count], places[:count], named[: max(detail.points, detail.images)])
         sheets = _sheets(store, page, LIMIT - len(page.render([])), runtime)
         if sheets is not None:

@@ -361,7 +361,7 @@ def _listening(host: str, port: int) -> socket.socket:
         found.listen(128)
     except (OSError, OverflowError) as error:
         found.close()
-        why = getattr(error, "strerror", None) or error
+        why = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise InputError(f"Port {port} of {host!r} cannot be used: {why}. Choose another port.") from error
     return found
 

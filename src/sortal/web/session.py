@@ -298,7 +298,7 @@ class Session:
         with self._drawing:  # once, while others may decide
             if self._places is None:
                 a, seed = self.run.assignments, self.run.facts.settings.seed
-                rows = np.sort(projection.sample(a.category, a.distance, projection.POINTS, seed=seed))
+                rows = np.sort(projection.sample(a.category_id, a.distance, projection.POINTS, seed=seed))
                 x, folder = self.run.features[rows], self.run.cache / "map"
                 at = projection.coordinates(x, self.place, seed=seed, folder=folder)
                 self._places = rows, at

@@ -53,11 +53,11 @@ class Confusion:
 def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     """Return a card per category, with at most this many typical and doubtful images."""
     a = run.assignments
-    near = members(a.category, typicality(a), run.categories)
+    near = members(a.category_id, typicality(a), run.categories)
     tight = cohesion(
-        rows_of(run.categories, a.category), a.distance, run.centres
+        rows_of(run.categories, a.category_id), a.distance, run.centres
     )  # old runs have saved another measure
-    doubts = members(a.category, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
+    doubts = members(a.category_id, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
     made = []
     for category, nearest, rows, whole in zip(run.categories, near, doubts, tight.tolist(), strict=True):
         first = nearest[:typical].tolist()
@@ -74,7 +74,7 @@ def wrong(run: Run) -> NDArray[np.bool_]:
     known = {category.id: category.name for category in run.categories if category.kind == KNOWN}
     classes = {*known.values()}
     # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
-    pairs = zip(a.truth, (known.get(category) for category in a.category.tolist()), strict=True)
+    pairs = zip(a.truth, (known.get(category) for category in a.category_id.tolist()), strict=True)
     astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
     marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
     return marked
@@ -103,7 +103,7 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
         rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
         for truth, category, count in counts:
             rows[truth][columns.get(category, len(known))] += count
-    mistakes = [each for each in counts if known.get(each.truth) != each.category]
+    mistakes = [each for each in counts if known.get(each.truth) != each.category_id]
     largest, more = sorted(mistakes, key=lambda each: -each.images)[:LISTED], max(0, len(mistakes) - LISTED)
     return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
 
@@ -146,8 +146,8 @@ def images(run: Run, rows: Rows) -> dict[str, Any]:
     a = run.assignments
     return {
         "file": [readable(a.files[row]) for row in rows],
-        "category": rows_of(run.categories, a.category[rows]).tolist(),
-        "next": rows_of(run.categories, a.next_category[rows]).tolist(),
+        "category": rows_of(run.categories, a.category_id[rows]).tolist(),
+        "next": rows_of(run.categories, a.next_category_id[rows]).tolist(),
         "status": _statuses(run, rows),
         "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
@@ -188,7 +188,7 @@ def _url(run: Run, path: str) -> str:
 def points(run: Run, rows: NDArray[np.int64], places: NDArray[np.int64]) -> dict[str, list[int]]:
     """Return the columns of the points of the map for the page's scripts; they are at these places (n, 2)."""
     x, y = places.T.tolist()
-    category = rows_of(run.categories, run.assignments.category[rows]).tolist()
+    category = rows_of(run.categories, run.assignments.category_id[rows]).tolist()
     return {"x": x, "y": y, "category": category, "status": _statuses(run, rows)}
 
 
@@ -199,7 +199,7 @@ def _statuses(run: Run, rows: Rows | NDArray[np.int64]) -> list[int]:
 def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any]]:
     """Return the cards for the page's scripts, which know images by their index among these rows."""
     place = {row: at for at, row in enumerate(rows)}
-    on_page = members(run.assignments.category[rows], typicality(run.assignments)[rows], run.categories)
+    on_page = members(run.assignments.category_id[rows], typicality(run.assignments)[rows], run.categories)
     at = {card.category.id: number for number, card in enumerate(made)}
     return [
         {
@@ -208,7 +208,7 @@ def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any
             **{name: getattr(category, name) for name in ("size", "labelled", "unsure")},
             "cohesion": _rounded(category.cohesion),
             "confidence": _rounded(card.confidence),
-            "nearest": None if category.nearest_known is None else at[category.nearest_known],
+            "nearest": None if category.nearest_known_id is None else at[category.nearest_known_id],
             "typical": [place[row] for row in card.typical],
             "doubtful": [place[row] for row in card.doubtful],
             "members": own.tolist(),

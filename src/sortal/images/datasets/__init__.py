@@ -28,7 +28,7 @@ FOLDER = "folder"  # the name of a benchmark made from a user's folder
 
 
 def label(name: str, root: str | os.PathLike[str]) -> str:
-    """Return the name of a data set; a user's folder has its own, but never that of a benchmark."""
+    """Return the data set's `name`; the user's folder `root` has its own, but never that of a benchmark."""
     if name != FOLDER:
         return name
     own = Path(root).resolve().name
@@ -40,12 +40,12 @@ def label(name: str, root: str | os.PathLike[str]) -> str:
 def load(
     name: str, root: str | os.PathLike[str], *, part: Part = "train", fraction: float = 0.5, seed: int = 0
 ) -> ImageSet:
-    """Load a benchmark from the folder its publisher's archive was extracted to, or from that archive's top folder.
+    """Load the benchmark `name` from `root`: the folder its archive was extracted to, or the top folder of that.
 
-    Part "train" is the benchmark: the training images in data-set order, of which a fraction of those of old classes
-    keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. Part "test" is
-    the whole test split without labels, whatever `fraction` and `seed`. In both, truth numbers the old classes first,
-    then the new ones, each in the order of the data set.
+    `part` "train" is the benchmark: the training images in data-set order, of which a `fraction` of those of old
+    classes keep a label (`ImageSet.hide_labels`), followed by the test images of old classes for validation. Part
+    "test" is the whole test split without labels, whatever `fraction` and `seed`. In both, truth numbers the old
+    classes first, then the new ones, each in the order of the data set.
 
     "folder" is a labelled collection of the user's own: class folders in `root`, the first half of which are old, or
     class folders in train and test. Without these, every fifth image of a class belongs to the test split.

@@ -48,11 +48,10 @@ def choose(
     return tuple(_override(preset, overrides if preset.needs else without, fast) for preset in chosen)
 
 
-def numbers(text: str) -> tuple[int, ...]:
-    """Parse seeds: 0,1,2."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise InputError(f"seeds must be comma-separated whole numbers, like 0,1,2, got {text!r}.")
+def numbers(parts: Sequence[str]) -> tuple[int, ...]:
+    """Parse seeds."""
+    if not parts or not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError(f"seeds must be whole numbers, like 0 1 2 or 0,1,2, got {' '.join(parts)!r}.")
     return tuple(int(part) for part in parts)
 
 

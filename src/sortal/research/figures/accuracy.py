@@ -130,7 +130,7 @@ def legacy_inflation(run: Run) -> Figure:
     rows = [row for row, t in enumerate(a.truth) if t is not None and a.status[row] != LABELLED]
     if not rows:
         raise style.LeftOutError(NO_TRUTH)
-    truth, clusters, old = [a.truth[row] for row in rows], a.category[rows].tolist(), known_names(run.categories)
+    truth, clusters, old = [a.truth[row] for row in rows], a.category_id[rows].tolist(), known_names(run.categories)
     one, two = metrics.accuracy(truth, clusters, old=old), metrics.legacy_accuracy(truth, clusters, old=old)
     shared = shared_clusters(truth, clusters, old=old)
     figure = style.figure(style.WIDTH, 3.2, layout="constrained")
@@ -189,7 +189,12 @@ def _clusters(axes: Axes, shared: Sequence[SharedCluster], names: Mapping[Any, s
         axes.text(old[row] + new[row], row, text, va="center", fontsize=7)
         longest = max(longest, len(text))
     room = 1 - CHARACTER * longest  # for the bars
-    axes.set(xlabel="images", xlim=(0, (old + new).max() / room), ylim=(max(len(listed), 4) - 0.5, -0.5))
+    axes.set(
+        xlabel="images, by true class",
+        ylabel="predicted category",
+        xlim=(0, (old + new).max() / room),
+        ylim=(max(len(listed), 4) - 0.5, -0.5),
+    )
     axes.set_yticks(at, [style.drawable(names[each.cluster], NAME) for each in listed])
     axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.tick_params(axis="y", length=0)

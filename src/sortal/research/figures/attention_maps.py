@@ -78,7 +78,10 @@ def attention(run: Run, *, images: Sequence[str] | None = None, seed: int = 0, r
         runtime.note(f"Attention is shown after training only. {missing}")
     maps = np.stack([_maps(each, pixels, runtime.device) for each in states], axis=1)
     classes, files = classes_of(run), run.assignments.files
-    subjects = [Subject(classes.names[row], bool(classes.old[row]), files[row]) for row in rows.tolist()]
+    subjects = [
+        Subject(classes.names[row], bool(classes.old[row]), bool(classes.predicted[row]), files[row])
+        for row in rows.tolist()
+    ]
     return draw_page(pixels, maps, subjects, missing)
 
 
@@ -137,6 +140,7 @@ class Subject:
 
     name: str
     old: bool
+    predicted: bool  # whether that is its category rather than its true class
     file: str
 
 
@@ -226,9 +230,10 @@ def _name_heads(page: Page, focus: NDArray[np.float64], image: int) -> None:
 
 
 def _describe(page: Page, subject: Subject, x: float, y: float) -> None:
+    kind = f"{'old' if subject.old else 'new'}{', predicted' if subject.predicted else ' class'}"
     words = (
         (style.drawable(subject.name, NAME), 8, "bold", "black"),
-        ("old class" if subject.old else "new class", 7, "normal", style.OLD if subject.old else style.NEW),
+        (kind, 7, "normal", style.OLD if subject.old else style.NEW),
         (style.drawable(subject.file, NAME + 5), 6, "normal", style.GREY),
     )
     for at, (text, size, weight, colour) in enumerate(words):

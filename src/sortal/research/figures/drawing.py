@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from matplotlib.figure import Figure
 
-from sortal.errors import InputError, Remedy, quoted
+from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.research.figures import style
 from sortal.research.figures.accuracy import k_curve, legacy_inflation, risk_coverage
 from sortal.research.figures.attention_maps import attention, find_rows
@@ -85,7 +85,10 @@ def draw(
 def _chosen(name: str, values: Sequence[Name], among: Sequence[Name]) -> list[Name]:
     """Return the requested values in their usual order."""
     if isinstance(values, str) or not values or not set(values) <= set(among):
-        raise InputError(f"{name} must be a list of some of {', '.join(among)}, got {quoted(values)}.")
+        wrong = [values] if isinstance(values, str) else [each for each in values if each not in among]
+        raise InputError(
+            f"{name} must be a list of one or more of {', '.join(among)}, got {listing(wrong) or 'an empty one'}."
+        )
     return [each for each in among if each in values]
 
 

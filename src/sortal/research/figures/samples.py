@@ -33,23 +33,26 @@ FORGOTTEN = f"The run's folder does not have the weights from before training ({
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Classes:
-    """The class of each image: its true class if known, else its category."""
+    """The class of each image: its true class if known, else its label, else the category that was predicted."""
 
     names: tuple[str, ...]
     old: NDArray[np.bool_]  # (n,) whether the class has labels
-    meaning: str  # which of the two they are, for a caption
+    predicted: NDArray[np.bool_]  # (n,) whether it was predicted
+    meaning: str  # what they are, for a caption
 
 
 def classes_of(run: Run) -> Classes:
     a, categories = run.assignments, run.names
     old = {*known_names(run.categories)}
-    names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category.tolist(), strict=True))
+    names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category_id.tolist(), strict=True))
     known = np.array([t is not None for t in a.truth], dtype=bool)
-    if known.all():
+    free = a.status != LABELLED
+    if not (free & ~known).any():
         meaning = "true class"
     else:
-        meaning = "true class if known, else category" if known[a.status != LABELLED].any() else "category"
-    return Classes(names=names, old=np.array([name in old for name in names], dtype=bool), meaning=meaning)
+        meaning = "true class if known, else predicted category" if known[free].any() else "label or predicted category"
+    of_old = np.array([name in old for name in names], dtype=bool)
+    return Classes(names=names, old=of_old, predicted=free & ~known, meaning=meaning)
 
 
 def writable_cache(run: Run) -> Path | None:

@@ -67,7 +67,8 @@ def tsne(run: Run, *, points: int = projection.POINTS, seed: int = 0, runtime: R
         runtime.progress(f"Mapping images by their {name.lower()}", 0, 0)
         places[name] = projection.coordinates(x, placer, seed=seed, folder=None if cache is None else cache / "map")
     classes = classes_of(run)
-    classes = replace(classes, names=tuple(classes.names[row] for row in rows.tolist()), old=classes.old[rows])
+    shown = tuple(classes.names[row] for row in rows.tolist())
+    classes = replace(classes, names=shown, old=classes.old[rows], predicted=classes.predicted[rows])
     how = "t-SNE" if all(map(differ, features.values())) else "principal components"
     both = ", the same in both panels" if len(features) == 2 else ""
     text = f"{len(rows):,} of {plural(len(run.assignments), 'image')}{both}, by {classes.meaning}; {how}, seed {seed}."
@@ -112,9 +113,15 @@ def _draw(places: Mapping[str, NDArray[np.int64]], classes: Classes, text: str) 
         corner = (0.0 if kind else 0.505, 1 - (0.35 + PANEL) / height)
         labels = [label for label, _ in entries]
         if entries:
-            figure.legend(handles, labels, title=KINDS[kind], bbox_to_anchor=corner, **LEGEND)
+            figure.legend(handles, labels, title=_title(classes, kind), bbox_to_anchor=corner, **LEGEND)
     style.caption(figure, text)
     return figure
+
+
+def _title(classes: Classes, kind: bool) -> str:
+    """Return the title of the legend of old or of new classes, which says whether they are true or predicted."""
+    predicted = classes.predicted[classes.old == kind]
+    return f"{KINDS[kind]}{', predicted' if predicted.all() else ', partly predicted' if predicted.any() else ''}"
 
 
 def _scatter(axes: Axes, xy: NDArray[np.int64], classes: Classes, coloured: Mapping[str, Entry]) -> None:

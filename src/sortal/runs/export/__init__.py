@@ -42,10 +42,14 @@ def export(
     force: bool = False,
     runtime: Runtime = Runtime(),
 ) -> ExportResult:
-    """Write a run in one of `FORMATS` to a new file or folder, by default RUN-FORMAT in the current folder.
+    """Write a run in the format of another tool. Images are never moved or changed.
 
-    The run is given as such or by its folder. `how` links or copies the images into formats that hold them; the
-    originals are never moved or changed. `force` replaces a file, or a folder that an earlier export wrote.
+    `run`: the run, or its folder.
+    `format`: "csv", "parquet", "folders", "imagefolder", "coco", "fiftyone" or "labelstudio".
+    `out`: the new file or folder, by default RUN-FORMAT in the current folder.
+    `how`: "hardlink", "symlink" or "copy", how images get into formats that hold them.
+    `force`: replace a file, or a folder that an earlier export wrote.
+    `runtime`: where progress goes.
 
     >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
     """

@@ -24,7 +24,7 @@ def write(request: Request) -> Sequence[str]:
             {
                 "id": number,
                 "image_id": number,
-                "category_id": row.category,
+                "category_id": row.category_id,
                 "bbox": [0, 0, width, height],
                 "area": width * height,
                 "iscrowd": 0,

@@ -38,11 +38,11 @@ def by_category(request: Request) -> Sequence[str]:
     files: dict[str, Names] = {}
 
     def path(row: Row) -> str:
-        folder = f"{UNSURE}/{folders[row.category]}" if row.status == UNSURE else folders[row.category]
+        folder = f"{UNSURE}/{folders[row.category_id]}" if row.status == UNSURE else folders[row.category_id]
         return f"{folder}/{files.setdefault(folder, Names()).file(row.file_name)}"
 
     placed, missing = _place(request, path)
-    fields = ("file_name", "category", "category_name", "status", "confidence", "reviewed")
+    fields = ("file_name", "category", "category_id", "status", "confidence", "reviewed")
     columns = record_columns([row for row, _ in placed], fields)
     write_atomically(request.out / INDEX, table([("exported", [path for _, path in placed]), *columns]))
     return missing
@@ -57,8 +57,8 @@ def imagefolder(request: Request) -> Sequence[str]:
             "file_name": path,  # the reader loads it into the column `image`
             "source": utf8(row.file_name),
             "label": utf8(row.label or ""),
-            "category": row.category,
-            "category_name": utf8(row.category_name),
+            "category": utf8(row.category),
+            "category_id": row.category_id,
             "status": row.status,
             "confidence": row.confidence,
             "reviewed": row.reviewed,
@@ -75,12 +75,12 @@ def fiftyone(request: Request) -> Sequence[str]:
     placed, missing = _place(request, lambda row: names.file(row.file_name), "data")
     labels = {
         os.path.splitext(path)[0]: {
-            "label": utf8(row.category_name),
+            "label": utf8(row.category),
             "confidence": row.confidence,
             "attributes": {
                 "status": row.status,
                 "reviewed": row.reviewed,
-                "category": row.category,
+                "category_id": row.category_id,
                 "source": utf8(row.file_name),
             },
         }

@@ -22,8 +22,8 @@ class Row(NamedTuple):
 
     file_name: str  # as the user wrote it
     path: str  # absolute; empty if the image was given as pixels
-    category: int
-    category_name: str
+    category: str
+    category_id: int
     status: str
     confidence: float | None
     reviewed: str
@@ -55,9 +55,9 @@ class Format:
 def rows_of(run: Run) -> tuple[Row, ...]:
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
-    category = a.category.tolist()
+    ids = a.category_id.tolist()
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
-    columns = a.files, paths_of(run), category, [names[each] for each in category], a.status.tolist(), confidence
+    columns = a.files, paths_of(run), [names[each] for each in ids], ids, a.status.tolist(), confidence
     return tuple(Row(*row) for row in zip(*columns, a.reviewed.tolist(), a.labels, a.truth, strict=True))
 
 

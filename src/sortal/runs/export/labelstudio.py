@@ -44,7 +44,7 @@ def write(request: Request) -> Sequence[str]:
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
     config = CONFIG.format(choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values()))
     readme = README.format(root=utf8(root), folders="\n".join(f"     {utf8(folder)}" for folder in shown))
-    write_json(request.out / "tasks.json", [_task(row, root, choices[row.category], version) for row, _ in found])
+    write_json(request.out / "tasks.json", [_task(row, root, choices[row.category_id], version) for row, _ in found])
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
     return missing

@@ -20,7 +20,7 @@ def parquet(request: Request) -> Sequence[str]:
         from pyarrow import parquet
     except ImportError:
         raise InputError('The format parquet needs pyarrow: pip install "sortal[parquet]", or export as csv.') from None
-    types = {"category": pyarrow.int64(), "confidence": pyarrow.float64()}
+    types = {"category_id": pyarrow.int64(), "confidence": pyarrow.float64()}
     columns = {}
     for name, column in _columns(request):
         cells = [utf8(value) or None if isinstance(value, str) else value for value in column]
