@@ -25,7 +25,9 @@ Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["error", "ignore"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
+SMALLER = "vit_small_patch16_224.dino"  # about four times as fast
 CONVNET = "convnet"  # the small network's name
+VIEWS = 8  # cached views of an image for views="auto", where they fit
 UNLABELLED = "unlabelled"  # the folder of images without a label
 BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
@@ -123,8 +125,9 @@ class Discovery(SettingsGroup):
         "sortal, gcd, rankstats, simgcd and uno train on the images; kmeans clusters the backbone's features as is.",
     )
     backbone: str = _setting(
-        BACKBONE,
-        "A vision transformer or ResNet from timm; convnet, a small network for tiny images; or a saved model.json.",
+        AUTO,
+        "A vision transformer or ResNet from timm; convnet, a small network for tiny images; or a saved model.json. "
+        "auto is the paper's ViT-B/16 with a GPU, and a ViT-S/16 without.",
     )
     weights: str | None = _setting(None, "File of the backbone's weights; downloaded from the hub by default.")
     epochs: int | Auto = _setting(AUTO, "Epochs to train for; auto suits the images and the machine.", least=0)

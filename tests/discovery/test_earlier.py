@@ -11,7 +11,7 @@ from runtimes import CPU
 from sample_run import sample_facts
 from test_job import a_folder
 
-from sortal.config import Discovery, Reading
+from sortal.config import SMALLER, Discovery, Reading
 from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import discover
@@ -96,7 +96,7 @@ def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> 
     assert job.settings == Discovery(backbone="convnet", seed=4, k=3)
     assert notes == ["As in the run in 'photos-run': backbone convnet, seed 4."]
     assert job.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
-    assert asked("photos", force=True, k=3).settings == Discovery(k=3)
+    assert asked("photos", force=True, k=3).settings == Discovery(k=3, backbone=SMALLER)
     assert asked("photos", given=("seed",)).settings.seed == 0
     assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
 

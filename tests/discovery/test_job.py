@@ -166,6 +166,7 @@ def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos
     finished(Path("images-run"), None)
     assert asked(rows, "images-run", settings).place == Path("images-run")
     assert "holds a run of other images, given as an array." in refusal(photos, "images-run")
+    settings = Discovery(k=2, backbone="convnet")
     job = asked(photos, "out", settings, runtime=replace(CPU, workers=3))
     assert (job.settings, job.device.type, job.runtime.workers, job.on_gpu) == (settings, "cpu", 3, False)
     assert job.images.classes == ("cat", "dog")

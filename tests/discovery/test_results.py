@@ -39,7 +39,7 @@ CENTRES = np.array([[0.9, 0.3], [0, 1], [-0.8, 0]], dtype=np.float32)
 CLUSTERS = np.array([0, 2, 1, 0, 2, 2])
 AGREEMENT = np.array([np.nan, 1, np.nan, 1, 1, 1])
 OVERLAP = np.ones(3)
-HELD = np.array([False, True, False, False, False, False])
+HELD, NOBODY = np.array([False, True, False, False, False, False]), np.zeros(6, dtype=bool)
 HEAD = np.array([[2, 1, 0], [0, 1, 0.5], [-2, 0, 1.25]], dtype=np.float32)  # scores 2x + y, y + 0.5, 1.25 − 2x
 K = KChoice(k=3, estimated=False, known=2)
 RECIPE = Recipe(
@@ -77,6 +77,7 @@ def gathered(
     head: NDArray[np.float32] | None = None,
     *,
     trained: TrainingResult | None = None,
+    held: NDArray[np.bool_] = NOBODY,
     x: NDArray[np.float32] = X,
     **settings: Any,
 ) -> Run:
@@ -84,7 +85,7 @@ def gathered(
     bad = (Quarantined("bad.png", "empty", "0 bytes"),)
     clusters = Clusters(of=CLUSTERS, centres=CENTRES, k=K, head=head, agreement=AGREEMENT, overlap=OVERLAP)
     job, contents = a_job(images, **settings), small_store(6, 8).digests
-    return results.gather(job, a_backbone(), trained, images, contents, HELD, x, clusters, bad)[0]
+    return results.gather(job, a_backbone(), trained, images, contents, held, x, clusters, bad)[0]
 
 
 def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> None:
@@ -107,7 +108,7 @@ def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> Non
     assert a.next_category_id.tolist() == [1, 2, 0, 1, 1, 1]
     others = np.sqrt([2, 0.04, 0.81 + 0.49, 0.64 + 0.16, 0.64 + 0.16, 0.64 + 2.56])
     np.testing.assert_allclose(a.next_distance, others, atol=1e-6)
-    # With only one image held out, the temperature is a fraction of the mean squared distance to the centres.
+    # With no image held out, the temperature is a fraction of the mean squared distance to the centres.
     assert (found.confidence.calibrated, found.confidence.held_out) == (False, 0)
     t = UNCALIBRATED * (0.1 + 0.04 + 0 + 0.1 + 0.36 + 0.36) / 6
     assert found.confidence.temperature == pytest.approx(t, abs=1e-6)
@@ -119,7 +120,7 @@ def test_labelled_images_are_in_their_class_and_others_in_their_cluster() -> Non
 
 def test_confidence_is_calibrated_on_held_out_images_and_repeated_clustering() -> None:
     with patch.object(results, "calibrate", wraps=calibrate) as called:
-        gathered()
+        gathered(held=HELD)
     given = called.call_args.kwargs
     assert given["held_out"].tolist() == HELD.tolist()
     assert given["truth"].tolist() == [0, 0, 1, 0, 2, 2]
@@ -127,7 +128,7 @@ def test_confidence_is_calibrated_on_held_out_images_and_repeated_clustering() -
     assert given["overlap"] is OVERLAP
 
 
-@pytest.mark.parametrize(("unsure_below", "of_the_fifth"), [(0.0, "new"), (0.9999, "unsure")])
+@pytest.mark.parametrize(("unsure_below", "of_the_fifth"), [(0.0, "new"), (0.99, "unsure")])
 def test_statuses_follow_confidence(unsure_below: float, of_the_fifth: str) -> None:
     found = gathered(unsure_below=unsure_below)
     assert found.assignments.status.tolist() == ["labelled"] * 3 + ["known", of_the_fifth, "new"]

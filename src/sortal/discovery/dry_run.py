@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from sortal.clustering.tsne import mapper
-from sortal.config import AUTO, CONVNET, Auto, Discovery, MethodName, Rounds, Training
+from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, MethodName, Rounds, Training
 from sortal.discovery import defaults, stages
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
@@ -45,7 +45,6 @@ from sortal.learning.features import LARGEST
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import TokenPlan
-from sortal.learning.training_inputs import VIEWS
 from sortal.runs import projection
 from sortal.runs.run import MODEL
 from sortal.runs.storage import load_run

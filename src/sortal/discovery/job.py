@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sortal.config import AUTO, CONVNET, Discovery, Reading, Recipe
-from sortal.discovery.defaults import recipe_for
+from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe
+from sortal.discovery.defaults import recipe_for, resolved
 from sortal.discovery.earlier import NOTHING, Additions, Wanted, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import are_folders, common_folder, read_images
+from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import CACHE, Run
@@ -145,7 +146,7 @@ def prepare(
                 notes.append(f"{plural(len(added.rows), 'image')} that were added to that run take part, unlabelled.")
         check_sortable(it, wish.settings)
         worker_count(runtime.workers)
-        check_backbone(wish.settings.backbone, wish.settings.weights, download=download)
+        _check_backbone(wish.settings, download)
         for text in notes:
             runtime.note(text)
         return it, wish, all_folders, added, None if earlier is None else retraining(earlier, wish.settings)
@@ -156,7 +157,7 @@ def prepare(
 
     processes = launch(runtime.device)
     sortable, wish, folders, added, retrains = processes.by_first(found) if early is None else early
-    settings = wish.settings
+    settings = resolved(wish.settings, on_gpu=processes.device.type == "cuda")
     learned_on = min(settings.learn_on or len(sortable), len(sortable))
     return Job(
         images=sortable,
@@ -174,6 +175,19 @@ def prepare(
         force=force,
         processes=processes,
     )
+
+
+def _check_backbone(settings: Discovery, download: bool) -> None:
+    """Refuse a backbone that cannot be had; which one "auto" is, is not known yet."""
+    if settings.backbone != AUTO or settings.weights is not None:
+        name = BACKBONE if settings.backbone == AUTO else settings.backbone
+        check_backbone(name, settings.weights, download=download)
+    elif hub.cached(f"timm/{BACKBONE}") is None:
+        try:
+            check_backbone(SMALLER, None, download=download)
+        except InputError as error:
+            ways = (Remedy(way.action, backbone=SMALLER, **way.settings) for way in error.remedies)
+            raise InputError(error.message, *ways) from None
 
 
 def folders_in(images: Source) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import Discovery, Rounds, Training
+from sortal.config import VIEWS, Discovery, Rounds, Training
 from sortal.discovery import results, rounds
 from sortal.discovery.carrying import Review
 from sortal.discovery.clusters import choose_k, cluster, fit, repeat, rows_of
@@ -31,7 +31,6 @@ from sortal.learning.features import KeptTokens, extract
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.learning.training_inputs import VIEWS
 from sortal.runs import cache
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features

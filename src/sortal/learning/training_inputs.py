@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from sortal.config import AUTO, Auto, Training
+from sortal.config import AUTO, VIEWS, Auto, Training
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
@@ -18,8 +18,6 @@ from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTo
 from sortal.learning.views import Rows
 from sortal.system.distributed import Processes
 from sortal.system.progress import Runtime
-
-VIEWS = 8  # cached views of an image for views="auto", where they fit
 
 logger = logging.getLogger(__name__)
 
