@@ -76,6 +76,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(copied_run.out / "cache/clusters")
+    monkeypatch.setattr("sortal.discovery.advice.Advice.parts", lambda *_: [])  # halves of categories, for the report
     trained, estimated = spy(monkeypatch, rounds, "train"), spy(monkeypatch, clusters, "estimate_k")
     gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, shared_kmeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
@@ -130,6 +131,7 @@ def test_results_that_do_not_depend_on_changed_settings_are_reused(
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
         patch.setattr(shared_kmeans, "fit", never)
+        patch.setattr("sortal.discovery.advice.Advice.parts", lambda *_: [])  # halves of categories, for the report
         sort(copied_run.images, copied_run.out)
         assert tables(copied_run.out) == before
         sort(copied_run.images, copied_run.out, unsure_below=0.99)

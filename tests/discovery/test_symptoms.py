@@ -5,8 +5,17 @@ from dataclasses import replace
 import numpy as np
 from sample_run import sample_run
 
-from sortal.discovery.symptoms import COLLAPSED, mean_cosine, symptoms
+from sortal.discovery.symptoms import COLLAPSED, mean_cosine
+from sortal.discovery.symptoms import symptoms as all_symptoms
 from sortal.runs.run import LABELLED, UNSURE, Run
+from sortal.web import Comparison
+from sortal.web.guide import Question
+
+NOTHING = Comparison([], [])
+
+
+def symptoms(run: Run, compared: Comparison = NOTHING) -> list[str]:
+    return all_symptoms(run, compared)
 
 
 def healthy() -> Run:
@@ -63,3 +72,17 @@ def test_single_images_and_a_weak_basis_are_pointed_out() -> None:
     few, none = (symptoms(replace(healthy(), confidence=replace(run.confidence, held_out=n))) for n in (7, 0))
     assert few == ["Confidence rests on 7 held-out images only, so it is rough. Label more images."]
     assert none[0].startswith("Confidence rests on distances alone, as fewer than 20 labelled images could be held out")
+
+
+def test_categories_that_look_alike_or_mixed_are_named() -> None:
+    run = healthy()
+    ids = [each.id for each in run.categories if each.kind == "new"]
+    first, second = (run.names[each] for each in ids)
+    pair = Question(kind="merge", categories=tuple(ids), images=9, likely=0.8)
+    split = Question(kind="split", categories=(ids[0],), images=9, likely=0.6)
+    assert symptoms(run, Comparison([pair], [split])) == [
+        f"These categories look alike, so each pair may be one class: '{first} = {second}'.",
+        f"This category looks mixed: '{first}'.",
+    ]
+    unlikely = Comparison([replace(pair, likely=0.4)], [replace(split, likely=None)])
+    assert symptoms(run, unlikely) == []

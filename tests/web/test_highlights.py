@@ -97,7 +97,8 @@ def sure(run: Run, category: int) -> tuple[int, float]:
 
 def test_a_page_leads_with_notes_new_categories_and_what_to_look_at(mixed_up: Run) -> None:
     run = replace(mixed_up, folder=Path("/runs/of may"), facts=replace(mixed_up.facts, notes=("Mind the gap.",)))
-    page = unescape(web.make_report(run, small_store(len(run.assignments), 12), QUICK, Halves).decode())
+    compared = compare_categories(run, np.ones(len(run.assignments), dtype=bool), Halves, seed=0)
+    page = unescape(web.make_report(run, small_store(len(run.assignments), 12), QUICK, compared).decode())
     parts = (
         "Mind the gap.",
         "5 new categories found",

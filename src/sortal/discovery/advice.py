@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal import web
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import cache
@@ -18,7 +19,6 @@ from sortal.runs.decisions import Review
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
-from sortal.web.guide import Advising
 
 if TYPE_CHECKING:
     from sortal.learning.image_text import ImageText
@@ -88,9 +88,9 @@ class Advice:
         return np.concatenate([self._pictures[row] for row in rows.tolist()])
 
 
-def advising(store: PixelStore) -> Advising:
-    """Return what makes the advisor for a part of a run whose images are in the store."""
-    return lambda run: Advice(run=run, store=store)
+def compare(run: Run, store: PixelStore, seed: int) -> web.Comparison:
+    """Find the categories of a run that may be one, and those that may be two."""
+    return web.compare_categories(run, store.heights > 0, lambda part: Advice(run=part, store=store), seed=seed)
 
 
 def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path | None, runtime: Runtime) -> Advice:

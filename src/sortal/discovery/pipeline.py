@@ -15,7 +15,7 @@ from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
-from sortal.discovery.advice import advising
+from sortal.discovery.advice import compare
 from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, prepare
 from sortal.discovery.sampling import check_room, learned_part
@@ -99,12 +99,12 @@ def carry_out(job: Job) -> Run:
             with stages.stage("rest", "Sorting the other images") as runtime:
                 found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)
         with stages.stage("report", "Drawing the report") as runtime:
-            for text in symptoms(found.run):
+            place, seed, maps = job.cache / "map", settings.seed, mapper(runtime.device)
+            compared = compare(found.run, found.store, seed)
+            for text in symptoms(found.run, compared):
                 stages.note(text)
             run = stages.recorded_in(found.run)
-            place, seed = job.cache / "map", settings.seed
-            advice, maps = advising(found.store), mapper(runtime.device)
-            page = web.make_report(run, found.store, maps, advice, seed=seed, folder=place, runtime=runtime)
+            page = web.make_report(run, found.store, maps, compared, seed=seed, folder=place, runtime=runtime)
         run = stages.recorded_in(run)
         run.save({REPORT: page, **found.files})
     processes.barrier()

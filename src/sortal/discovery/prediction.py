@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.discovery import results
-from sortal.discovery.advice import advising
+from sortal.discovery.advice import compare
 from sortal.discovery.job import folders_in
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
@@ -181,9 +181,8 @@ def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
         found.facts.settings.seed,
         found.cache / "map",
     )
-    return web.make_report(
-        found, store, mapper(runtime.device), advising(store), seed=seed, folder=place, runtime=runtime
-    )
+    compared = compare(found, store, seed)
+    return web.make_report(found, store, mapper(runtime.device), compared, seed=seed, folder=place, runtime=runtime)
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:

@@ -6,13 +6,14 @@ from sortal.errors import listing
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.run import UNSURE, Run
 from sortal.system.text import plural
+from sortal.web import Comparison
 
 COLLAPSED = 0.98  # mean cosine similarity from which features tell nothing apart; healthy runs have 0 to 0.75
 MANY = 0.5  # share of the unlabelled images that are unsure
 BLOCK = 2**14  # images at once
 
 
-def symptoms(run: Run) -> list[str]:
+def symptoms(run: Run, compared: Comparison) -> list[str]:
     """Describe what is wrong with a run, the worst first, and what its confidence rests on if that is little."""
     found = []
     alike = mean_cosine(run.features)
@@ -31,6 +32,14 @@ def symptoms(run: Run) -> list[str]:
     if single:
         has = "category has" if len(single) == 1 else "categories have"
         found.append(f"{len(single):,} {has} only one image: {listing(single)}. k may be too large.")
+    if compared.alike:
+        names = [" = ".join(run.names[each] for each in pair) for pair in compared.alike]
+        found.append(f"These categories look alike, so each pair may be one class: {listing(names)}.")
+    if compared.mixed:
+        names = [run.names[each] for each in compared.mixed]
+        found.append(
+            f"{'This category looks' if len(names) == 1 else 'These categories look'} mixed: {listing(names)}."
+        )
     if not run.confidence.calibrated:
         found.append(_basis(run.confidence.held_out))
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +44,24 @@ class Highlights:
     larger: Pair | None  # what one category more would split
 
 
-def compare_categories(
-    run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int
-) -> tuple[list[Question], list[Question]]:
+class Comparison(NamedTuple):
+    """What may be merged and what may be split, the likeliest first."""
+
+    merges: list[Question]
+    splits: list[Question]
+
+    @property
+    def alike(self) -> list[tuple[int, ...]]:
+        """The ids of categories that probably are one, in pairs."""
+        return [each.categories for each in self.merges if (each.likely or 0.0) >= LIKELY]
+
+    @property
+    def mixed(self) -> list[int]:
+        """The ids of categories that probably are two."""
+        return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= LIKELY]
+
+
+def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int) -> Comparison:
     """Return what may be merged and what may be split, the likeliest first, judging by images `present` (n,)."""
     rows, a = np.flatnonzero(present), run.assignments
     most = max(SAMPLE, EACH * min(len(run.categories), COMPARED))
@@ -59,7 +75,7 @@ def compare_categories(
         return replace(question, rows=tuple(tuple(rows[[*each]].tolist()) for each in question.rows))
 
     merges, splits = ([in_run(each) for each in questions] for questions in found)
-    return merges, splits
+    return Comparison(merges, splits)
 
 
 def find_highlights(

@@ -22,8 +22,7 @@ from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
 from sortal.web import charts, summary
-from sortal.web.guide import Advising
-from sortal.web.highlights import Highlights, compare_categories, find_highlights
+from sortal.web.highlights import Comparison, Highlights, compare_categories, find_highlights
 from sortal.web.summary import Card, Rows
 from sortal.web.thumbnails import Done, Sheets, make_sheets
 
@@ -63,13 +62,16 @@ def make_report(
     run: Run,
     store: PixelStore,
     mapper: Mapper,
-    advising: Advising | None = None,
+    compared: Comparison | None = None,
     *,
     seed: int = 0,
     folder: Path | None = None,
     runtime: Runtime = Runtime(),
 ) -> bytes:
-    """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map."""
+    """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map.
+
+    Unless categories have been `compared`, those that look mixed are not known.
+    """
     a = run.assignments
     points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
     runtime.progress(MAP, 0, len(points))
@@ -79,7 +81,7 @@ def make_report(
     runtime.progress(MAP, len(points), len(points))
     present = store.heights > 0
     runtime.progress(COMPARING, 0, 0)
-    merges, splits = compare_categories(run, present, advising, seed=seed)
+    merges, splits = compared or compare_categories(run, present, None, seed=seed)
     for detail in (each for each in DETAILS if len(run.categories) <= each.most):
         count = detail.points + detail.others
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
