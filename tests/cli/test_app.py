@@ -349,7 +349,12 @@ READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "ex
 OTHERS = {"labels": Path("l.csv"), "out": Path("o"), "device": "cpu", "workers": 1}
 
 
-def test_each_option_of_discover_reaches_the_library(stub: Stub) -> None:
+def test_each_option_of_discover_reaches_the_library(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("photos", "more"):
+        (tmp_path / name).mkdir()
     prepared, carried_out = (
         stub("sortal.discovery.job.prepare", JOB),
         stub("sortal.discovery.pipeline.carry_out", sample_run()),
@@ -503,6 +508,8 @@ def test_impossible_requests_exit_2_and_write_nothing(
     before, no_run = sorted(tmp_path.rglob("*")), "A run must be a folder that sortal discover wrote, got 'photos'"
     for words, message in (
         ("discover nowhere", "The image folder 'nowhere' does not exist."),
+        ("discover photos nowhere", "Images must be one or more folders, got 'nowhere', which does not exist."),
+        ("check photos file", "Images must be one or more folders, got 'file', which is a file."),
         ("discover photos --labels nowhere.csv", "The table 'nowhere.csv' does not exist."),
         ("discover photos --out photos/run", f"got 'photos/run'. Choose another folder (--out {tmp_path}/photos-run)."),
         ("discover photos --out file/run --backbone convnet", "The folder 'file/run' cannot be written"),

@@ -22,6 +22,7 @@ from sortal.cli.options import (
     given,
     is_first,
     processes,
+    source_of,
     spell,
 )
 from sortal.config import Discovery, Reading
@@ -88,7 +89,7 @@ def discover(
         runtime.progress("Finding images", 0, 0)
         from sortal.discovery.job import ANOTHER_FOLDER, prepare
 
-        source = images[0] if len(images) == 1 else images
+        source = source_of(images)
         job = prepare(
             source,
             labels,

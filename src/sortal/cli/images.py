@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers
+from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers, source_of
 from sortal.config import Reading
 
 CHECK_EXAMPLES = """\
@@ -51,8 +51,7 @@ def check(
     from sortal.images.reading import read_images
 
     with printing.runtime("Finding images", workers=workers) as runtime:
-        source = images[0] if len(images) == 1 else images
-        found = read_images(source, labels=labels, need_labels=False, **asdict(reading))
+        found = read_images(source_of(images), labels=labels, need_labels=False, **asdict(reading))
         health = check(found, tiny=tiny, max_pixels=max_pixels, runtime=runtime)
     print(jsonlib.dumps(asdict(health), indent=2)) if json else printing.health(health, tiny)
     return 1 if health.contradictions else 3 if health.unreadable else 0

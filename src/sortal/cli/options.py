@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.config import Auto, SettingsGroup
+from sortal.errors import InputError
 
 Images = Annotated[list[Path], Parameter(help="A folder of images, or several.", negative="")]
 TABLE = "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
@@ -51,6 +52,17 @@ def given(*records: type[SettingsGroup]) -> set[str]:
     options = {word.partition("=")[0] for word in words.get()}
     names = {each.name for record in records for each in fields(record)}
     return {name for name in names if f"--{name.replace('_', '-')}" in options}
+
+
+def source_of(images: Sequence[Path]) -> Path | Sequence[Path]:
+    """Return the only folder, or several; of several paths that are no folders, the library would read files."""
+    if len(images) == 1:
+        return images[0]
+    for path in images:
+        if not path.is_dir():
+            what = "is a file" if path.exists() else "does not exist"
+            raise InputError(f"Images must be one or more folders, got {str(path)!r}, which {what}.")
+    return images
 
 
 def split(values: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Several, Workers, split
+from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Several, Workers, source_of, split
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
 from sortal.system.text import plain
@@ -84,7 +84,7 @@ def predict(
         )
     if csv is not None and csv != STDOUT:
         _check_table(csv, run, force)
-    since, source = perf_counter(), images[0] if len(images) == 1 else images
+    since, source = perf_counter(), source_of(images)
     if dry_run:
         with printing.runtime("Starting", device, workers) as runtime:
             from sortal.discovery.dry_run import forecast_prediction
