@@ -29,7 +29,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder
+from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder, views_at_once
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method
 from sortal.learning.step import Optimiser, TrainingStep
@@ -86,8 +86,9 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     report_progress("Measuring how fast the network is trained", 1, 4)
     base = _peak_memory()
     view = measure_view(backbone, images, store, job.recipe.training.precision, job.runtime)
-    step, epoch, on_cpu = 0.0, 0.0, job.device.type == "cpu"
-    held = ON_CPU * _saved_bytes(backbone, lambda: backbone.tail(_tokens(backbone, 1))) if on_cpu else 0
+    step, epoch, held, on_cpu = 0.0, 0.0, 0, job.device.type == "cpu"
+    if on_cpu:
+        held = views_at_once(backbone, BATCH) * _saved_bytes(backbone, lambda: backbone.tail(_tokens(backbone, 1)))
     if method is not None and on_cpu and backbone.has_trunk:
         step, epoch, held_by_step = _measure_steps(job, method)
         held = max(held, held_by_step)
@@ -158,7 +159,7 @@ def measure_view(
     size, rows = backbone.spec.image_size, np.arange(len(images))
 
     def encode(rows: NDArray[np.int64], clock: Clock) -> None:
-        done, batch_size = 0, ON_CPU if device.type == "cpu" else BATCH
+        done, batch_size = 0, views_at_once(backbone, BATCH)
         for features in encoder.stream(store, centre_crop_batches(store, rows, size=size, batch_size=batch_size)):
             done += len(features)
             clock("", done, len(rows))

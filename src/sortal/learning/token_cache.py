@@ -22,7 +22,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
-from sortal.learning.frozen import ON_CPU, FrozenEncoder, prefetch
+from sortal.learning.frozen import FrozenEncoder, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.runs import cache
 from sortal.system.progress import Runtime
@@ -283,7 +283,7 @@ def cache_tokens(
         tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
 
     def crops(begin: int) -> Iterator[Crops]:
-        piece = min(PIECE, ON_CPU) if trunk.backbone.device.type == "cpu" else PIECE
+        piece = views_at_once(trunk.backbone, PIECE)
         for start in range(begin, total, piece):
             at = np.arange(start, min(start + piece, total))
             of, number = rows[at // n_views], at % n_views
