@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.clustering.estimate_k import Evaluation, estimate_k
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, estimate_k
 from sortal.clustering.estimate_k import Method as Estimator
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Precision
@@ -48,7 +48,6 @@ SAMPLE, BYTES, FEWEST = 256, 2**25, 8  # images that are read: so many, or so la
 PASSES = 16  # of the sample through the network on a GPU
 STEPS, STEPS_ON_GPU = 4, 24  # of training
 ROWS, ROWS_ON_GPU = 2000, 20_000  # that are clustered, at most; the time on a GPU is hardly that of the rows
-TRIED = 14  # numbers of classes that an estimate tries, usually
 FORWARD = 1 / 3  # share of the forward pass in a training step
 PICTURES = projection.POINTS  # in a report: as many on its map, and fewer on cards
 
@@ -286,13 +285,13 @@ def _seconds_to_estimate(
     def count(_: Evaluation) -> None:
         nonlocal tried
         tried += 1
-        if tried < TRIED and perf_counter() - started > BUDGET:
+        if tried < USUALLY_TRIED and perf_counter() - started > BUDGET:
             raise _EnoughError
 
     with suppress(_EnoughError):
         estimate_k(x, y, k_max=k_max, method=method, random_state=0, device=device, callback=count)
         return perf_counter() - started
-    return (perf_counter() - started) * TRIED / tried
+    return (perf_counter() - started) * USUALLY_TRIED / tried
 
 
 class _EnoughError(Exception):
