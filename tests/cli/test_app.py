@@ -897,6 +897,20 @@ def test_ctrl_c_is_answered_while_python_cannot_be_interrupted_and_a_second_one_
     assert process.returncode == 130
 
 
+def test_warnings_of_libraries_are_not_printed_but_those_of_this_package_are(pets: Path) -> None:
+    code = (
+        "import logging, sys, warnings; from sortal.images import check; from sortal.cli import app; "
+        "from importlib import import_module; "
+        "warn = lambda *_, **__: (warnings.warn('raw'), logging.getLogger('timm.models').warning('raw'), "
+        "import_module('huggingface_hub.utils.logging').get_logger('huggingface_hub.x').warning('raw'), "
+        "logging.getLogger('sortal.learning').warning('%d is slow.', 7), sys.exit(5)); "
+        "check.check = warn; sys.exit(app.main())"
+    )
+    words = [sys.executable, "-c", code, "check", str(pets)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "", "sortal: 7 is slow.\n")
+
+
 def test_an_ignored_signal_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     def ended(*_: object, **__: object) -> DemoResult:
         os.kill(os.getpid(), signal.SIGTERM)

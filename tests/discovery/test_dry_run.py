@@ -16,6 +16,7 @@ from PIL import Image
 from runtimes import CPU
 
 from sortal.cli import options
+from sortal.clustering.estimate_k import USUALLY_TRIED
 from sortal.config import Discovery, MethodName, Reading, Training
 from sortal.discovery import defaults, dry_run, rates
 from sortal.discovery.dry_run import (
@@ -385,7 +386,7 @@ def test_an_estimate_of_k_is_abandoned_once_its_pace_is_known(monkeypatch: pytes
 
     def estimate(*_: Any, callback: Any, **__: Any) -> None:
         nonlocal now
-        for _tried in range(20):
+        for _k in range(20):
             now += 0.5
             callback(None)
 
@@ -393,7 +394,7 @@ def test_an_estimate_of_k_is_abandoned_once_its_pace_is_known(monkeypatch: pytes
     monkeypatch.setattr(rates, "perf_counter", lambda: now)
     some: Any = None
     monkeypatch.setattr(rates, "BUDGET", 1.9)
-    assert rates._seconds_to_estimate(some, some, 9, "brent", "cpu") == 0.5 * rates.TRIED
+    assert rates._seconds_to_estimate(some, some, 9, "brent", "cpu") == 0.5 * USUALLY_TRIED
     monkeypatch.setattr(rates, "BUDGET", 100.0)
     assert rates._seconds_to_estimate(some, some, 9, "brent", "cpu") == 0.5 * 20, "the whole if it is quick"
 

@@ -31,7 +31,7 @@ from sortal.discovery import clusters, results, shared_kmeans, stages
 from sortal.discovery.clusters import estimator, match_known
 from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, prepare
-from sortal.discovery.pipeline import carry_out, stages_of
+from sortal.discovery.pipeline import carry_out, discover, stages_of
 from sortal.discovery.stages import held_out, set_aside, token_plan
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
@@ -510,3 +510,17 @@ def test_half_of_what_a_review_confirmed_is_set_aside_whatever_the_files_are_cal
     renamed = image_set(files, labels=[labels[row] for row in shuffled], paths=files)
     again = set_aside(renamed, confirmed[shuffled], np.argsort(shuffled)[order], 7)
     assert (again == drawn[shuffled]).all()
+
+
+def test_every_stage_reports_how_much_there_is_to_do(tmp_path: Path) -> None:
+    totals: dict[str, list[int]] = {}
+
+    def progress(what: str, done: int, total: int) -> None:
+        if what.startswith("["):
+            assert done <= total or not total
+            totals.setdefault(what.partition("/")[0], []).append(total)
+
+    runtime = replace(CPU, progress=progress)
+    discover(tiny.as_array(), out=tmp_path / "run", backbone="convnet", method="kmeans", k_max=8, runtime=runtime)
+    counted = {stage for stage, total in totals.items() if any(total)}
+    assert counted >= {"[1", "[2", "[4", "[5", "[6"}  # nothing is trained, and these tests draw no report

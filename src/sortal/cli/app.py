@@ -2,11 +2,13 @@
 
 import errno
 import io
+import logging
 import os
 import platform
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -88,6 +90,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
+    if tokens is None:  # in a process of its own
+        _hush_libraries()
     try:
         with _sigterm_as_ctrl_c(), _answered(command):
             _check_processes(command)
@@ -108,6 +112,20 @@ def main(tokens: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
         return 1 if isinstance(error, BrokenPipeError) else _fail("No space is left on the device.", 1)
     return code if isinstance(code, int) else 0
+
+
+def _hush_libraries() -> None:
+    """Print warnings of this package as messages, and none of others: they are meant for programmers."""
+
+    class Messages(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name.partition(".")[0] == "sortal" and is_first():
+                say(f"sortal: {record.getMessage()}")
+
+    logging.basicConfig(level=logging.WARNING, handlers=[Messages()])
+    os.environ.setdefault("HF_HUB_VERBOSITY", "critical")  # its logger has a handler of its own
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")
 
 
 def _check_processes(command: tuple[str, ...]) -> None:

@@ -31,6 +31,7 @@ from sortal.system.distributed import Processes
 Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
 FEW = 5e-4  # a restart ends when at most this share of the rows changes its cluster, which hardly moves its score
+USUALLY_TRIED = 14  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.clustering.estimate_k import Evaluation, KEstimate, Method, estimate_k, separation
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, Method, estimate_k, separation
 from sortal.clustering.points import Points, full_precision
 from sortal.config import Discovery, Recipe
 from sortal.discovery import results, shared_kmeans
@@ -127,7 +127,12 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
         tried.append(at)
         if processes.is_first:
             cache.save(path, [asdict(each) for each in tried])
-        runtime.progress(f"Estimating the number of classes: k = {at.k} scores {at.score:.3f}", 0, 0)
+        report()
+
+    def report() -> None:  # a search usually tries so many, and may try more
+        runtime.progress("Estimating the number of classes", len(tried), max(USUALLY_TRIED, len(tried) + 1))
+
+    report()
 
     return estimate_k(
         x[own],

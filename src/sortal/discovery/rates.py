@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.clustering.estimate_k import Evaluation, estimate_k
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, estimate_k
 from sortal.clustering.estimate_k import Method as Estimator
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Precision
@@ -29,7 +29,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder
+from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder, views_at_once
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method
 from sortal.learning.step import Optimiser, TrainingStep
@@ -48,7 +48,6 @@ SAMPLE, BYTES, FEWEST = 256, 2**25, 8  # images that are read: so many, or so la
 PASSES = 16  # of the sample through the network on a GPU
 STEPS, STEPS_ON_GPU = 4, 24  # of training
 ROWS, ROWS_ON_GPU = 2000, 20_000  # that are clustered, at most; the time on a GPU is hardly that of the rows
-TRIED = 14  # numbers of classes that an estimate tries, usually
 FORWARD = 1 / 3  # share of the forward pass in a training step
 PICTURES = report.IMAGES  # in a report, and fewer on cards
 
@@ -86,8 +85,9 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     report_progress("Measuring how fast the network is trained", 1, 4)
     base = _peak_memory()
     view = measure_view(backbone, images, store, job.recipe.training.precision, job.runtime)
-    step, epoch, on_cpu = 0.0, 0.0, job.device.type == "cpu"
-    held = ON_CPU * _saved_bytes(backbone, lambda: backbone.tail(_tokens(backbone, 1))) if on_cpu else 0
+    step, epoch, held, on_cpu = 0.0, 0.0, 0, job.device.type == "cpu"
+    if on_cpu:
+        held = views_at_once(backbone, BATCH) * _saved_bytes(backbone, lambda: backbone.tail(_tokens(backbone, 1)))
     if method is not None and on_cpu and backbone.has_trunk:
         step, epoch, held_by_step = _measure_steps(job, method)
         held = max(held, held_by_step)
@@ -158,7 +158,7 @@ def measure_view(
     size, rows = backbone.spec.image_size, np.arange(len(images))
 
     def encode(rows: NDArray[np.int64], clock: Clock) -> None:
-        done, batch_size = 0, ON_CPU if device.type == "cpu" else BATCH
+        done, batch_size = 0, views_at_once(backbone, BATCH)
         for features in encoder.stream(store, centre_crop_batches(store, rows, size=size, batch_size=batch_size)):
             done += len(features)
             clock("", done, len(rows))
@@ -285,13 +285,13 @@ def _seconds_to_estimate(
     def count(_: Evaluation) -> None:
         nonlocal tried
         tried += 1
-        if tried < TRIED and perf_counter() - started > BUDGET:
+        if tried < USUALLY_TRIED and perf_counter() - started > BUDGET:
             raise _EnoughError
 
     with suppress(_EnoughError):
         estimate_k(x, y, k_max=k_max, method=method, random_state=0, device=device, callback=count)
         return perf_counter() - started
-    return (perf_counter() - started) * TRIED / tried
+    return (perf_counter() - started) * USUALLY_TRIED / tried
 
 
 class _EnoughError(Exception):

@@ -141,10 +141,16 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
             k = choose_k(job, rows, shown, runtime)
         if learned.likely and k.interval:  # features trained for one k make others look unlikely
             k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
-    with stages.stage("clusters", "Clustering"):
+    with stages.stage("clusters", "Clustering") as runtime:
+        times = 2 + len(learned.earlier)
+        runtime.progress("Clustering", 0, times)
         of, centres = cluster(job, rows, shown, k.k, learned.head)
+        runtime.progress("Clustering", 1, times)
         agreement = None if learned.head is not None else repeat(job, rows, shown, order, of, k.k)
-        others = [fit(job, rows_of(job, each), shown.labels, k.k).clusters for each in learned.earlier]
+        others = []
+        for done, each in enumerate(learned.earlier, start=2):
+            runtime.progress("Clustering", done, times)
+            others.append(fit(job, rows_of(job, each), shown.labels, k.k).clusters)
     if not job.processes.is_first:
         return None
     overlap = overlaps(of[shown.unlabelled], [each[shown.unlabelled] for each in others], k.k) if others else None

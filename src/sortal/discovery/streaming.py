@@ -23,7 +23,7 @@ from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import BLOCK, FeatureCache
-from sortal.learning.frozen import BATCH, ON_CPU, FrozenEncoder
+from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
 from sortal.runs import cache
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
@@ -143,8 +143,8 @@ class _Stream:
         self.failed: dict[str, tuple[Reason, str]] = dict(index.unreadable)  # by content
         self._have = features.contents()
         self._size = encoder.backbone.spec.image_size
-        on_cpu = encoder.backbone.device.type == "cpu"
-        self._batch = np.empty((ON_CPU if on_cpu else BATCH, self._size, self._size, 3), np.uint8)
+        rows = views_at_once(encoder.backbone, BATCH)
+        self._batch = np.empty((rows, self._size, self._size, 3), np.uint8)
         self._waiting: list[str] = []  # contents of the crops in the batch
         self._computed: list[tuple[list[str], Features]] = []  # since the last commit
         self._records: list[JsonObject] = []

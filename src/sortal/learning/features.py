@@ -23,7 +23,7 @@ from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import ON_CPU, FrozenEncoder
+from sortal.learning.frozen import FrozenEncoder, views_at_once
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
 from sortal.system.files import write_atomically
@@ -179,8 +179,7 @@ def _compute(
     computed = torch.from_numpy(scratch((len(missing), x.shape[1]), place))
     done, saved, committed = start, start, monotonic()
     size = encoder.backbone.spec.image_size
-    if encoder.backbone.device.type == "cpu":
-        batch_size = min(batch_size, ON_CPU)
+    batch_size = views_at_once(encoder.backbone, batch_size)
     wanted, most = first[missing[start:end]], LARGEST // (4 * x.shape[1])
 
     def encoded() -> Iterator[Tensor]:

@@ -22,11 +22,19 @@ logger = logging.getLogger(__name__)
 
 READERS = min(8, workers.worker_count(None))  # threads that prepare batches
 ON_CPU = 64  # views per batch on a CPU: larger batches overflow its caches
+LARGE_ON_CPU = 8  # those of a large network, which is as fast then, and lets Ctrl-C and progress wait for less
 BATCH = 256  # centre crops
 AHEAD = READERS + 2  # batches to prefetch
 
 In = TypeVar("In")
 Out = TypeVar("Out")
+
+
+def views_at_once(backbone: Backbone, most: int) -> int:
+    """Return how many views to encode at once, at most so many."""
+    if backbone.device.type != "cpu":
+        return most
+    return min(most, LARGE_ON_CPU if backbone.has_trunk else ON_CPU)
 
 
 class FrozenEncoder:
@@ -102,7 +110,9 @@ class CentreCrops:
         if self._cached:
             return iter(self._cached)
         size = self.trunk.backbone.spec.image_size
-        tokens = self.trunk.stream(self.store, centre_crop_batches(self.store, self.rows, size=size, batch_size=BATCH))
+        batch_size = views_at_once(self.trunk.backbone, BATCH)
+        batches = centre_crop_batches(self.store, self.rows, size=size, batch_size=batch_size)
+        tokens = self.trunk.stream(self.store, batches)
         if not self.keep:
             return tokens
         self._cached.extend(list(tokens))

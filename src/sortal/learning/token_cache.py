@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
-from sortal.learning.frozen import ON_CPU, FrozenEncoder, prefetch
+from sortal.learning.frozen import FrozenEncoder, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.runs import cache
 from sortal.system.progress import Runtime
@@ -220,12 +221,19 @@ class SharedTokens:
             self.folder.rmdir()
 
 
+# By the first block of the tail and the side of the images
+_SHAPES: WeakKeyDictionary[Backbone, dict[tuple[int, int], tuple[int, ...]]] = WeakKeyDictionary()
+
+
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
-    """Return the shape of the tokens of one view."""
+    """Return the shape of the tokens of one view, which is computed once."""
     size = backbone.spec.image_size
-    pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
-    with torch.no_grad():
-        return tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
+    shapes, key = _SHAPES.setdefault(backbone, {}), (backbone.split, size)
+    if key not in shapes:
+        pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
+        with torch.no_grad():
+            shapes[key] = tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
+    return shapes[key]
 
 
 def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[Tensor, int, Callable[[int], None]]:
@@ -283,7 +291,7 @@ def cache_tokens(
         tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
 
     def crops(begin: int) -> Iterator[Crops]:
-        piece = min(PIECE, ON_CPU) if trunk.backbone.device.type == "cpu" else PIECE
+        piece = views_at_once(trunk.backbone, PIECE)
         for start in range(begin, total, piece):
             at = np.arange(start, min(start + piece, total))
             of, number = rows[at // n_views], at % n_views
