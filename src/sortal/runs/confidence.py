@@ -172,8 +172,8 @@ def _most_probable(costs: Floats, truth: Ints, usual: float) -> float:
     rows = np.arange(len(costs))
     others = costs.copy()
     others[rows, truth] = np.inf
-    # One further image is taken to be wrong: a few images without a mistake do not prove that there are none.
-    wrong = 1 / (len(costs) + 2)
+    # A few images without a mistake do not prove that there are none, so a share counts as wrong.
+    wrong = 1 / (len(costs) + ENOUGH)
     of_truth = (1 - wrong) * costs[rows, truth] + wrong * others.min(axis=1)
 
     def loss(log_t: float) -> float:
