@@ -23,6 +23,7 @@ Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["error", "ignore"]
+Placeholders = Literal["error", "unlabelled", "classes"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 CONVNET = "convnet"  # the small network's name
@@ -156,12 +157,14 @@ class Discovery(SettingsGroup):
 class Reading(SettingsGroup):
     """How the labels of a folder of images are read."""
 
-    folders: Literal["classes", "ignore"] = _setting(
-        "classes", "Whether each folder is a class, or folders are ignored."
+    folders: Literal["classes", "reviewed", "ignore"] = _setting(
+        "classes",
+        "Whether each folder is a class, folders are ignored, or, in an export, only what was reviewed is labelled.",
     )
     unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
     unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
     extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")
+    placeholders: Placeholders = _setting("error", 'How to treat labels such as "unknown", "none", "n/a" or "?".')
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -557,12 +557,12 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
 
 def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for format, name in (("coco", "run-coco.json"), ("csv", "run-csv.csv"), ("folders", "run-folders")):
+    for format, name in (("coco", "run-coco.json"), ("csv", "run.csv"), ("folders", "run-folders")):
         assert invoke("export", real.run, "--format", format) == Done(0, f"36 images written as {format}: {name}\n", "")
         assert (tmp_path / name).exists()
     assert export.export(real.run, "csv", "same.csv").images == 36, "a folder will do for a run"
-    complaint = refused("export", real.run, "--format", "csv", "--out", "run-csv.csv")
-    assert complaint.endswith("/run-csv.csv' already exists. Choose another (--out), or replace it (--force).\n")
+    complaint = refused("export", real.run, "--format", "csv", "--out", "run.csv")
+    assert complaint.endswith("/run.csv' already exists. Choose another (--out), or replace it (--force).\n")
 
 
 # Figures

@@ -77,11 +77,15 @@ def test_the_unlabelled_folder_can_be_chosen(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    assert labels_of(read_images(tmp_path)) == {**dict.fromkeys(unlabelled), **classes}
+
+    def found(**options: Any) -> dict[str, str | None]:
+        return labels_of(read_images(tmp_path, placeholders="classes", **options))
+
+    assert found() == {**dict.fromkeys(unlabelled), **classes}
     classes |= {"unlabelled/1.jpg": "unlabelled", "UNLABELED/2.jpg": "UNLABELED"}
     for name in ("cat", "cat/"):
-        assert labels_of(read_images(tmp_path, unlabelled=name)) == {**classes, "cat/unlabelled/4.jpg": None}
-    assert labels_of(read_images(tmp_path, unlabelled="empty")) == classes
+        assert found(unlabelled=name) == {**classes, "cat/unlabelled/4.jpg": None}
+    assert found(unlabelled="empty") == classes
 
 
 def test_the_chosen_unlabelled_folder_must_be_next_to_the_classes(tmp_path: Path) -> None:

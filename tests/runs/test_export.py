@@ -173,7 +173,10 @@ def test_tables_have_one_row_per_image_and_no_formula(
     export(hostile, "csv", tmp_path / "t.csv")
     rows = cells(tmp_path / "t.csv")
     columns = ["file_name", "path", "category", "category_name", "status", "confidence", "reviewed", "label", "truth"]
+    columns += ["sorted_as", "content"]
     assert list(rows[0]) == columns
+    assert [row["sorted_as"] for row in rows] == [row["category_name"] for row in rows]
+    assert [row["content"] for row in rows] == [*hostile.assignments.contents]
     assert_rows(rows, hostile)
     assert [row["path"] for row in rows] == hostile.paths()
     assert [row["truth"] for row in rows] == [row["label"] for row in rows]
@@ -207,12 +210,12 @@ def test_folders_keep_unsure_images_apart(tmp_path: Path) -> None:
 def test_the_index_of_folders_maps_each_image_to_its_original(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "folders", tmp_path / "out", how="copy")
     rows = cells(tmp_path / "out/index.csv")
-    assert files_below(tmp_path / "out") == {"index.csv", *(row["exported"] for row in rows)}
-    assert_rows(rows, hostile)
+    assert files_below(tmp_path / "out") == {"index.csv", *(row["file_name"] for row in rows)}
+    assert_rows(rows, hostile, file="source")
     for row, path in zip(rows, hostile.paths(), strict=True):
-        assert content(tmp_path / "out" / row["exported"]) == content(path)
-        assert row["exported"].startswith("unsure/") == (row["status"] == "unsure")
-    sure = {row["category"]: row["exported"].split("/")[0] for row in rows if row["status"] != "unsure"}
+        assert content(tmp_path / "out" / row["file_name"]) == content(path)
+        assert row["file_name"].startswith("unsure/") == (row["status"] == "unsure")
+    sure = {row["category"]: row["file_name"].split("/")[0] for row in rows if row["status"] != "unsure"}
     assert len({folder.lower() for folder in sure.values()}) == len(
         sure
     )  # one folder per category, even if case is ignored

@@ -47,7 +47,7 @@ Examples:
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
 Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
-OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
+OUT = "New file or folder to write; in the current folder, RUN.csv, RUN.parquet or RUN-FORMAT by default."
 HOW = "How images are placed into a folder."
 WHICH = "Comma-separated figures to draw; all by default."
 WORDS = "File of names to choose from, one per line."

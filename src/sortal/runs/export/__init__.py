@@ -42,7 +42,7 @@ def export(
     force: bool = False,
     runtime: Runtime = Runtime(),
 ) -> ExportResult:
-    """Write a run in one of `FORMATS` to a new file or folder, by default RUN-FORMAT in the current folder.
+    """Write a run in one of `FORMATS` to a new file or folder, by default RUN-FORMAT or RUN.csv in the current folder.
 
     The run is given as such or by its folder. `how` links or copies the images into formats that hold them; the
     originals are never moved or changed. `force` replaces a file, or a folder that an earlier export wrote.
@@ -56,7 +56,8 @@ def export(
     run = run if isinstance(run, Run) else load_run(run)
     chosen = FORMATS[format]
     if out is None:
-        out = f"{run.folder.resolve().name}-{format}{chosen.extension}"
+        kind = "" if chosen.extension == f".{format}" else f"-{format}"
+        out = f"{run.folder.resolve().name}{kind}{chosen.extension}"
     if chosen.needs_files:
         run.paths()  # raises if the images have no files
     rows = rows_of(run)

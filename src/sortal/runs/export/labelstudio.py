@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.runs.export.format import Request, Row, has_content, utf8, visit, write_json
-from sortal.runs.run import CONFIRMED, LABELLED, MOVED
+from sortal.runs.run import CONFIRMED, MOVED
 from sortal.system.files import write_atomically
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
@@ -60,10 +60,12 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
             "status": row.status,
             "confidence": row.confidence,
             "reviewed": row.reviewed,
+            "sorted_as": choice,
+            "content": row.content,
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
-    decided = row.status == LABELLED or row.reviewed in (CONFIRMED, MOVED)
+    decided = row.label is not None or row.reviewed in (CONFIRMED, MOVED)
     return {**task, "annotations": [{"result": result}]} if decided else task
 
 
