@@ -27,6 +27,7 @@ Placeholders = Literal["error", "unlabelled", "classes"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 CONVNET = "convnet"  # the small network's name
+MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
 UNLABELLED = "unlabelled"  # the folder of images without a label
 BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
@@ -145,6 +146,7 @@ class Discovery(SettingsGroup):
         least=2,
     )
     unsure_below: float = _setting(0.5, "Confidence below which an image is unsure.", least=0, most=1)
+    max_pixels: int = _setting(MAX_PIXELS, "Leave out images with more pixels.", least=1)
 
     def __post_init__(self) -> None:
         if self.views is None:  # how 0.1 saved "live"

@@ -165,6 +165,8 @@ def prediction(found: "Prediction") -> list[str]:
     lines = [f"{plural(len(a), 'image')}: {', '.join(f'{count:,} {status}' for status, count in counts.items())}."]
     unread = [f"unreadable, left out: {plain(b.file)} ({b.reason}: {plain(b.detail)})" for b in found.quarantine]
     lines += _first(unread, "more unreadable files")
+    if hint := _raise_limit(found.quarantine):
+        lines.append(f"  {hint}")
     if found.added:
         lines.append(f"{plural(found.added, 'image')} added to the run; report: {plain(str(found.run.report))}")
         for each in found.run.candidates[:FILES]:
@@ -322,6 +324,13 @@ def _unreadable(files: "Sequence[Quarantined]") -> None:
         print(f"  {reason}", *(f"    {file}" for _, file in rows), sep="\n")
     if len(files) > FILES:
         print(f"  … and {len(files) - FILES:,} more; --json lists all")
+    if hint := _raise_limit(files):
+        print(f"  {hint}")
+
+
+def _raise_limit(files: "Sequence[Quarantined]") -> str:
+    """Name the option for images with too many pixels, if any of these has."""
+    return "Use larger images with --max-pixels N." if any("max_pixels" in bad.detail for bad in files) else ""
 
 
 def _files(title: str, files: Sequence[str], of: int = 0) -> None:

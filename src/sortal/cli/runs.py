@@ -25,6 +25,7 @@ UPDATE = (
     "Add the images to the run: categories keep their ids, their centres move, and images far from all of them are "
     "grouped into candidates for new categories."
 )
+LIMIT = "Leave out images with more pixels; the limit of the run by default."
 ANOTHER = Remedy("choose another file", out=...)
 EXPORT_EXAMPLES = """\
 Examples:
@@ -61,6 +62,9 @@ def predict(
     *,
     out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
     update: Annotated[Flag, Parameter(help=UPDATE)] = False,
+    max_pixels: Annotated[
+        int | None, Parameter(help="Leave out images with more pixels; as in the run by default.")
+    ] = None,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
@@ -82,13 +86,15 @@ def predict(
         with printing.runtime("Starting", device, workers) as runtime:
             from sortal.discovery.dry_run import forecast_prediction
 
-            planned = forecast_prediction(run, images, update=update, since=since, runtime=runtime)
+            planned = forecast_prediction(
+                run, images, update=update, max_pixels=max_pixels, since=since, runtime=runtime
+            )
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_prediction(planned)
         return 0
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.prediction import predict
 
-        found = predict(run, images, update=update, runtime=runtime)
+        found = predict(run, images, update=update, max_pixels=max_pixels, runtime=runtime)
         content = (jsonlib.dumps(found.to_json(), indent=2) + "\n").encode() if json else found.to_csv()
         if out is not None:
             try:

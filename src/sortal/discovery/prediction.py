@@ -66,12 +66,14 @@ def predict(
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
+    max_pixels: int | None = None,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
     """Sort new images into the categories of a run, given as such or by its folder, without training.
 
     With `update` they are added to the run: categories keep their ids, their centres move, and images far from every
     centre are grouped as candidates for new categories. Images that the run already contains are not added again.
+    Images with more than `max_pixels` are left out; by default the limit is that of the run.
 
     >>> found = sortal.predict("photos-run", "more-photos")  # doctest: +SKIP
     >>> found.run.names[found.assignments.category[0]]  # doctest: +SKIP
@@ -83,7 +85,9 @@ def predict(
         if update:
             found = load_run(found.folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
-        settings = Settings(shorter_side=found.facts.backbone.shorter_side)
+        facts = found.facts
+        limit = facts.settings.max_pixels if max_pixels is None else max_pixels
+        settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=limit)
         store = pack(read, found.cache / "pixels", settings=settings, runtime=runtime)
         quarantine = store.quarantine
         read, store = select_readable(read, store)
@@ -101,6 +105,8 @@ def predict(
             runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
         where = os.path.abspath(images) if isinstance(images, str | os.PathLike) else os.getcwd()
         source = results.source_of(read.select(fresh), where)
+        if limit > facts.settings.max_pixels:  # so that whatever reads the run again finds what was added
+            found = replace(found, facts=replace(facts, settings=replace(facts.settings, max_pixels=limit)))
         updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 

@@ -39,7 +39,7 @@ README = """To open these tasks in Label Studio:
 
 def write(request: Request) -> Sequence[str]:
     found, missing = visit(request, lambda row: row.path if has_content(row.path) else None)
-    choices = _choices(request.run.names)
+    choices = choices_of(request.run.names)
     root, shown = _root([path for _, path in found])
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
     config = CONFIG.format(choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values()))
@@ -69,7 +69,7 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
     return {**task, "annotations": [{"result": result}]} if decided else task
 
 
-def _choices(names: Mapping[int, str]) -> dict[int, str]:
+def choices_of(names: Mapping[int, str]) -> dict[int, str]:
     """Return the names of the categories, by id, made valid in XML and unique."""
     taken: dict[str, int] = {}
     for category, name in names.items():
