@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "review": runs.review,
     "decisions": decisions.list_decisions,
     "decisions merge": decisions.merge,
+    "import": decisions.import_annotations,
     "benchmark": benchmark.run_benchmark,
     "benchmark presets": benchmark.list_presets,
     "benchmark table": benchmark.table,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
-from sortal.errors import InputError
 from sortal.config import MAX_PIXELS
-from sortal.images import check, decoding, near_duplicates
+from sortal.errors import InputError
+from sortal.images import check, near_duplicates
 from sortal.images.check import ClassCount, Duplicates, Health, Kind
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images

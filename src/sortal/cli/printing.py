@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
     from sortal.runs.export import ExportResult
+    from sortal.runs.importing import ImportResult
     from sortal.runs.journal import Decision
     from sortal.runs.run import Category, Run
 
@@ -199,6 +200,24 @@ def joined(added: "Sequence[Decision]", told: Sequence[str]) -> None:
     rows = [f"{plain(line.by)}: {plain(words)}" for line, words in zip(added, told, strict=True) if line.disputed]
     print(f"{plural(len(added) - len(rows), 'decision')} added, {len(rows):,} disputed.")
     _list("Not carried out", rows)
+
+
+def imported(found: "ImportResult") -> None:
+    """Print what an import has decided, and what it has left out."""
+    disputed = sum(bool(line.disputed) for line in found.decisions)
+    added = plural(len(found.decisions) - disputed, "decision")
+    print(f"{plural(found.images, 'image')} in {plain(str(found.file))} ({found.format}): {added} added.")
+    _list("Added", [f"{plain(line.by)}: {plain(words)}" for line, words in _told(found) if not line.disputed])
+    _list("Not carried out", [f"{plain(line.by)}: {plain(words)}" for line, words in _told(found) if line.disputed])
+    _list("Names taken for others", [f"{plain(name)} → {plain(meant)}" for name, meant in found.respelt.items()])
+    _files("Left out, not in the run", found.missing)
+    _files("Left out, with several categories", found.disagreeing)
+    if found.unchanged:
+        print(f"\n{plural(found.unchanged, 'image')}: nothing new.")
+
+
+def _told(found: "ImportResult") -> "Iterator[tuple[Decision, str]]":
+    return zip(found.decisions, found.words, strict=True)
 
 
 def drawn(result: "FiguresResult") -> list[str]:
