@@ -142,11 +142,8 @@ def _imported(run: Run, lines: Sequence[Decision]) -> set[tuple[str, int | str]]
             review.take(each.action)
         if each.key.startswith(PREFIX) and (each.disputed or each.key in standing):
             for content in getattr(each.action, "images", ()):
-                own = int(review.category[review.rows_of([content])[0]])
-                found |= {
-                    (content, getattr(each.action, "category", own)),
-                    (content, getattr(each.action, "name", own)),
-                }
+                now = int(review.category[review.rows_of([content])[0]])
+                found |= {(content, getattr(each.action, name, now)) for name in ("category", "name")}
     return found
 
 
@@ -244,19 +241,20 @@ class _Plan:
 
     def carry_out(self) -> None:
         """Turn what was taken in into changes."""
-        disputed = {each.content for each in self.wishes if self._is_disputed(each)}
-        left = self._merge(self._rename([each for each in self.wishes if each.content not in disputed]))
-        there = {each.content for each in left if self._is_in(each.content, each.to)}
+        left = self._merge(self._rename(self.wishes))
+        there = [each for each in left if self._is_in(each.content, each.to)]
+        others = [each for each in left if not self._is_in(each.content, each.to)]
+        disputed = {each.content for each in others if self._is_disputed(each)}
         created: dict[str, int] = {}
-        for (by, to), images in _grouped(each for each in left if each.content not in there).items():
+        for (by, to), images in _grouped(each for each in others if each.content not in disputed).items():
             if isinstance(to, str) and to not in created:
                 created[to] = self.review.next_id
                 self._take(by, Create(images=images, category=created[to], name=to))
             else:
                 self._take(by, Move(images=images, category=created[to] if isinstance(to, str) else to))
-        for (by, _), images in _grouped(replace(each, to="") for each in left if each.content in there).items():
+        for (by, _), images in _grouped(replace(each, to="") for each in there).items():
             self._take(by, Accept(images=images))
-        for (by, to), images in _grouped(each for each in self.wishes if each.content in disputed).items():
+        for (by, to), images in _grouped(each for each in others if each.content in disputed).items():
             own = created.get(to) if isinstance(to, str) else to
             create = Create(images=images, category=self.review.next_id, name=str(to))
             self.changes.append((by, create if own is None else Move(images=images, category=own), ELSEWHERE))
