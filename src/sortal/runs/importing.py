@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from sortal.runs.journal import Decision, append, decide, in_words, read, review
 from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, REVIEWED, Run
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
-from sortal.system.text import plural
 
+Placed: TypeAlias = set[tuple[str, int | str]]  # contents, and categories by id or name
 PREFIX = "import-"  # of the keys of imported decisions
 SEEN = [REVIEWED.index(each) for each in (CONFIRMED, MOVED)]
 
@@ -75,12 +75,13 @@ def import_annotations(
         matched, missing = _matched(raw, [each if by is None else replace(each, by=by) for each in found.annotations])
         if missing and not matched:
             raise InputError(
-                f"None of the {plural(len(missing), 'image')} in {str(found.path)!r} is in the run {str(folder)!r}: "
+                f"The run {str(folder)!r} must contain the images in {str(found.path)!r}, but none of them is in it: "
                 f"{listing(missing)}. Choose the run that they were exported from."
             )
+        before, disputed = _imported(raw, mine)
         plan = _Plan(review, names=_Names(raw, review))
-        plan.add(matched, _imported(raw, mine))
-        plan.carry_out()
+        plan.add(matched, before)
+        plan.carry_out(disputed)
         lines = [
             replace(decide(change, who or None), key=f"{PREFIX}{secrets.token_hex(8)}", disputed=why)
             for who, change, why in plan.changes
@@ -104,19 +105,22 @@ def import_annotations(
 def _matched(run: Run, annotations: Iterable[Annotation]) -> tuple[dict[str, list[Annotation]], list[str]]:
     """Return the annotations of each content of the run, and the names of images that are not in it, each once."""
     a = run.assignments
-    contents, rows_of, stems = {*a.contents}, dict[str, set[int]](), dict[str, set[int]]()
+    contents, rows_of, bases = {*a.contents}, dict[str, set[int]](), dict[str, set[int]]()
     paths = [path.replace(os.sep, "/") for path in paths_of(run)]
     for row, file in enumerate(a.files):
         rows_of.setdefault(utf8(file), set()).add(row)
-        stems.setdefault(utf8(os.path.splitext(os.path.basename(file))[0]), set()).add(row)
+        base = utf8(os.path.basename(file))
+        for name in {base, os.path.splitext(base)[0]}:
+            bases.setdefault(name, set()).add(row)
 
     def content_of(image: Subject) -> str | None:
         if image.content:
             return image.content if image.content in contents else None
         end = image.path.replace("\\", "/")
-        rows = rows_of.get(utf8(image.file), set()) if image.file else stems.get(end, set())
+        own = utf8(end.rsplit("/", 1)[-1])
+        rows = rows_of.get(utf8(image.file), set()) if image.file else bases.get(own, set())
         found = {a.contents[row] for row in rows}
-        if len(found) > 1:
+        if len(found) > 1 or (not image.file and "/" in end):
             found = {a.contents[row] for row in rows if f"/{paths[row]}".endswith(f"/{end.lstrip('/')}")}
         return found.pop() if len(found) == 1 else None
 
@@ -130,21 +134,22 @@ def _matched(run: Run, annotations: Iterable[Annotation]) -> tuple[dict[str, lis
     return found, [*missing]
 
 
-def _imported(run: Run, lines: Sequence[Decision]) -> set[tuple[str, int | str]]:
-    """Return the images that earlier imports have decided on, with their categories, unless that was undone.
+def _imported(run: Run, lines: Sequence[Decision]) -> tuple[Placed, Placed]:
+    """Return where earlier imports have put images, unless that was undone, and where they were not allowed to.
 
     A category that was to be created is also there by its name.
     """
     standing, review = {each.key for each in surviving(lines)[0]}, Review(run)
-    found: set[tuple[str, int | str]] = set()
+    put, refused = Placed(), Placed()
     for each in lines:
         if not each.disputed:
             review.take(each.action)
         if each.key.startswith(PREFIX) and (each.disputed or each.key in standing):
             for content in getattr(each.action, "images", ()):
                 now = int(review.category[review.rows_of([content])[0]])
-                found |= {(content, getattr(each.action, name, now)) for name in ("category", "name")}
-    return found
+                found = {(content, getattr(each.action, name, now)) for name in ("category", "name")}
+                (refused if each.disputed else put).update(found)
+    return put, refused
 
 
 @dataclass(eq=False)
@@ -223,7 +228,7 @@ class _Plan:
     disagreeing: list[str] = field(default_factory=list)
     changes: list[tuple[str, Change, str]] = field(default_factory=list)  # by whom, what, and why it is disputed
 
-    def add(self, matched: Mapping[str, Sequence[Annotation]], imported: set[tuple[str, int | str]]) -> None:
+    def add(self, matched: Mapping[str, Sequence[Annotation]], imported: Placed) -> None:
         """Take in annotations that say something new, and note the images whose annotations disagree."""
         meanings = self.names.settle(each.name for group in matched.values() for each in group)
         for content, group in matched.items():
@@ -239,8 +244,8 @@ class _Plan:
                 was_seen = any(each.image.was_seen for each in fresh)
                 self.wishes.append(_Wish(content=content, to=to, by=first.by, edited=edited, was_seen=was_seen))
 
-    def carry_out(self) -> None:
-        """Turn what was taken in into changes."""
+    def carry_out(self, refused: Placed) -> None:
+        """Turn what was taken in into changes; those that were refused before are not disputed again."""
         left = self._merge(self._rename(self.wishes))
         there = [each for each in left if self._is_in(each.content, each.to)]
         others = [each for each in left if not self._is_in(each.content, each.to)]
@@ -254,7 +259,8 @@ class _Plan:
                 self._take(by, Move(images=images, category=created[to] if isinstance(to, str) else to))
         for (by, _), images in _grouped(replace(each, to="") for each in there).items():
             self._take(by, Accept(images=images))
-        for (by, to), images in _grouped(each for each in others if each.content in disputed).items():
+        again = (each for each in others if each.content in disputed and (each.content, each.to) not in refused)
+        for (by, to), images in _grouped(again).items():
             own = created.get(to) if isinstance(to, str) else to
             create = Create(images=images, category=self.review.next_id, name=str(to))
             self.changes.append((by, create if own is None else Move(images=images, category=own), ELSEWHERE))
