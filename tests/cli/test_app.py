@@ -530,11 +530,11 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
     one = Prediction(run=sample_run(), assignments=sample_run().assignments, quarantine=(), added=0)
     asked = stub("sortal.discovery.prediction.predict", one)
     assert invoke("predict", "r", "i").err.startswith(f"{NOTE}72 images: ")
-    invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3")
+    invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3", "--max-pixels", "9")
     start = {"run": Path("r"), "images": Path("i")}
     assert asked == [
-        {**start, "update": False},
-        {**start, "update": True, "device": "cpu", "workers": 3},
+        {**start, "update": False, "max_pixels": None},
+        {**start, "update": True, "max_pixels": 9, "device": "cpu", "workers": 3},
     ]
 
 

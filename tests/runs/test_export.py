@@ -331,6 +331,15 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     assert [image["file_name"] for image in images] == run.paths()[:3], "by full path if there are several folders"
 
 
+def test_coco_has_images_beyond_the_usual_limit_if_the_run_has(tmp_path: Path) -> None:
+    run = a_run(tmp_path, PLAIN[:1])
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "photos/a.png")  # more than Pillow opens by default
+    assert export(run, "coco", tmp_path / "less.json").missing == ("a.png",)
+    large = replace(run, facts=replace(run.facts, settings=replace(run.facts.settings, max_pixels=200_000_000)))
+    assert export(large, "coco", tmp_path / "coco.json").missing == ()
+    assert json.loads(content(tmp_path / "coco.json"))["images"][0]["width"] == 20_000
+
+
 def test_fiftyone_labels_are_keyed_by_file_name(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "fiftyone", tmp_path / "out")
     read = json.loads(content(tmp_path / "out/labels.json"))

@@ -107,14 +107,25 @@ def predict(
         source = results.source_of(read.select(fresh), where)
         if limit > facts.settings.max_pixels:  # so that whatever reads the run again finds what was added
             found = replace(found, facts=replace(facts, settings=replace(facts.settings, max_pixels=limit)))
-        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime)
+        options = [] if max_pixels is None else ["--max-pixels", str(max_pixels)]
+        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime, options=options)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
 def add_images(
-    found: Run, new: Assignments, x: Features, source: ImageSource, bad: Sequence[Quarantined], runtime: Runtime
+    found: Run,
+    new: Assignments,
+    x: Features,
+    source: ImageSource,
+    bad: Sequence[Quarantined],
+    runtime: Runtime,
+    *,
+    options: Sequence[str] = (),
 ) -> Run:
-    """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones."""
+    """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones.
+
+    `options` are those of the command that repeats this.
+    """
     before = np.array([category.weight for category in found.categories], dtype=np.int64)
     sure = new.status != UNSURE
     rows = rows_of(found.categories, new.category[sure])
@@ -122,7 +133,7 @@ def add_images(
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts
     folder = source.folder or ""
-    command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update"])
+    command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update", *options])
     hashes = replace(facts.hashes, images=hash_images(assignments), features=cache.hashed(features))
     updated = build_run(
         folder=found.folder,
