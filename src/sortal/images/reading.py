@@ -129,10 +129,10 @@ def _settle(labels: Sequence[str | None], placeholders: str) -> Names:
     if doubtful and placeholders == "error":
         count = sum(name in doubtful for name in labels)
         raise InputError(
-            f"{listing(sorted(doubtful))} would be taken for {'a class' if len(doubtful) == 1 else 'classes'} "
-            f"with {plural(count, 'image')}.",
+            f"The label{'s' * (len(doubtful) > 1)} {listing(sorted(doubtful))} would be taken for "
+            f"{'classes' if len(doubtful) > 1 else 'a class'} with {plural(count, 'image')}.",
             Remedy("treat these images as unlabelled", placeholders="unlabelled"),
-            Remedy("take the name as that of a class", placeholders="classes"),
+            Remedy("say that this is what you mean", placeholders="classes"),
         )
     return [None if name in doubtful else name for name in labels]
 
