@@ -18,7 +18,7 @@ from sortal.errors import InputError
 from sortal.images import label_tables
 from sortal.images.exported import MARKER
 from sortal.images.reading import read_images
-from sortal.runs.actions import Accept, Grow, Move, Reject, Rename
+from sortal.runs.actions import Accept, Action, Grow, Move, Reject, Rename
 from sortal.runs.decisions import apply
 from sortal.runs.export import export
 from sortal.runs.facts import ImageSource
@@ -45,7 +45,7 @@ def run(home: Path) -> Run:
     source = ImageSource(folder=str(home / "photos"), images=16, paths={})
     made = replace(made, folder=home / "run", facts=replace(made.facts, images=(source,)))
     at = made.assignments.contents
-    decided = [
+    decided: list[Action] = [
         Rename(category=2, name="elm"),
         Accept(images=(at[2],)),
         Move(images=(at[3],), category=0),

@@ -408,8 +408,8 @@ def test_windows_paths_and_paths_of_another_computer_are_found(tmp_path: Path) -
     names = {"oak/1.jpg": "1", "oak/2.jpg": "2", "2.jpg": "3", "a b/3.jpg": "4"}
     table = tmp_path.parent / f"{tmp_path.name}.csv"
     for prefix in ("", ".\\", "C:\\Users\\me\\oak\\", "D:/photos/", "/home/me/photos/", "\\\\server\\share\\"):
-        slashes = {} if "/" in prefix else {"/": "\\"}
-        rows = [f"{prefix}{name.translate(str.maketrans(slashes))},{label}" for name, label in names.items()]
+        slash = "/" if "/" in prefix else "\\"
+        rows = [f"{prefix}{slash.join(name.split('/'))},{label}" for name, label in names.items()]
         table.write_text("\n".join(["file_name,label", *rows]))
         images = read_images(tmp_path, labels=table)
         places = [os.path.relpath(path, tmp_path) for path in images.paths]

@@ -15,7 +15,7 @@ from sample_run import sample_run
 
 from sortal.errors import InputError
 from sortal.runs import journal
-from sortal.runs.actions import Accept, Create, Merge, Move, Rename, Undo
+from sortal.runs.actions import Accept, Action, Create, Merge, Move, Rename, Undo
 from sortal.runs.export import export
 from sortal.runs.facts import ImageSource
 from sortal.runs.importing import ImportResult, import_annotations
@@ -209,7 +209,7 @@ def test_what_was_decided_since_the_export_is_disputed_and_what_was_renamed_is_r
     run: Run, tmp_path: Path
 ) -> None:
     tasks, rows = tasks_of(run, tmp_path), rows_of(run, tmp_path)
-    since = [
+    since: list[Action] = [
         Rename(category=2, name="elm"),
         Move(images=contents(run, 4, 7), category=1),
         Accept(images=contents(run, 5)),
@@ -277,7 +277,7 @@ def test_images_of_two_folders_with_one_name_are_told_apart(run: Run, tmp_path: 
     both = replace(run, assignments=a, facts=replace(run.facts, images=(*run.facts.images, other)))
     both.save()
     image = f"/data/local-files/?d={tmp_path.name}/more/03.png"
-    tasks = [{"data": {"image": image, "file_name": "03.png"}, "annotations": [choose("class 0")]}]
+    tasks: Rows = [{"data": {"image": image, "file_name": "03.png"}, "annotations": [choose("class 0")]}]
     found = import_annotations(run.folder, put(tmp_path, tasks))
     assert actions(found) == [Move(images=contents(run, 11), category=0)]
     tasks[0]["data"]["image"] = "elsewhere"

@@ -305,7 +305,7 @@ class _Plan:
         return bool((labelled | np.isin(self.review.reviewed[rows], SEEN)).all())
 
     def _is_in(self, content: str, category: int | str) -> bool:
-        return bool((self.review.category[self._rows(content)] == category).all())
+        return isinstance(category, int) and bool((self.review.category[self._rows(content)] == category).all())
 
     def _rows(self, content: str) -> Ints:
         return self.review.rows_of([content])
