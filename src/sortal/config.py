@@ -23,6 +23,7 @@ Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["error", "ignore"]
+FoldersMean = Literal["classes", "reviewed", "ignore"]
 Placeholders = Literal["error", "unlabelled", "classes"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
@@ -159,7 +160,7 @@ class Discovery(SettingsGroup):
 class Reading(SettingsGroup):
     """How the labels of a folder of images are read."""
 
-    folders: Literal["classes", "reviewed", "ignore"] = _setting(
+    folders: FoldersMean = _setting(
         "classes",
         "Whether each folder is a class, folders are ignored, or, in an export, only what was reviewed is labelled.",
     )

@@ -15,7 +15,7 @@ from PIL import Image
 from sample_run import sample_run
 
 from sortal.errors import InputError
-from sortal.images import label_tables
+from sortal.images import datasets, label_tables
 from sortal.images.exported import MARKER
 from sortal.images.reading import read_images
 from sortal.runs.actions import Accept, Action, Grow, Move, Reject, Rename
@@ -116,6 +116,8 @@ def test_rows_about_images_of_other_folders_are_left_out(run: Run, home: Path, t
     export(both, "csv", tmp_path / "table.csv")
     first = read_images(home / "photos", labels=tmp_path / "table.csv", unlisted="ignore")
     assert first.files == FILES[:8]
+    by_hand = edit(tmp_path / "table.csv", tmp_path / "by hand.csv", {7: {"path": "", "label": "oak"}})
+    assert found_in(read_images(home / "photos", labels=by_hand, unlisted="ignore"))[7] == "oak"
     assert found_in(first) == {row: label for row, label in LABELS.items() if row < 8}
     second = read_images(more, labels=tmp_path / "table.csv", unlisted="ignore")
     assert [label for label in second.labels.tolist() if label >= 0] == [0], "only row 12, which was moved"
@@ -131,7 +133,10 @@ def test_exported_folders_are_not_taken_for_classes(run: Run, tmp_path: Path) ->
     export(run, "folders", tmp_path / "sorted", how="copy")
     with pytest.raises(InputError, match=r"categories that a run proposed, not labels.*folders='reviewed'.*'ignore'"):
         read_images(tmp_path / "sorted")
-    assert found_in(read_images(tmp_path / "sorted", folders="reviewed")) == LABELS
+    with pytest.raises(InputError, match="whose folders are guesses"):
+        datasets.load("folder", tmp_path / "sorted")
+    reviewed = read_images(tmp_path / "sorted", folders="reviewed")
+    assert (found_in(reviewed), reviewed.ignored) == (LABELS, ())
     assert found_in(read_images(tmp_path / "sorted", labels=tmp_path / "sorted/index.csv")) == LABELS
     assert not read_images(tmp_path / "sorted", folders="ignore", need_labels=False).classes
     (tmp_path / "sorted/index.csv").rename(tmp_path / "index.csv")

@@ -213,15 +213,17 @@ def test_what_was_decided_since_the_export_is_disputed_and_what_was_renamed_is_r
         Rename(category=2, name="elm"),
         Move(images=contents(run, 4, 7), category=1),
         Accept(images=contents(run, 5)),
+        Merge(categories=(1, 3)),
     ]
     journal.append(run.folder / DECISIONS, run.facts, [journal.decide(each, "eve") for each in since])
     assert import_annotations(run.folder, put(tmp_path, rows, "table.csv")).images == 0, "nothing was edited"
-    for row, name in {3: "new 1", 4: "class 0", 5: "oak", 6: "NEW 1", 7: "class 1"}.items():
+    for row, name in {2: "new 2", 3: "new 1", 4: "class 0", 5: "oak", 6: "NEW 1", 7: "class 1"}.items():
         tasks[row]["annotations"] = [choose(name)]
     file = put(tmp_path, tasks)
     found = import_annotations(run.folder, file)
     made = [(each.action, bool(each.disputed)) for each in found.decisions]
-    assert made[0] == (Move(images=contents(run, 3), category=2), False), "new 1 is elm now"
+    assert made[0] == (Move(images=contents(run, 2), category=1), False), "new 2 is in class 1 now"
+    assert made[1] == (Move(images=contents(run, 3), category=2), False), "new 1 is elm now"
     assert (Move(images=contents(run, 4), category=0), True) in made
     assert states(run, 4, 5) == [("class 1", "moved"), ("class 1", "confirmed")]
     assert import_annotations(run.folder, file).decisions == ()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unicodedata import normalize
 
+from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy
 from sortal.images import label_tables
 
@@ -27,9 +28,16 @@ def format_of(folder: Path) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def refuse_as_classes(folder: Path, format_: str) -> None:
-    """Refuse to take the folders of an export for classes."""
-    place = repr(str(folder))
+def check_meaning(folder: Path, folders: FoldersMean) -> None:
+    """Refuse to take the folders of an export for classes, and those of any other folder for an export."""
+    format_, place = format_of(folder), repr(str(folder))
+    if folders == "ignore" or (folders, format_) in (("classes", None), ("reviewed", BY_CATEGORY)):
+        return
+    if format_ is None:
+        raise InputError(
+            f"Only a folder that Sortal exported says which images were reviewed; {place} is not one.",
+            Remedy("take each folder as a class", folders="classes"),
+        )
     if format_ != BY_CATEGORY:
         raise InputError(
             f"{place} is an export of Sortal in the format {format_}, whose folders are not classes.", NO_LABELS

@@ -81,20 +81,10 @@ def read_images(
 
 def _from_folder(folder: Path, how: Reading) -> ImageSet:
     names, ignored = find(folder)
-    format_ = exported.format_of(folder)
-    if (
-        format_ is not None
-        and how.folders != "ignore"
-        and not (how.folders == "reviewed" and format_ == exported.BY_CATEGORY)
-    ):
-        exported.refuse_as_classes(folder, format_)
+    exported.check_meaning(folder, how.folders)
     if how.folders == "reviewed":
-        if format_ is None:
-            raise InputError(
-                f"Only a folder that Sortal exported says which images were reviewed; {str(folder)!r} is not one.",
-                Remedy("take each folder as a class", folders="classes"),
-            )
         labels = exported.labels_of(folder, names)
+        ignored = [name for name in ignored if name != exported.INDEX]
     else:
         labels = _folder_names(folder, names, how.unlabelled, are_classes=how.folders == "classes")
     return image_set(
@@ -182,7 +172,9 @@ def _rows_within(
     if table.places is None or not within:
         return table, [*table.file_name]
     home = os.path.realpath(folder)
-    here = [place in within or Path(os.path.realpath(place)).is_relative_to(home) for place in table.places]
+    here = [
+        not place or place in within or Path(os.path.realpath(place)).is_relative_to(home) for place in table.places
+    ]
 
     def kept(column: Sequence[Any]) -> list[Any]:
         return [each for each, stays in zip(column, here, strict=True) if stays]
