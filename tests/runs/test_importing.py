@@ -205,6 +205,21 @@ def test_an_edited_table_names_merges_and_moves_and_its_guesses_are_left_alone(r
     assert import_annotations(run.folder, file).decisions == ()
 
 
+def test_names_that_were_exchanged_in_a_table_move_images(run: Run, tmp_path: Path) -> None:
+    rows = rows_of(run, tmp_path)
+    swap = {"new 1": "new 2", "new 2": "new 1"}
+    swapped = [{**row, "category_name": swap.get(row["category_name"], row["category_name"])} for row in rows]
+    found = import_annotations(run.folder, put(tmp_path, swapped, "table.csv"))
+    moves = [Move(images=contents(run, 2, 6, 10, 14), category=3), Move(images=contents(run, 3, 7, 11, 15), category=2)]
+    assert actions(found) == moves
+    (run.folder / DECISIONS).unlink()
+    chain = {"new 1": "elm", "new 2": "new 1"}
+    chained = [{**row, "category_name": chain.get(row["category_name"], row["category_name"])} for row in rows]
+    found = import_annotations(run.folder, put(tmp_path, chained, "table.csv"))
+    assert actions(found)[0] == Merge(categories=(2, 3))
+    assert states(run, 2, 3) == [("elm", "moved"), ("new 1", "no")]
+
+
 def test_what_was_decided_since_the_export_is_disputed_and_what_was_renamed_is_recognised(
     run: Run, tmp_path: Path
 ) -> None:

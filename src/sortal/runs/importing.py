@@ -273,7 +273,8 @@ class _Plan:
         """Rename categories all of whose images go to the same new one; return what is left to do."""
         for name in dict.fromkeys(each.to for each in wishes if isinstance(each.to, str)):
             group = {each.content: each for each in wishes if each.to == name}
-            whole = [own for own in self._sources(group) if self._contents(own) <= group.keys()]
+            targets = {each.to for each in wishes}
+            whole = [own for own in self._sources(group) if self._contents(own) <= group.keys() and own not in targets]
             if whole:
                 own = max(whole, key=lambda each: len(self.review.members(each)))
                 inside = self._contents(own)
@@ -287,8 +288,10 @@ class _Plan:
         for to in dict.fromkeys(each.to for each in wishes if isinstance(each.to, int)):
             group = {each.content: each for each in wishes if each.to == to and each.edited}
             for own in self._sources(group):
-                inside, is_new = self._contents(own), own != to and self.review.categories[own].kind != KNOWN
-                if is_new and len(inside) > 1 and inside <= group.keys():
+                inside, is_new = self._contents(own), self.review.categories[own].kind != KNOWN
+                # Where names were exchanged, a category that others go to must stay.
+                is_last = own not in {each.to for each in wishes} and own != to
+                if is_new and is_last and len(inside) > 1 and inside <= group.keys():
                     self._take(next(iter(group.values())).by, Merge(categories=(int(to), own)))
                     wishes = [each for each in wishes if each.content not in inside]
         return wishes
