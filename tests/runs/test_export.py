@@ -364,6 +364,7 @@ def test_label_studio_tasks_point_to_the_images_and_offer_every_category_once(ho
     assert root is not None
     assert Path(root[1]) == tmp_path  # the parent of the image folder, which must not be the root itself
     assert f"\n     {tmp_path / 'photos'}\n" in readme
+    assert f"\n     sortal import {hostile.folder} FILE\n" in readme
     names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # not allowed in XML
     assert choices_of(tmp_path / "out") == names
     tasks, a = json.loads(content(tmp_path / "out/tasks.json")), hostile.assignments

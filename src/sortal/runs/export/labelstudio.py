@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -34,6 +35,8 @@ README = """To open these tasks in Label Studio:
    that would create a second task for every image.
 {folders}
 4. Import tasks.json.
+5. To bring what you have annotated back into the run, export it as JSON or JSON-MIN, then:
+     sortal import {run} FILE
 """
 
 
@@ -43,7 +46,8 @@ def write(request: Request) -> Sequence[str]:
     root, shown = _root([path for _, path in found])
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
     config = CONFIG.format(choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values()))
-    readme = README.format(root=utf8(root), folders="\n".join(f"     {utf8(folder)}" for folder in shown))
+    folders, run = "\n".join(f"     {utf8(folder)}" for folder in shown), shlex.quote(str(request.run.folder))
+    readme = README.format(root=utf8(root), folders=folders, run=utf8(run))
     write_json(request.out / "tasks.json", [_task(row, root, choices[row.category], version) for row, _ in found])
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
