@@ -62,9 +62,7 @@ def predict(
     *,
     out: Annotated[Path | None, Parameter(help="CSV file to write the table to; standard output by default.")] = None,
     update: Annotated[Flag, Parameter(help=UPDATE)] = False,
-    max_pixels: Annotated[
-        int | None, Parameter(help="Leave out images with more pixels; as in the run by default.")
-    ] = None,
+    max_pixels: Annotated[int | None, Parameter(help=LIMIT)] = None,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
