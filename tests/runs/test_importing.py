@@ -174,10 +174,11 @@ def test_labels_of_fiftyone_that_were_changed_are_decisions(run: Run, tmp_path: 
     ]
     assert states(run, 2, 7) == [("elm", "no"), ("new 2", "confirmed")]
     assert import_annotations(run.folder, put(tmp_path, labels)).decisions == ()
-    plain = {"classes": labels["classes"], "labels": {"09": 1, "11": "class 1", "99": "class 1"}}
-    found = import_annotations(run.folder, put(tmp_path, plain))
-    assert actions(found) == [Move(images=contents(run, 11), category=1)]
-    assert (found.unchanged, found.missing) == (1, ("99",))
+    # Without attributes, which FiftyOne leaves out by default, or with the numbers of classes and absolute paths
+    named = {"09": 1, "11": "class 1", "/x/15.png": {"label": 1}, "99": "class 1", "08": None, "10": ["elm", "class 0"]}
+    found = import_annotations(run.folder, put(tmp_path, {"classes": labels["classes"], "labels": named}))
+    assert actions(found) == [Move(images=contents(run, 11, 15), category=1)]
+    assert (found.unchanged, found.missing, found.disagreeing) == (1, ("99",), ("10.png",))
     samples["samples"][0] |= {"mine": {**samples["samples"][0]["ground_truth"]}}
     with pytest.raises(InputError, match="one field of classifications, got 'ground_truth', 'mine'"):
         import_annotations(run.folder, put(tmp_path, samples, "samples.json"))

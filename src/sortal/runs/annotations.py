@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,7 +26,7 @@ class Subject:
 
     content: str  # digest
     file: str  # name in the run
-    path: str  # or the end of it; without a file, its name without extension
+    path: str  # or the end of it, perhaps without extension
     reviewed: str
 
     @property
@@ -168,19 +168,19 @@ def _person(who: object) -> str:
 
 def _fiftyone_labels(content: Mapping[str, Any]) -> Iterator[Annotation]:
     classes = content.get("classes") or ()
-    for key, label in content["labels"].items():
-        if isinstance(label, int):
-            label = classes[label]
-        if label is not None:
-            yield from _classification(label if isinstance(label, dict) else {"label": label}, key, ())
+    for key, value in content["labels"].items():
+        for each in value if isinstance(value, list) else [value]:
+            label = dict(each) if isinstance(each, dict) else {"label": each}
+            if isinstance(label["label"], int):  # where FiftyOne was told the classes
+                label["label"] = classes[label["label"]]
+            yield from _classification(label, key, ())
 
 
 def _fiftyone_samples(samples: Sequence[Mapping[str, Any]]) -> Iterator[Annotation]:
     field = _label_field(samples)
     for sample in samples:
         if isinstance(label := sample.get(field), dict):
-            stem = PurePosixPath(sample["filepath"].replace("\\", "/")).stem
-            yield from _classification(label, stem, sample.get("tags") or ())
+            yield from _classification(label, sample["filepath"], sample.get("tags") or ())
 
 
 def _label_field(samples: Sequence[Mapping[str, Any]]) -> str:
@@ -197,13 +197,13 @@ def _label_field(samples: Sequence[Mapping[str, Any]]) -> str:
     return ours[0]
 
 
-def _classification(label: Mapping[str, Any], stem: str, tags: Sequence[str]) -> Iterator[Annotation]:
+def _classification(label: Mapping[str, Any], place: str, tags: Sequence[str]) -> Iterator[Annotation]:
     def attribute(name: str) -> Any:
         value = (label.get("attributes") or {}).get(name, label.get(name))
         return value.get("value") if isinstance(value, dict) else value
 
     name, before = as_name(label.get("label")), attribute(AS_EXPORTED)
-    image = _image(attribute, stem)
+    image = _image(attribute, place.replace("\\", "/").rsplit("/", 1)[-1])
     confirmed = TAG in (*tags, *(label.get("tags") or ()))
     if name is None:
         return
