@@ -266,7 +266,10 @@ def test_bad_usage_exits_2_and_says_the_rule_and_the_way_out(tmp_path: Path, mon
         ("discover x --held-out half", "--held-out must be a number, got 'half'."),
         ("discover x --workers two", "--workers must be a whole number, got 'two'."),
         ("discover x --views dead", "--views must be a whole number, 'auto' or 'live', got 'dead'."),
-        ("discover x --folders class", "--folders must be 'classes' or 'ignore', got 'class'. Did you mean classes?"),
+        (
+            "discover x --folders class",
+            "--folders must be 'classes', 'reviewed' or 'ignore', got 'class'. Did you mean classes?",
+        ),
         ("sample digit out", "NAME must be 'digits', got 'digit'. Did you mean digits?"),
         ("export run --out x", "sortal export needs --format, which must be 'csv', 'parquet', 'folders', "),
         ("benchmark cub --epochs auto", "--epochs must be a whole number, got 'auto'."),

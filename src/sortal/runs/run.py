@@ -199,7 +199,7 @@ class Run:
         return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
 
     def part(self, rows: NDArray[np.int64]) -> "Run":
-        """Return the run of these images alone, in the same categories."""
+        """Return the run of the images in these `rows` alone, in the same categories."""
         a = self.assignments.take(rows)
         sizes = dict(zip(*(each.tolist() for each in np.unique(a.category_id, return_counts=True)), strict=True))
         categories = tuple(replace(each, size=sizes.get(each.id, 0)) for each in self.categories)
