@@ -22,6 +22,7 @@ PUBLIC = {  # every name users may import from `sortal`, and where it lives
     "discover": "sortal.discovery.pipeline",
     "estimate_k": "sortal.clustering.estimate_k",
     "export": "sortal.runs.export",
+    "import_annotations": "sortal.runs.importing",
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sortal.images.image_set import ImageSet
     from sortal.images.reading import read_images
     from sortal.runs.export import export
+    from sortal.runs.importing import import_annotations
     from sortal.runs.run import Run
     from sortal.runs.storage import load_run
     from sortal.system.progress import Runtime
@@ -33,6 +34,7 @@ __all__ = [
     "discover",
     "estimate_k",
     "export",
+    "import_annotations",
     "load_run",
     "metrics",
     "predict",
@@ -51,6 +53,7 @@ _HOME = {
     "discover": "sortal.discovery.pipeline",
     "estimate_k": "sortal.clustering.estimate_k",
     "export": "sortal.runs.export",
+    "import_annotations": "sortal.runs.importing",
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",

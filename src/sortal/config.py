@@ -23,11 +23,14 @@ Clustering = Literal["semi-supervised", "kmeans", "head"]
 EstimateOn = Literal["raw", "learned"]
 Unlisted = Literal["error", "unlabelled", "ignore"]
 ExtraColumns = Literal["error", "ignore"]
+FoldersMean = Literal["classes", "reviewed", "ignore"]
+Placeholders = Literal["error", "unlabelled", "classes"]
 CLASSIFIERS: tuple[MethodName, ...] = ("rankstats", "simgcd", "uno")  # methods that train a head of k outputs
 BACKBONE = "vit_base_patch16_224.dino"  # the paper's
 SMALLER = "vit_small_patch16_224.dino"  # about four times as fast
 CONVNET = "convnet"  # the small network's name
 VIEWS = 8  # cached views of an image for views="auto", where they fit
+MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
 UNLABELLED = "unlabelled"  # the folder of images without a label
 BOUNDS = {"least": (ge, "of at least"), "above": (gt, "above"), "most": (le, "at most")}  # of numbers, also in words
 
@@ -147,6 +150,7 @@ class Discovery(SettingsGroup):
         least=2,
     )
     unsure_below: float = _setting(0.5, "Confidence below which an image is unsure.", least=0, most=1)
+    max_pixels: int = _setting(MAX_PIXELS, "Leave out images with more pixels.", least=1)
 
     def __post_init__(self) -> None:
         if self.views is None:  # how 0.1 saved "live"
@@ -159,12 +163,14 @@ class Discovery(SettingsGroup):
 class Reading(SettingsGroup):
     """How the labels of a folder of images are read."""
 
-    folders: Literal["classes", "ignore"] = _setting(
-        "classes", "Whether each folder is a class, or folders are ignored."
+    folders: FoldersMean = _setting(
+        "classes",
+        "Whether each folder is a class, folders are ignored, or, in an export, only what was reviewed is labelled.",
     )
     unlabelled: str = _setting(UNLABELLED, "Name of the folder whose images have no label.")
     unlisted: Unlisted = _setting("error", "How to treat images missing from the table.")
     extra_columns: ExtraColumns = _setting("error", "How to treat other columns of the table.")
+    placeholders: Placeholders = _setting("error", 'How to treat labels such as "unknown", "none", "n/a" or "?".')
 
 
 @dataclass(frozen=True, kw_only=True)

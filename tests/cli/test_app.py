@@ -52,6 +52,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "review": runs.review,
     "decisions": decisions.list_decisions,
     "decisions merge": decisions.merge,
+    "import": decisions.import_annotations,
     "benchmark": benchmark.run_benchmark,
     "benchmark presets": benchmark.list_presets,
     "benchmark table": benchmark.table,
@@ -265,7 +266,10 @@ def test_bad_usage_exits_2_and_says_the_rule_and_the_way_out(tmp_path: Path, mon
         ("discover x --held-out half", "--held-out must be a number, got 'half'."),
         ("discover x --workers two", "--workers must be a whole number, got 'two'."),
         ("discover x --views dead", "--views must be a whole number, 'auto' or 'live', got 'dead'."),
-        ("discover x --folders class", "--folders must be 'classes' or 'ignore', got 'class'. Did you mean classes?"),
+        (
+            "discover x --folders class",
+            "--folders must be 'classes', 'reviewed' or 'ignore', got 'class'. Did you mean classes?",
+        ),
         ("sample digit out", "NAME must be 'digits', got 'digit'. Did you mean digits?"),
         ("export run --out x", "sortal export needs --format, which must be 'csv', 'parquet', 'folders', "),
         ("benchmark cub --epochs auto", "--epochs must be a whole number, got 'auto'."),
@@ -341,11 +345,13 @@ SETTINGS = {
     **NUMBERS,
     "learn_on": 9,
     "unsure_below": 0.75,
+    "max_pixels": 9,
     "method": "kmeans",
     "backbone": "convnet",
     "weights": "w.pth",
 }
 READ = {"folders": "ignore", "unlabelled": "rest", "unlisted": "unlabelled", "extra_columns": "ignore"}
+READ |= {"placeholders": "classes"}
 OTHERS = {"labels": Path("l.csv"), "out": Path("o"), "device": "cpu", "workers": 1}
 
 
@@ -608,11 +614,11 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
     one = Prediction(run=sample_run(), assignments=sample_run().assignments, quarantine=(), added=0)
     asked = stub("sortal.discovery.prediction.predict", one)
     assert invoke("predict", "r", "i").out.startswith("72 images: ")
-    invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3")
+    invoke("predict", "r", "i", "--update", "--device", "cpu", "--workers", "3", "--max-pixels", "9")
     start = {"run": Path("r"), "images": Path("i")}
     assert asked == [
-        {**start, "update": False},
-        {**start, "update": True, "device": "cpu", "workers": 3},
+        {**start, "update": False, "max_pixels": None},
+        {**start, "update": True, "max_pixels": 9, "device": "cpu", "workers": 3},
     ]
 
 
@@ -636,12 +642,12 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
 
 def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for format, name in (("coco", "run-coco.json"), ("csv", "run-csv.csv"), ("folders", "run-folders")):
+    for format, name in (("coco", "run-coco.json"), ("csv", "run.csv"), ("folders", "run-folders")):
         assert invoke("export", real.run, "--format", format) == Done(0, f"36 images written as {format}: {name}\n", "")
         assert (tmp_path / name).exists()
     assert export.export(real.run, "csv", "same.csv").images == 36, "a folder will do for a run"
-    complaint = refused("export", real.run, "--format", "csv", "--out", "run-csv.csv")
-    assert complaint.endswith("/run-csv.csv' already exists. Choose another (--out), or replace it (--force).\n")
+    complaint = refused("export", real.run, "--format", "csv", "--out", "run.csv")
+    assert complaint.endswith("/run.csv' already exists. Choose another (--out), or replace it (--force).\n")
 
 
 # Figures
@@ -811,7 +817,9 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
     assert checked() == ({"cat": 2, "dog": 1, None: 1}, usual)
     chosen = {"tiny": 41, "max_pixels": 1599, "workers": 1}
     assert checked("--tiny", 41, "--max-pixels", 1599, "--workers", 1)[1] == chosen
-    assert checked("--unlabelled", "dog")[0] == {"cat": 2, "unlabelled": 1, None: 1}
+    classes = ("--placeholders", "classes")
+    assert checked("--unlabelled", "dog", *classes)[0] == {"cat": 2, "unlabelled": 1, None: 1}
+    assert checked("--unlabelled", "dog", "--placeholders", "unlabelled")[0] == {"cat": 2, None: 2}
     assert checked("--folders", "ignore")[0] == {None: 4}
 
     table = pets / "labels.csv"
@@ -936,6 +944,37 @@ def test_a_closed_pipe_ends_quietly_and_a_full_disk_is_reported() -> None:
         with open(place, "w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()) as err:
             assert app.main(["benchmark", "presets", "--json"]) == 1
         assert err.getvalue() == message
+
+
+def test_annotations_are_imported(tmp_path: Path) -> None:
+    run = replace(sample_run(images=12), folder=tmp_path / "run")
+    run.save()
+    names, file = run.names, tmp_path / "tasks.json"
+
+    def task(row: int, *choices: str) -> dict[str, Any]:
+        result = [{"type": "choices", "value": {"choices": [*choices]}}]
+        return {"data": {"file_name": f"photos/{row:05d}.jpg"}, "annotations": [{"result": result, "completed_by": 3}]}
+
+    tasks = [task(7, names[1]), task(8, names[0], names[1]), task(9, names[0].upper()), task(99, "x")]
+    file.write_text(json.dumps(tasks))
+    done = invoke("import", run.folder, file, "--by", "ann")
+    assert done.code == 3
+    for line in (
+        f"4 images in {file} (Label Studio): 2 decisions added.",
+        f"  ann: Moved 1 image to {names[0]!r}",
+        "  ann: Confirmed 1 image",
+        f"  {names[0].upper()} → {names[0]}",
+        "Left out, not in the run: 1",
+        "  photos/00099.jpg",
+        "Left out, with several categories: 1",
+        "  photos/00008.jpg",
+    ):
+        assert line in done.out.splitlines()
+    again = json.loads(invoke("import", run.folder, file, "--json").out)
+    assert (again["decisions"], again["unchanged"], again["missing"]) == ([], 2, ["photos/00099.jpg"])
+    file.write_text("[]")
+    assert invoke("import", run.folder, file).code == 0
+    assert "is none of them" in refused("import", run.folder, tmp_path / "run/run.json")
 
 
 def test_decisions_are_listed_and_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,6 +147,15 @@ def test_names_do_not_disturb_a_terminal(
     assert sum(plain(name) in line for line in printed) >= 4
 
 
+def test_the_option_for_larger_images_is_named_where_one_was_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    large = Quarantined("a.png", "too large", "9 × 9 pixels; max_pixels is 80")
+    heavy = Quarantined("a.png", "too large", "9 bytes; the limit is 8")  # which no option raises
+    for bad, named in ((large, True), (heavy, False)):
+        found = sample_run(quarantine=(bad,))
+        shown_lines = [*shown(found, capsys), *predicted(replace(a_prediction(found), quarantine=(bad,)), capsys)]
+        assert shown_lines.count("  Use larger images with --max-pixels N.") == 2 * named
+
+
 def a_prediction(found: Run) -> Prediction:
     return Prediction(run=found, assignments=by_hand().assignments, quarantine=(), added=0)
 

@@ -22,6 +22,7 @@ from tiny_folder import CLASSES, EACH, OLD, sort, spy
 from sortal.config import MethodName
 from sortal.discovery import prediction, results
 from sortal.discovery.prediction import COLUMNS, Prediction, predict
+from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
@@ -221,6 +222,29 @@ def test_an_update_appends_rows_to_unchanged_categories_and_adds_no_image_twice(
     assert again.assignments.files == ("a.png", "b.png", "c.png", "d.png")
     assert load_run(out).assignments.files[N + ADDED :] == ("a.png",)
     assert "already contains 3 of these images" in notes[-1]
+
+
+def test_larger_images_than_the_limit_are_left_out_of_a_run_and_of_predictions(
+    sorted_run: SortedRun, tmp_path: Path
+) -> None:
+    """The limit of a run holds for what is added to it, unless another is given."""
+    shutil.copytree(sorted_run.images, tmp_path / "images")
+    tiny.write(tmp_path / "new", {"a.png": "elm 700"})
+    for folder in ("new", "images"):
+        tiny.save(tmp_path / folder / "large.png", np.zeros((100, 100, 3), dtype=np.uint8))
+    run = sort(tmp_path / "images", tmp_path / "run", method="kmeans", epochs="auto", max_pixels=9_999)
+    (bad,) = run.quarantine
+    assert (bad.file, bad.reason, bad.detail) == ("large.png", "too large", "100 × 100 pixels; max_pixels is 9,999")
+    assert "--max-pixels 9999" in run.facts.command
+    limited = load_run(run.folder)
+    assert [bad.file for bad in predict(limited, tmp_path / "new", runtime=CPU).quarantine] == ["large.png"]
+    with pytest.raises(InputError, match="max_pixels must be a whole number of at least 1, got 0"):
+        predict(limited, tmp_path / "new", max_pixels=0, runtime=CPU)
+    assert predict(limited, tmp_path / "new", update=True, max_pixels=10_000, runtime=CPU).added == 2
+    updated = load_run(run.folder)
+    assert updated.facts.settings.max_pixels == 10_000, "or a report could not show what was added"
+    assert updated.facts.command.endswith("--update --max-pixels 10000")
+    assert pixels_of(updated, updated.images(), runtime=CPU).present.all()
 
 
 def test_an_unseen_class_is_a_candidate_until_everything_is_sorted_again(copied_run: SortedRun, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance
 
+from sortal.config import MAX_PIXELS
 from sortal.errors import InputError
-from sortal.images import check, decoding, near_duplicates
+from sortal.images import check, near_duplicates
 from sortal.images.check import ClassCount, Duplicates, Health, Kind
 from sortal.images.image_set import image_set
 from sortal.images.reading import read_images
@@ -28,7 +29,7 @@ def save(path: Path, image: Image.Image) -> None:
     image.save(path)
 
 
-def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = decoding.MAX_PIXELS) -> Health:
+def examined(folder: Path, *, tiny: int = check.TINY, max_pixels: int = MAX_PIXELS) -> Health:
     """Check a folder on its own, and as a by-product of packing, with the same result."""
     images = read_images(folder, need_labels=False)
     found = check.check(images, tiny=tiny, max_pixels=max_pixels, runtime=Runtime(workers=1))

@@ -314,3 +314,21 @@ def test_a_written_table_is_read_unchanged(tmp_path: Path) -> None:
     assert rows(path) == [(name, name) for name in HOSTILE]
     with pytest.raises(ValueError, match="shorter"):
         label_tables.write(path, {"file_name": ["a", "b"], "label": ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("filename,label", "'filename' to file_name"),
+        ("Image Path,class", "'Image Path' to file_name and 'class' to label"),
+        ("file_name,Category", "'Category' to label"),
+        ("path,image,label", "'path' or 'image' to file_name"),
+    ],
+)
+def test_columns_with_other_names_are_recognised(tmp_path: Path, header: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        label_tables.read(put(tmp_path, f"{header}\n"))
+    assert str(caught.value).endswith(f" Did you mean to rename {hint}?")
+    with pytest.raises(InputError) as caught:
+        label_tables.read(put(tmp_path, "file_name,who\n"))
+    assert "Did you mean" not in str(caught.value)

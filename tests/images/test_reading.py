@@ -77,11 +77,15 @@ def test_the_unlabelled_folder_can_be_chosen(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    assert labels_of(read_images(tmp_path)) == {**dict.fromkeys(unlabelled), **classes}
+
+    def found(**options: Any) -> dict[str, str | None]:
+        return labels_of(read_images(tmp_path, placeholders="classes", **options))
+
+    assert found() == {**dict.fromkeys(unlabelled), **classes}
     classes |= {"unlabelled/1.jpg": "unlabelled", "UNLABELED/2.jpg": "UNLABELED"}
     for name in ("cat", "cat/"):
-        assert labels_of(read_images(tmp_path, unlabelled=name)) == {**classes, "cat/unlabelled/4.jpg": None}
-    assert labels_of(read_images(tmp_path, unlabelled="empty")) == classes
+        assert found(unlabelled=name) == {**classes, "cat/unlabelled/4.jpg": None}
+    assert found(unlabelled="empty") == classes
 
 
 def test_the_chosen_unlabelled_folder_must_be_next_to_the_classes(tmp_path: Path) -> None:
@@ -420,4 +424,41 @@ def test_several_folders_are_read_like_one(tmp_path: Path) -> None:
     refused("must not contain one another", [tmp_path, tmp_path / "a"])
     refused("must not contain one another", [tmp_path / "a", tmp_path / "a"])
     refused("The folder of unlabelled images, 'rest'", both, unlabelled="rest")
-    assert read_images(both, unlabelled="elm").classes == ("oak", "unlabelled")
+    assert read_images(both, unlabelled="elm", placeholders="classes").classes == ("oak", "unlabelled")
+
+
+def test_windows_paths_and_paths_of_another_computer_are_found(tmp_path: Path) -> None:
+    plant(tmp_path, "oak/1.jpg", "oak/2.jpg", "2.jpg", "a b/3.jpg")
+    names = {"oak/1.jpg": "1", "oak/2.jpg": "2", "2.jpg": "3", "a b/3.jpg": "4"}
+    table = tmp_path.parent / f"{tmp_path.name}.csv"
+    for prefix in ("", ".\\", "C:\\Users\\me\\oak\\", "D:/photos/", "/home/me/photos/", "\\\\server\\share\\"):
+        slash = "/" if "/" in prefix else "\\"
+        rows = [f"{prefix}{slash.join(name.split('/'))},{label}" for name, label in names.items()]
+        table.write_text("\n".join(["file_name,label", *rows]))
+        images = read_images(tmp_path, labels=table)
+        places = [os.path.relpath(path, tmp_path) for path in images.paths]
+        assert dict(zip(places, [images.classes[y] for y in images.labels], strict=True)) == names, prefix
+    table.write_text("file_name,label\n/home/me/oak/1.jpg,1\n/home/you/2.jpg,2\n")
+    refused(r"2 of 2 do not", tmp_path, labels=table, unlisted="ignore")
+    elsewhere = plant(tmp_path.parent / f"{tmp_path.name}-2", "oak/1.jpg")
+    table.write_text(f"file_name,label\n{elsewhere / 'oak/1.jpg'},1\n")
+    refused(r"1 of 1 do not", tmp_path, labels=table, unlisted="ignore")
+
+
+@pytest.mark.parametrize("name", ["unknown", "Unlabelled", "None", "?", "N/A", "nan"])
+def test_a_label_that_may_mean_no_label_is_asked_about(tmp_path: Path, name: str) -> None:
+    plant(tmp_path, "oak/1.jpg", "elm/2.jpg", "elm/3.jpg")
+    table = tmp_path / "t.csv"
+    table.write_text(f"file_name,label\noak/1.jpg,oak\nelm/2.jpg,{name}\nelm/3.jpg,{name}\n")
+    message = refused(r"would be taken for a class with 2 images", tmp_path, labels=table)
+    assert message.startswith(f"The label {name!r} ")
+    assert "(placeholders='unlabelled'), or say that this is what you mean (placeholders='classes')." in message
+    assert read_images(tmp_path, labels=table, placeholders="classes").classes == tuple(sorted(("oak", name)))
+    images = read_images(tmp_path, labels=table, placeholders="unlabelled")
+    assert (images.classes, images.unlabelled.tolist()) == (("oak",), [False, True, True])
+    refused("would be taken", [tmp_path / "oak/1.jpg"], labels=[name])
+    if "/" not in name and name != "Unlabelled":
+        (tmp_path / "elm").rename(tmp_path / name)
+        refused("would be taken for a class", tmp_path)
+        assert read_images(tmp_path, unlabelled=name).classes == ("oak",)
+        assert read_images(tmp_path, placeholders="unlabelled").classes == ("oak",)

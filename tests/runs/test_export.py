@@ -173,7 +173,10 @@ def test_tables_have_one_row_per_image_and_no_formula(
     export(hostile, "csv", tmp_path / "t.csv")
     rows = cells(tmp_path / "t.csv")
     columns = ["file_name", "path", "category", "category_id", "status", "confidence", "reviewed", "label", "truth"]
+    columns += ["sorted_as", "content"]
     assert list(rows[0]) == columns
+    assert [row["sorted_as"] for row in rows] == [row["category"] for row in rows]
+    assert [row["content"] for row in rows] == [*hostile.assignments.contents]
     assert_rows(rows, hostile)
     assert [row["path"] for row in rows] == hostile.paths()
     assert [row["truth"] for row in rows] == [row["label"] for row in rows]
@@ -207,12 +210,12 @@ def test_folders_keep_unsure_images_apart(tmp_path: Path) -> None:
 def test_the_index_of_folders_maps_each_image_to_its_original(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "folders", tmp_path / "out", how="copy")
     rows = cells(tmp_path / "out/index.csv")
-    assert files_below(tmp_path / "out") == {"index.csv", *(row["exported"] for row in rows)}
-    assert_rows(rows, hostile)
+    assert files_below(tmp_path / "out") == {"index.csv", *(row["file_name"] for row in rows)}
+    assert_rows(rows, hostile, file="source")
     for row, path in zip(rows, hostile.paths(), strict=True):
-        assert content(tmp_path / "out" / row["exported"]) == content(path)
-        assert row["exported"].startswith("unsure/") == (row["status"] == "unsure")
-    sure = {row["category_id"]: row["exported"].split("/")[0] for row in rows if row["status"] != "unsure"}
+        assert content(tmp_path / "out" / row["file_name"]) == content(path)
+        assert row["file_name"].startswith("unsure/") == (row["status"] == "unsure")
+    sure = {row["category_id"]: row["file_name"].split("/")[0] for row in rows if row["status"] != "unsure"}
     assert len({folder.lower() for folder in sure.values()}) == len(
         sure
     )  # one folder per category, even if case is ignored
@@ -328,6 +331,15 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     assert [image["file_name"] for image in images] == run.paths()[:3], "by full path if there are several folders"
 
 
+def test_coco_has_images_beyond_the_usual_limit_if_the_run_has(tmp_path: Path) -> None:
+    run = a_run(tmp_path, PLAIN[:1])
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "photos/a.png")  # more than Pillow opens by default
+    assert export(run, "coco", tmp_path / "less.json").missing == ("a.png",)
+    large = replace(run, facts=replace(run.facts, settings=replace(run.facts.settings, max_pixels=200_000_000)))
+    assert export(large, "coco", tmp_path / "coco.json").missing == ()
+    assert json.loads(content(tmp_path / "coco.json"))["images"][0]["width"] == 20_000
+
+
 def test_fiftyone_labels_are_keyed_by_file_name(hostile: Run, tmp_path: Path) -> None:
     export(hostile, "fiftyone", tmp_path / "out")
     read = json.loads(content(tmp_path / "out/labels.json"))
@@ -352,6 +364,7 @@ def test_label_studio_tasks_point_to_the_images_and_offer_every_category_once(ho
     assert root is not None
     assert Path(root[1]) == tmp_path  # the parent of the image folder, which must not be the root itself
     assert f"\n     {tmp_path / 'photos'}\n" in readme
+    assert f"\n     sortal import {hostile.folder} FILE\n" in readme
     names = [utf8(name).replace("\x01", "\ufffd") for name in hostile.names.values()]  # not allowed in XML
     assert choices_of(tmp_path / "out") == names
     tasks, a = json.loads(content(tmp_path / "out/tasks.json")), hostile.assignments

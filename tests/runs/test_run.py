@@ -33,6 +33,7 @@ from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import load_run, peek
 from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
+from sortal.system.text import FORMULA as ESCAPED
 
 TROUBLE = (
     """=HYPERLINK("x")|-1|\ttab|''=1|a,b;"c"|lone\rreturn|both\r\n| spaces |\x85\x0b\x0c\x1c|\ufeffmark|NA|nan|0012"""
@@ -190,9 +191,9 @@ def test_any_text_is_read_unchanged_and_none_is_a_formula(
 
 
 def test_only_cells_that_look_like_formulas_are_escaped() -> None:
-    for first in tables.FORMULA:
+    for first in ESCAPED:
         assert tables.safe_cell(f"{first}1") == f"'{first}1"
-    assert {*FORMULA, "'"} <= {*tables.FORMULA}
+    assert {*FORMULA, "'"} <= {*ESCAPED}
     values: list[Any] = ["a=1", " =", None, -1, np.int64(-1), -0.5, np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
     found = [tables.safe_cell(value) for value in values]
     assert found == ["a=1", " =", "", -1, -1, -0.5, 0.333333, "", "", "'="]

@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, Group
 
 from sortal import __version__
 from sortal.cli.benchmark import benchmark
-from sortal.cli.decisions import decisions
+from sortal.cli.decisions import IMPORT_EXAMPLES, decisions, import_annotations
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
 from sortal.cli.mistakes import explain, whole_numbers
@@ -43,6 +43,7 @@ Examples:
   sortal predict RUN new       sort more images with an existing run
   sortal export RUN --format folders --out sorted
   sortal review RUN            name, merge, split and confirm, in the browser
+  sortal import RUN FILE       what was annotated in another tool, as decisions
   sortal decisions RUN         what people decided about a run
   sortal report RUN            draw the report again, with those decisions
   sortal figures RUN           draw figures of a run for print
@@ -73,6 +74,7 @@ app.command(export, help_epilogue=EXPORT_EXAMPLES)
 app.command(figures, help_epilogue=FIGURES_EXAMPLES)
 app.command(review, help_epilogue=REVIEW_EXAMPLES)
 app.command(decisions)
+app.command(import_annotations, name="import", help_epilogue=IMPORT_EXAMPLES)
 app.command(report, help_epilogue=REPORT_EXAMPLES)
 app.command(benchmark)
 app.command(demo, help_epilogue=DEMO_EXAMPLES)

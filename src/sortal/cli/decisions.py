@@ -1,4 +1,4 @@
-"""The commands of `sortal decisions`: what people decided about a run."""
+"""What people decided about a run, here or in another tool: decisions, its subcommand, and import."""
 
 import json as jsonlib
 from pathlib import Path
@@ -14,6 +14,14 @@ Examples:
   sortal decisions photos-run
   sortal decisions merge photos-run other/decisions.jsonl
 """
+
+IMPORT_EXAMPLES = """\
+Examples:
+  sortal import photos-run project-1.json
+  sortal import photos-run fiftyone-export --by ann
+  sortal import photos-run photos-run.csv
+"""
+BY = "Who annotated the images; by default as the file says, or the current user."
 
 decisions = App(name="decisions", help_format="plaintext", help_epilogue=DECISIONS_EXAMPLES)
 
@@ -56,3 +64,26 @@ def merge(
 
     added, told = joining.merge(run, other)
     print(jsonlib.dumps([each.to_json() for each in added], indent=2)) if json else printing.joined(added, told)
+
+
+def import_annotations(
+    run: RunFolder,
+    file: Annotated[Path, Parameter(help="File of annotations, or the folder of a FiftyOne data set.")],
+    *,
+    by: Annotated[str | None, Parameter(help=BY)] = None,
+    json: Json = False,
+) -> int:
+    """Import annotations of an exported run as decisions.
+
+    Reads exports of Label Studio (JSON, JSON-MIN) and FiftyOne, and tables of
+    `sortal export` that you have edited. An annotation that equals the category
+    of an image confirms it. Importing a file again adds nothing.
+
+    Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some images
+    are not in the run or have several categories, and were left out.
+    """
+    from sortal.runs.importing import import_annotations
+
+    found = import_annotations(run, file, by=by)
+    print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.imported(found)
+    return 3 if found.missing or found.disagreeing else 0

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from sortal.cli import printing
 from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers, source_of
-from sortal.config import Reading
+from sortal.config import MAX_PIXELS, Reading
 
 CHECK_EXAMPLES = """\
 Examples:
@@ -31,7 +31,7 @@ def check(
     labels: Labels = None,
     reading: Annotated[Reading, Flat] = Reading(),
     tiny: Annotated[int, Parameter(help="Report images whose shorter side has fewer pixels.")] = 32,
-    max_pixels: Annotated[int, Parameter(help="Refuse images with more pixels.")] = 80_000_000,
+    max_pixels: Annotated[int, Parameter(help="Refuse images with more pixels.")] = MAX_PIXELS,
     workers: Workers = None,
     json: Json = False,
 ) -> int:

@@ -5,7 +5,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import astuple
 from functools import partial
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
     from sortal.runs.export import ExportResult
+    from sortal.runs.importing import ImportResult
     from sortal.runs.journal import Decision
     from sortal.runs.run import Category, Run
 
@@ -219,6 +220,24 @@ def joined(added: "Sequence[Decision]", told: Sequence[str]) -> None:
     _list("Not carried out", rows)
 
 
+def imported(found: "ImportResult") -> None:
+    """Print what an import has decided, and what it has left out."""
+    disputed = sum(bool(line.disputed) for line in found.decisions)
+    added = plural(len(found.decisions) - disputed, "decision")
+    print(f"{plural(found.images, 'image')} in {plain(str(found.file))} ({found.format}): {added} added.")
+    _list("Added", [f"{plain(line.by)}: {plain(words)}" for line, words in _told(found) if not line.disputed])
+    _list("Not carried out", [f"{plain(line.by)}: {plain(words)}" for line, words in _told(found) if line.disputed])
+    _list("Names taken for others", [f"{plain(name)} → {plain(meant)}" for name, meant in found.respelt.items()])
+    _files("Left out, not in the run", found.missing)
+    _files("Left out, with several categories", found.disagreeing)
+    if found.unchanged:
+        print(f"\n{plural(found.unchanged, 'image')}: nothing new.")
+
+
+def _told(found: "ImportResult") -> Iterator[tuple["Decision", str]]:
+    return zip(found.decisions, found.words, strict=True)
+
+
 def drawn(result: "FiguresResult") -> list[str]:
     left_out = [f"Left out: {name}. {plain(why)}" for name, why in result.left_out.items()]
     return [*map(plain, result.files), *left_out]
@@ -342,6 +361,13 @@ def _unreadable(files: "Sequence[Quarantined]") -> None:
         print(f"  {reason}", *(f"    {file}" for _, file in rows), sep="\n")
     if len(files) > FILES:
         print(f"  … and {len(files) - FILES:,} more; --json lists all")
+    if hint := _raise_limit(files):
+        print(f"  {hint}")
+
+
+def _raise_limit(files: "Sequence[Quarantined]") -> str:
+    """Name the option for images with too many pixels, if any of these has."""
+    return "Use larger images with --max-pixels N." if any("max_pixels" in bad.detail for bad in files) else ""
 
 
 def _files(title: str, files: Sequence[str], of: int = 0) -> None:

@@ -27,6 +27,7 @@ UPDATE = (
     "grouped into candidates for new categories."
 )
 CSV = "File to write the table to, a row per image; - is standard output."
+LIMIT = "Leave out images with more pixels; as in the run by default."
 ANOTHER = Remedy("choose another file", csv=...)
 STDOUT = Path("-")
 EXPORT_EXAMPLES = """\
@@ -50,7 +51,7 @@ Examples:
   sortal figures photos-run --which attention --images oak/1.jpg --out pictures
 """
 Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
-OUT = "New file or folder to write; RUN-FORMAT in the current folder by default."
+OUT = "New file or folder to write; in the current folder, RUN.csv, RUN.parquet or RUN-FORMAT by default."
 HOW = "How images are placed into a folder."
 WHICH = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
 WORDS = "File of names to choose from, one per line."
@@ -64,6 +65,7 @@ def predict(
     *,
     csv: Annotated[Path | None, Parameter(allow_leading_hyphen=True, help=CSV)] = None,
     update: Annotated[Flag, Parameter(help=UPDATE)] = False,
+    max_pixels: Annotated[int | None, Parameter(help=LIMIT)] = None,
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
@@ -89,13 +91,15 @@ def predict(
         with printing.runtime("Starting", device, workers) as runtime:
             from sortal.discovery.dry_run import forecast_prediction
 
-            planned = forecast_prediction(run, source, update=update, since=since, runtime=runtime)
+            planned = forecast_prediction(
+                run, source, update=update, max_pixels=max_pixels, since=since, runtime=runtime
+            )
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_prediction(planned)
         return 0
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.prediction import predict
 
-        found = predict(run, source, update=update, runtime=runtime)
+        found = predict(run, source, update=update, max_pixels=max_pixels, runtime=runtime)
         if csv is not None and csv != STDOUT:
             try:
                 write_atomically(csv, found.to_csv())

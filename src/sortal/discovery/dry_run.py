@@ -178,6 +178,7 @@ def forecast_prediction(
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
+    max_pixels: int | None = None,
     since: float | None = None,
     runtime: Runtime = Runtime(),
 ) -> DryPrediction:
@@ -189,7 +190,8 @@ def forecast_prediction(
     sample, drawn = choose_sample(read), 0.0
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         runtime.progress("Measuring how fast images are read", 0, 3)
-        store, pixels = measure_reading(sample, backbone, Path(folder), runtime)
+        limit = found.facts.settings.max_pixels if max_pixels is None else max_pixels
+        store, pixels = measure_reading(sample, backbone, Path(folder), runtime, max_pixels=limit)
         quarantine = store.quarantine
         sample, store = select_readable(sample, store)
         runtime.progress("Measuring how fast the network is", 1, 3)

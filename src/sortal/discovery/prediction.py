@@ -73,6 +73,7 @@ def predict(
     images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     update: bool = False,
+    max_pixels: int | None = None,
     progress: bool = True,
     runtime: Runtime = Runtime(),
 ) -> Prediction:
@@ -82,6 +83,7 @@ def predict(
     `images`: a folder, several folders or a list of files. Names of folders in them have no meaning.
     `update`: add the images to the run. Categories keep their ids, their centres move, and images far from every centre
         are grouped as candidates for new categories. Images that the run already contains are not added again.
+    `max_pixels`: leave out images with more pixels; by default as in the run.
     `progress`: show what is being done.
     `runtime`: the device, and the processes that read images.
 
@@ -91,18 +93,24 @@ def predict(
     """
     with shown(runtime, wanted=progress) as runtime:
         found = run if isinstance(run, Run) else load_run(run)
-        return _predict(found, images, update, runtime)
+        return _predict(found, images, update, max_pixels, runtime)
 
 
 def _predict(
-    found: Run, images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], update: bool, runtime: Runtime
+    found: Run,
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    update: bool,
+    max_pixels: int | None,
+    runtime: Runtime,
 ) -> Prediction:
     read = read_images(images, folders="ignore", need_labels=False)
     with lock_folder(found.folder if update else None):
         if update:
             found = load_run(found.folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
-        settings = Settings(shorter_side=found.facts.backbone.shorter_side)
+        facts = found.facts
+        limit = facts.settings.max_pixels if max_pixels is None else max_pixels
+        settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=limit)
         store = pack(read, found.cache / "pixels", settings=settings, runtime=runtime)
         quarantine = store.quarantine
         read, store = select_readable(read, store)
@@ -120,14 +128,27 @@ def _predict(
             runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
         where = common_folder(folders) if (folders := folders_in(images)) else os.getcwd()
         source = results.source_of(read.select(fresh), where)
-        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime)
+        if limit > facts.settings.max_pixels:  # so that whatever reads the run again finds what was added
+            found = replace(found, facts=replace(facts, settings=replace(facts.settings, max_pixels=limit)))
+        options = [] if max_pixels is None else ["--max-pixels", str(max_pixels)]
+        updated = add_images(found, new.select(fresh), x[fresh], source, quarantine, runtime, options=options)
         return Prediction(run=updated, assignments=new, quarantine=quarantine, added=int(fresh.sum()))
 
 
 def add_images(
-    found: Run, new: Assignments, x: Features, source: ImageSource, bad: Sequence[Quarantined], runtime: Runtime
+    found: Run,
+    new: Assignments,
+    x: Features,
+    source: ImageSource,
+    bad: Sequence[Quarantined],
+    runtime: Runtime,
+    *,
+    options: Sequence[str] = (),
 ) -> Run:
-    """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones."""
+    """Add images to a run and save it; a centre is the mean of the images that made it and the sure new ones.
+
+    `options` are those of the command that repeats this.
+    """
     before = np.array([category.weight for category in found.categories], dtype=np.int64)
     sure = new.status != UNSURE
     rows = rows_of(found.categories, new.category_id[sure])
@@ -135,7 +156,7 @@ def add_images(
     features = np.concatenate([np.asarray(found.features), x])
     assignments, facts = found.assignments.joined(new), found.facts
     folder = source.folder or ""
-    command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update"])
+    command = shlex.join(["sortal", "predict", str(found.folder), folder, "--update", *options])
     hashes = replace(facts.hashes, images=hash_images(assignments), features=cache.hashed(features))
     updated = build_run(
         folder=found.folder,

@@ -77,7 +77,7 @@ def measure(job: Job, backbone: Backbone, method: Method | None, known: int, k: 
     report_progress = job.runtime.progress
     report_progress("Measuring how fast images are read", 0, 4)
     images = choose_sample(job.images)
-    store, pixels = measure_reading(images, backbone, folder, job.runtime)
+    store, pixels = measure_reading(images, backbone, folder, job.runtime, max_pixels=job.settings.max_pixels)
     quarantine, started = store.quarantine, perf_counter()
     health = check_stored(images, store)
     checking = (perf_counter() - started) / len(images)
@@ -140,9 +140,11 @@ def _size(path: str) -> int:
         return 0
 
 
-def measure_reading(images: ImageSet, backbone: Backbone, folder: Path, runtime: Runtime) -> tuple[PixelStore, float]:
+def measure_reading(
+    images: ImageSet, backbone: Backbone, folder: Path, runtime: Runtime, *, max_pixels: int
+) -> tuple[PixelStore, float]:
     """Store images in a folder; return them, and the seconds of one."""
-    clock, settings = Clock(), Settings(shorter_side=backbone.spec.shorter_side)
+    clock, settings = Clock(), Settings(shorter_side=backbone.spec.shorter_side, max_pixels=max_pixels)
     store = pack(images, folder, settings=settings, runtime=Runtime(workers=runtime.workers, progress=clock))
     return store, clock.seconds_per_item
 

@@ -76,8 +76,9 @@ def open_session(
     """Load a run, its decisions and its pixels, which come from its cache as far as they are there."""
     run = load_run(folder, raw=True)
     lines = journal.read(folder / DECISIONS, run.facts)
-    side = run.facts.backbone.shorter_side
-    settings = Settings(shorter_side=side if run.facts.settings.learn_on is None else min(side, PREVIEW))
+    side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
+    side = side if sorted_by.learn_on is None else min(side, PREVIEW)
+    settings = Settings(shorter_side=side, max_pixels=sorted_by.max_pixels)
     store = pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)

@@ -95,7 +95,8 @@ def sort_rest(
 
 def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> PixelStore:
     """Return the pixels of a run's images; if it has learned on a sample, only of that and of what the report shows."""
-    settings, folder = Settings(shorter_side=run.facts.backbone.shorter_side), run.cache / "pixels"
+    facts, folder = run.facts, run.cache / "pixels"
+    settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
     if run.facts.settings.learn_on is None:
         return pack(images, folder, settings=settings, runtime=runtime)
     detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
@@ -118,7 +119,7 @@ class _Rest:
 
 def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _Rest:
     """Compute the features of images, or take them from the cache."""
-    settings = Settings(shorter_side=backbone.spec.shorter_side)
+    settings = Settings(shorter_side=backbone.spec.shorter_side, max_pixels=job.settings.max_pixels)
     compute = choose_compute(job.device, precision=job.recipe.training.precision, compiled=False, worthwhile=False)
     encoder = FrozenEncoder(backbone.to(job.device), compute, whole=True)
     features = FeatureCache(job.cache / "features", backbone, compute.bf16, settings.key)

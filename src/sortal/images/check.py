@@ -11,6 +11,7 @@ from typing import Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.config import MAX_PIXELS
 from sortal.errors import InputError
 from sortal.images import decoding
 from sortal.images import near_duplicates as near
@@ -66,9 +67,7 @@ class Health:
         return sum(group.kind == "two labels" for group in self.duplicates)
 
 
-def check(
-    images: ImageSet, *, tiny: int = TINY, max_pixels: int = decoding.MAX_PIXELS, runtime: Runtime = Runtime()
-) -> Health:
+def check(images: ImageSet, *, tiny: int = TINY, max_pixels: int = MAX_PIXELS, runtime: Runtime = Runtime()) -> Health:
     """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
         if value < 1:

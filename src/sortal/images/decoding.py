@@ -20,12 +20,12 @@ from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
+from sortal.config import MAX_PIXELS
 from sortal.errors import Reason, UnreadableError
 from sortal.images import colour_modes
 
 Content: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
-MAX_PIXELS = 80_000_000  # larger images are refused before decoding: a 12 KB file can claim more
 MAX_BYTES = 2**30
 SHORTER_SIDE = 256  # default size of stored images, as in the paper
 VERSION = 1  # of the pixels that `decode` returns; raising it invalidates all pixel stores
@@ -129,7 +129,7 @@ def check_resized(width: int, height: int, shorter_side: int, max_pixels: int = 
     wide, high = resized_size(width, height, shorter_side)
     if wide * high > max_pixels:
         raise UnreadableError(
-            "too large", f"{width:,} × {height:,} pixels would become {wide:,} × {high:,}; the limit is {max_pixels:,}"
+            "too large", f"{width:,} × {height:,} pixels would become {wide:,} × {high:,}; max_pixels is {max_pixels:,}"
         )
     return wide, high
 
@@ -197,11 +197,12 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     if data.startswith(b"\xff\xd8") and not _has_end(data):
         raise UnreadableError("truncated", "the JPEG has no end marker")
     try:
-        image = _open_beyond_pillows_limit(data, max_pixels)
+        with pillows_limit(max_pixels):
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError as error:
         claimed = re.search(r"\d+", str(error))
         number = f"{int(claimed[0]):,} pixels" if claimed else "too many pixels"
-        raise UnreadableError("too large", f"{number}; the limit is {max_pixels:,}") from None
+        raise UnreadableError("too large", f"{number}; max_pixels is {max_pixels:,}") from None
     except UnidentifiedImageError:
         if data[4:8] == b"ftyp":
             raise UnreadableError("not an image", "HEIC, AVIF or a video; save it as JPEG") from None
@@ -212,19 +213,20 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
         raise UnreadableError("not an image", f"none of {', '.join(FORMATS)}") from None
     width, height = image.size
     if width * height > max_pixels:
-        raise UnreadableError("too large", f"{width:,} × {height:,} pixels; the limit is {max_pixels:,}")
+        raise UnreadableError("too large", f"{width:,} × {height:,} pixels; max_pixels is {max_pixels:,}")
     if not width or not height:
         raise UnreadableError("damaged", f"{width:,} × {height:,} pixels")
     return image
 
 
-def _open_beyond_pillows_limit(data: bytes, max_pixels: int) -> Image.Image:
-    """Open an image with Pillow's limit, which is global, raised to ours."""
+@contextmanager
+def pillows_limit(max_pixels: int) -> Iterator[None]:
+    """Raise Pillow's limit, which is global, to ours while images are opened."""
     with LOCK:
         theirs = Image.MAX_IMAGE_PIXELS
         Image.MAX_IMAGE_PIXELS = theirs and max(theirs, max_pixels)
         try:
-            return Image.open(io.BytesIO(data), formats=FORMATS)
+            yield
         finally:
             Image.MAX_IMAGE_PIXELS = theirs
 

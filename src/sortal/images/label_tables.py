@@ -1,4 +1,8 @@
-"""Label tables: CSV, TSV, JSON lines or Parquet with the columns `file_name`, `label` and `truth`, a row per image."""
+"""Label tables: CSV, TSV, JSON lines or Parquet with the columns `file_name`, `label` and `truth`, a row per image.
+
+A table that Sortal exported is recognised by its columns. What a person has labelled, decided or edited in it is a
+label; what the run has guessed is not.
+"""
 
 import csv
 import io
@@ -6,7 +10,8 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
@@ -16,8 +21,21 @@ from unicodedata import normalize
 
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
+from sortal.system.text import plural, unescape_cell
 
 COLUMNS = ("file_name", "label", "truth")
+# Columns by which a table that Sortal exported is recognised, and those it may have as well.
+EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label")
+AS_EXPORTED = "sorted_as"  # the category when the table was written
+PREDICTED = ("file_name", "category", "category_id", "status")  # columns of a table of predictions
+FORMER = {"category": "category_id", "category_name": "category"}  # what earlier versions called these columns
+READ = (*COLUMNS, *EXPORTED, AS_EXPORTED, "category_name", "path", "source", "content")
+DECIDED = ("confirmed", "moved", "accepted unseen")  # what `reviewed` says where a person has decided on the category
+# What other tools call these columns, without case, spaces, dashes and underscores.
+SYNONYMS = {
+    "file_name": ("filename", "file", "image", "imagename", "imagefile", "imagepath", "path", "filepath", "photo"),
+    "label": ("labels", "class", "classname", "classlabel", "category", "categoryname", "target", "tag", "species"),
+}
 DELIMITERS = {".csv": ",;\t", ".tsv": "\t", ".tab": "\t"}  # candidates by extension; the header decides
 EXTENSIONS = (*DELIMITERS, ".jsonl", ".ndjson", ".parquet")
 MISSING = ("nan", "NaN", "<NA>", "NaT", "--")  # empty cells of data frames and masked arrays, if not text
@@ -34,21 +52,66 @@ class LabelTable:
     file_name: Sequence[str]
     label: Sequence[str | None]
     truth: Sequence[str | None] | None
+    places: Sequence[str] | None = None  # absolute paths, empty if unknown, in a table that Sortal exported
 
 
 def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
     """Read a label table; its extension gives the format."""
-    try:
+    with _naming(path):
         header, rows = _cells(path)
         _check_columns(header, extra_columns)
-        for number, row in enumerate(rows, start=1):
-            if not isinstance(name := row.get("file_name"), str) or not name:
-                raise InputError(f"must have a file_name in each row, got {name!r} in row {number:,}.")
-        label = _names(rows, "label")
+        files = _file_names(rows)
+        exported = is_exported(header)
+        label = decided_labels(rows) if exported else _names(rows, "label")
         truth = _names(rows, "truth") if "truth" in header else None
-    except InputError as error:
-        raise InputError(f"The table {str(path)!r} {error.message}", *error.remedies) from error.__cause__
-    return LabelTable(path=path, file_name=[str(row["file_name"]) for row in rows], label=label, truth=truth)
+        if exported and truth:  # what a person has decided is true, as far as anyone knows
+            truth = [own or known for own, known in zip(label, truth, strict=True)]
+    places = [str(row.get("path") or "") for row in rows] if exported and "path" in header else None
+    return LabelTable(path=path, file_name=files, label=label, truth=truth, places=places)
+
+
+def read_exported(path: Path) -> tuple[list[str], Rows]:
+    """Return the names of the columns and the rows of a table that Sortal exported."""
+    with _naming(path):
+        header, rows = _cells(path)
+        if not is_exported(header):
+            raise InputError(
+                f"must be one that `sortal export` wrote, with the columns {', '.join(EXPORTED)}; "
+                f"its columns are: {listing(header, show=8) or 'none'}."
+            )
+        _file_names(rows)
+    return header, rows
+
+
+def is_exported(header: Sequence[str]) -> bool:
+    """Tell whether columns are those of a table that Sortal exported."""
+    return {*EXPORTED} <= {*header}
+
+
+def decided_labels(rows: Rows) -> list[str | None]:
+    """Return the label of each row of an exported table: what a person said, and never what the run guessed.
+
+    A category that was edited comes first, then the label, then the category of an image that was reviewed.
+    """
+    found: list[str | None] = []
+    torn: list[str] = []
+    columns = (_names(rows, name) for name in ("label", "category", AS_EXPORTED))
+    for row, label, name, before in zip(rows, *columns, strict=True):
+        decided = str(row.get("reviewed") or "").strip().casefold() in DECIDED
+        if name is not None and before is not None and name != before:
+            if label not in (None, name, before):
+                torn.append(str(row["file_name"]))
+            found.append(name)
+        elif label is None or (before is None and decided):
+            found.append(name if decided else None)
+        else:
+            found.append(label)
+    if torn:
+        raise InputError(
+            f"must not change label and category to different classes, unlike in {plural(len(torn), 'row')}: "
+            f"{listing(torn)}. Correct one of them."
+        )
+    return found
 
 
 def write(path: Path, table: Mapping[str, Sequence[str]]) -> None:
@@ -76,7 +139,16 @@ def as_name(label: object) -> str | None:
     return None if name in ("", "-1", "-1.0") else name
 
 
-# Errors below lack their subject, the table, which `read` adds.
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Add the subject, the table, to errors."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"The table {str(path)!r} {error.message}", *error.remedies) from error.__cause__
+
+
+# Errors below lack their subject.
 
 
 def _cells(path: Path) -> tuple[list[str], Rows]:
@@ -87,9 +159,29 @@ def _cells(path: Path) -> tuple[list[str], Rows]:
     if kind not in EXTENSIONS:
         raise InputError(f"must be one of {KINDS}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8.")
     if kind == ".parquet":
-        return _parquet(path)
+        return _renamed(*_parquet(path))
     text = _text(path)
-    return _delimited(text, DELIMITERS[kind]) if kind in DELIMITERS else _json_lines(text)
+    if kind not in DELIMITERS:
+        return _renamed(*_json_lines(text))
+    header, rows = _renamed(*_delimited(text, DELIMITERS[kind]))
+    if is_exported(header):
+        rows = [{name: unescape_cell(str(cell)) for name, cell in row.items()} for row in rows]
+    return header, rows
+
+
+def _renamed(header: list[str], rows: Rows) -> tuple[list[str], Rows]:
+    """Return a table of an earlier version of Sortal with the names that its columns have now, any other as it is."""
+    names = [FORMER.get(name, name) for name in header]
+    if "category_id" in header or not {*PREDICTED} <= {*names}:
+        return header, rows
+    return names, [{FORMER.get(name, name): cell for name, cell in row.items()} for row in rows]
+
+
+def _file_names(rows: Rows) -> list[str]:
+    for number, row in enumerate(rows, start=1):
+        if not isinstance(name := row.get("file_name"), str) or not name:
+            raise InputError(f"must have a file_name in each row, got {name!r} in row {number:,}.")
+    return [str(row["file_name"]) for row in rows]
 
 
 def _names(rows: Rows, column: str) -> list[str | None]:
@@ -103,17 +195,32 @@ def _check_columns(header: Sequence[str], extra_columns: str) -> None:
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
     if missing := [name for name in COLUMNS[:2] if name not in header]:
+        if {*PREDICTED} <= {*header}:
+            raise InputError(
+                "holds categories that Sortal has predicted, not labels. Add a column label, filled where you are sure."
+            )
         raise InputError(
             f"must have the columns file_name and label; missing: {listing(missing)}. "
-            f"Its columns are: {listing(header, show=8) or 'none'}."
+            f"Its columns are: {listing(header, show=8) or 'none'}.{_meant(header, missing)}"
         )
-    extra = [name for name in header if name not in COLUMNS]
+    extra = [] if is_exported(header) else [name for name in header if name not in COLUMNS]
     if extra and extra_columns == "error":
         raise InputError(
             f"must only have the columns {', '.join(COLUMNS)}, got {len(extra):,} more: {listing(extra)}.",
             Remedy("rename or remove them"),
             Remedy("ignore them", extra_columns="ignore"),
         )
+
+
+def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
+    """Suggest which columns to rename to those that are missing."""
+    hints = []
+    for name in missing:
+        plain = {each: re.sub(r"[\s_-]", "", each.casefold()) for each in header if each not in COLUMNS}
+        alike = [each for each, text in plain.items() if text in (name.replace("_", ""), *SYNONYMS[name])]
+        if alike:
+            hints.append(f"{listing(alike).replace(', ', ' or ')} to {name}")
+    return f" Did you mean to rename {' and '.join(hints)}?" if hints else ""
 
 
 def _text(path: Path) -> str:
@@ -149,7 +256,7 @@ def _delimiter(text: str, delimiters: str) -> str:
 
     def fit(delimiter: str) -> tuple[int, int]:
         names = {name.strip(' "') for name in first.split(delimiter)}
-        return len(names & set(COLUMNS)), first.count(delimiter)
+        return len(names & set(READ)), first.count(delimiter)
 
     return max(delimiters, key=fit)
 
@@ -168,7 +275,7 @@ def _json_lines(text: str) -> tuple[list[str], Rows]:
             raise InputError(f"has invalid JSON in line {number:,}: {error}.") from None
         if not isinstance(row, dict):
             raise InputError(f"must have one JSON object per line, got {line[:40]!r} in line {number:,}.")
-        for column in COLUMNS:
+        for column in READ:
             if isinstance(row.get(column), dict | list | bool):
                 wrong = f"got {quoted(row[column], 100)} in line {number:,}"
                 raise InputError(f"must have text or a number as {column}, {wrong}.")
@@ -193,6 +300,6 @@ def _parquet(path: Path) -> tuple[list[str], Rows]:
     try:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
-        return header, file.read(columns=[name for name in header if name in COLUMNS]).to_pylist()
+        return header, file.read(columns=[name for name in header if name in READ]).to_pylist()
     except (ArrowException, OSError) as error:
         raise InputError(f"cannot be read as Parquet: {str(error).rstrip('.')}.") from None

@@ -1,8 +1,10 @@
 """Reading images and their labels from a folder, from a folder and a table, or from a list; listing folders."""
 
+import ntpath
 import os
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,11 +14,16 @@ from numpy.typing import NDArray
 
 from sortal.config import UNLABELLED, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
-from sortal.images import label_tables
+from sortal.images import exported, label_tables
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
+from sortal.system.text import plural
 
 Column: TypeAlias = Sequence[Any] | NDArray[Any]
+Names: TypeAlias = list[str | None]
+# Names of classes, in any case, that more likely say that an image has none.
+PLACEHOLDERS = frozenset({"unknown", "unlabelled", "unlabeled", "unsorted", "undefined", "tbd", "todo", "no label"})
+PLACEHOLDERS |= {"none", "null", "nil", "nan", "na", "n.a.", "n/a", "-", "--", "?", "??", "???"}
 # Of the formats that decoding.py reads. Names only select candidates; the content decides.
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"})
 
@@ -32,10 +39,12 @@ def read_images(
     """Read images and their labels from `source`: folders, folders and a table, or a list of files.
 
     A folder alone: each subfolder is a class; images in the subfolder `unlabelled` and in the folder itself have no
-    label, and with `folders="ignore"` no image has one. A folder and a table (`labels` is its path): the table lists
-    the images by relative path with their labels; `unlisted` decides about images it does not list, `extra_columns`
-    about columns other than file_name, label and truth. Several folders, as a list, are read like one; names are then
-    relative to the folder that all of them are in. A list of files: `labels` and `truth` are lists of the same length.
+    label, and with `folders="ignore"` no image has one; in a folder that Sortal exported, `folders="reviewed"` labels
+    what a person has decided. A folder and a table (`labels` is its path): the table lists the images by relative path
+    with their labels; `unlisted` decides about images it does not list, `extra_columns` about columns other than
+    file_name, label and truth. Several folders, as a list, are read like one; names are then relative to the folder
+    that all of them are in. A list of files: `labels` and `truth` are lists of the same length. Everywhere,
+    `placeholders` decides about labels such as "unknown".
 
     Rows are in the order of the table or list, else sorted by path. `need_labels=False` allows a set without labels.
     `reading` is the settings of `sortal.config.Reading`.
@@ -54,7 +63,7 @@ def read_images(
             raise InputError("truth requires a list of images; for folders it is a column of the table.")
         images = _from_folders(_apart(source), labels, how)
     else:
-        images = _from_list(source, labels, truth)
+        images = _from_list(source, labels, truth, how)
     if need_labels and not images.classes:
         tables = [name for name in images.ignored if "/" not in name and name.lower().endswith(label_tables.EXTENSIONS)]
         advice = "Put the images of a class into a folder named after it, or pass a table of labels."
@@ -96,15 +105,18 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
     base = Path(common_folder(folders)) if len(folders) > 1 else folders[0]
     prefixes = ["" if len(folders) == 1 else f"{_within(each, base)}/" for each in folders]
     found = [find(each) for each in folders]
+    names, others = (
+        [prefix + name for prefix, each in zip(prefixes, found, strict=True) for name in each[part]] for part in (0, 1)
+    )
     if labels is None:
-        images = _from_tree(base, folders, prefixes, found, how)
+        own = _labels_of(folders, [each for each, _ in found], how)
+        if how.folders == "reviewed":
+            others = [name for name in others if name not in {prefix + exported.INDEX for prefix in prefixes}]
+        paths = [os.path.join(base, name) for name in names]
+        images = image_set(names, paths=paths, labels=_settle(own, how.placeholders), ignored=others)
     elif isinstance(labels, str | os.PathLike):
-        names, others = (
-            [prefix + name for prefix, each in zip(prefixes, found, strict=True) for name in each[part]]
-            for part in (0, 1)
-        )
         table = label_tables.read(Path(labels), extra_columns=how.extra_columns)
-        images = _from_table(base, prefixes, names, others, table, how.unlisted)
+        images = _from_table(base, prefixes, names, others, table, how)
     else:
         kind = type(labels).__name__
         raise InputError(f"labels must be the path of a table if the images are a folder, got {kind}.")
@@ -121,37 +133,47 @@ def _within(folder: Path, base: Path) -> str:
     return os.path.relpath(os.path.abspath(folder), base).replace(os.sep, "/")
 
 
-def _from_tree(
-    base: Path,
-    folders: Sequence[Path],
-    prefixes: Sequence[str],
-    found: Sequence[tuple[list[str], list[str]]],
-    how: Reading,
-) -> ImageSet:
-    """Label images by the folder in `folders` that they are in."""
-    files, within, ignored = list[str](), list[str | None](), list[str]()
-    for prefix, (names, others) in zip(prefixes, found, strict=True):
-        files += [prefix + name for name in names]
-        ignored += [prefix + name for name in others]
-        classes = how.folders == "classes"
-        within += [normalize("NFC", name.partition("/")[0]) if "/" in name and classes else None for name in names]
+def _labels_of(folders: Sequence[Path], found: Sequence[Sequence[str]], how: Reading) -> Names:
+    """Return the labels that the folders give the files found in each of them."""
+    for folder in folders:
+        exported.check_meaning(folder, how.folders)
+    if how.folders == "reviewed":
+        return [label for pair in zip(folders, found, strict=True) for label in exported.labels_of(*pair)]
+    files = [name for names in found for name in names]
+    return _folder_names(folders, files, how.unlabelled, are_classes=how.folders == "classes")
+
+
+def _folder_names(folders: Sequence[Path], files: Sequence[str], unlabelled: str, *, are_classes: bool) -> Names:
+    """Return the folder that each file is in; None for unlabelled images."""
+    within = [normalize("NFC", name.partition("/")[0]) if "/" in name and are_classes else None for name in files]
     there = {name for name in within if name is not None}
-    if how.unlabelled == UNLABELLED:
+    if unlabelled == UNLABELLED:
         nameless = {name for name in there if name.casefold() in (UNLABELLED, "unlabeled")}
     else:
-        nameless = {normalize("NFC", how.unlabelled.rstrip("/"))}
+        nameless = {normalize("NFC", unlabelled.rstrip("/"))}
         inside = (each for folder in folders for each in folder.iterdir())
         if not any(normalize("NFC", each.name) in nameless and os.path.isdir(each) for each in inside):
             raise InputError(
-                f"The folder of unlabelled images, {how.unlabelled!r}, must be in {listing(list(map(str, folders)))}; "
+                f"The folder of unlabelled images, {unlabelled!r}, must be in {listing(list(map(str, folders)))}; "
                 f"found: {listing(sorted(there)) or 'no folders'}."
             )
-    return image_set(
-        files,
-        paths=[os.path.join(base, name) for name in files],
-        labels=[None if name in nameless or name == "-1" else name for name in within],
-        ignored=ignored,
-    )
+    return [None if name in nameless or name == "-1" else name for name in within]
+
+
+def _settle(labels: Sequence[str | None], placeholders: str) -> Names:
+    """Return labels without those that only stand for one, as far as these are not classes; ask if nobody has said."""
+    if placeholders == "classes":
+        return [*labels]
+    doubtful = {name for name in labels if name is not None and name.casefold() in PLACEHOLDERS}
+    if doubtful and placeholders == "error":
+        count = sum(name in doubtful for name in labels)
+        raise InputError(
+            f"The label{'s' * (len(doubtful) > 1)} {listing(sorted(doubtful))} would be taken for "
+            f"{'classes' if len(doubtful) > 1 else 'a class'} with {plural(count, 'image')}.",
+            Remedy("treat these images as unlabelled", placeholders="unlabelled"),
+            Remedy("say that this is what you mean", placeholders="classes"),
+        )
+    return [None if name in doubtful else name for name in labels]
 
 
 def _from_table(
@@ -160,36 +182,66 @@ def _from_table(
     images: Sequence[str],
     others: Sequence[str],
     table: label_tables.LabelTable,
-    unlisted: str,
+    how: Reading,
 ) -> ImageSet:
-    name, at = repr(str(table.path)), _locate(table.file_name, folder, [*images, *others], prefixes)
-    if missing := [file for file in table.file_name if file not in at]:
+    table, wanted = _rows_within(table, folder, [*images, *others], prefixes)
+    name, at = repr(str(table.path)), _locate(wanted, folder, [*images, *others], prefixes)
+    if missing := [file for file in wanted if file not in at]:
         raise InputError(
             f"Every row of {name} must name a file in {str(folder)!r} by its relative path; {len(missing):,} of "
-            f"{len(table.file_name):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
+            f"{len(wanted):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
         )
-    files = [at[file] for file in table.file_name]
+    files = [at[file] for file in wanted]
     _check_once(f"The table {name}", files, table.label)
-    if images and not files and unlisted == "ignore":
+    if images and not files and how.unlisted == "ignore":
         raise InputError(f"The table {name} must have at least one row, got none.")
     listed = set(files)
     rest = [file for file in images if file not in listed]
-    if rest and unlisted == "error":
+    if rest and how.unlisted == "error":
         raise InputError(
             f"Every image of {str(folder)!r} must have a row in {name}; {len(rest):,} have none: {listing(rest)}.",
             Remedy("add rows with an empty label"),
             Remedy("treat images without a row as unlabelled", unlisted="unlabelled"),
             Remedy("leave them out", unlisted="ignore"),
         )
-    more = rest if unlisted == "unlabelled" else []
+    more = rest if how.unlisted == "unlabelled" else []
     none = [None] * len(more)
     return image_set(
         [*table.file_name, *more],
         paths=[os.path.join(folder, file) for file in (*files, *more)],
-        labels=[*table.label, *none],
-        truth=None if table.truth is None else [*table.truth, *none],
+        labels=_settle([*table.label, *none], how.placeholders),
+        truth=None if table.truth is None else _settle([*table.truth, *none], how.placeholders),
         ignored=[file for file in others if file not in listed and not same_file(folder / file, table.path)],
     )
+
+
+def _rows_within(
+    table: label_tables.LabelTable, folder: Path, there: Collection[str], prefixes: Sequence[str]
+) -> tuple[label_tables.LabelTable, list[str]]:
+    """Return the rows of a table that are about these folders, and what to look for in them.
+
+    A run may have images of several folders, so in a table that Sortal exported the absolute paths decide. If none of
+    them is in a folder, it was moved or copied, and the names count as in any other table.
+    """
+    within = _locate([place for place in table.places or () if place], folder, there, prefixes)
+    if table.places is None or not within:
+        return table, [*table.file_name]
+    homes = [os.path.realpath(folder / prefix) for prefix in prefixes]
+
+    def is_here(place: str) -> bool:
+        return not place or place in within or any(map(Path(os.path.realpath(place)).is_relative_to, homes))
+
+    here = [*map(is_here, table.places)]
+
+    def kept(column: Sequence[Any]) -> list[Any]:
+        return [each for each, stays in zip(column, here, strict=True) if stays]
+
+    names, places = kept(table.file_name), kept(table.places)
+    wanted = [place if place in within else name for name, place in zip(names, places, strict=True)]
+    if len({*names}) < len(names):  # in several folders
+        names = [within.get(place, name) for name, place in zip(names, places, strict=True)]
+    truth = None if table.truth is None else kept(table.truth)
+    return replace(table, file_name=names, label=kept(table.label), truth=truth, places=None), wanted
 
 
 def _locate(
@@ -197,8 +249,9 @@ def _locate(
 ) -> dict[str, str]:
     """Return the file that each name means: an exact match, or the only file with an equivalent path.
 
-    Equivalent are composed and decomposed accents, "./" and "..", backslashes, absolute paths into the folder, and
-    paths without one of the prefixes.
+    Equivalent are composed and decomposed accents, "./" and "..", backslashes, paths without one of the prefixes, and
+    absolute paths into the folder, or into where it was on another computer, if all that are not here lie below one
+    folder there.
     """
     exact = set(there)
     alike: dict[str, list[str]] = {}
@@ -216,21 +269,49 @@ def _locate(
             rest = f"{name}/{rest}"
         return rest
 
-    def candidates(name: str) -> list[str]:
-        if name in exact:
-            return [name]
-        path = posixpath.normpath(name.replace("\\", "/"))
-        if posixpath.isabs(path) and (before := above(posixpath.dirname(path))) is not None:
-            path = before + posixpath.basename(path)
+    def matching(path: str) -> list[str]:
         for paths in ([path], [prefix + path for prefix in prefixes]):
             if files := [each for each in paths if each in exact]:
                 return files
-            if files := [each for path in paths for each in alike.get(normalize("NFC", path), [])]:
+            if files := [file for each in paths for file in alike.get(normalize("NFC", each), [])]:
                 return files
         return []
 
-    found = ((name, candidates(name)) for name in wanted)
-    return {name: files[0] for name, files in found if len(files) == 1}
+    def candidates(name: str) -> list[str]:
+        if name in exact:
+            return [name]
+        path = _slashed(name)
+        if _is_absolute(path) and (before := above(posixpath.dirname(path))) is not None:
+            path = before + posixpath.basename(path)
+        return matching(path)
+
+    found = {name: candidates(name) for name in wanted}
+    elsewhere = [name for name, files in found.items() if not files and _is_absolute(_slashed(name))]
+    if elsewhere and not any(os.path.exists(name) for name in elsewhere):
+        found |= _below_another(elsewhere, matching)
+    return {name: files[0] for name, files in found.items() if len(files) == 1}
+
+
+def _below_another(names: Sequence[str], matching: Callable[[str], list[str]]) -> dict[str, list[str]]:
+    """Return the files that absolute paths of another computer mean: what follows the one folder they all lie below."""
+    paths = [_slashed(name) for name in names]
+    parts = posixpath.dirname(paths[0]).split("/")
+    for count in range(1, len(parts) + 1):  # the longest relative path first
+        prefix = "/".join(parts[:count]) + "/"
+        if all(path.startswith(prefix) for path in paths):
+            found = [matching(path[len(prefix) :]) for path in paths]
+            if all(found):
+                return dict(zip(names, found, strict=True))
+    return {}
+
+
+def _slashed(name: str) -> str:
+    return posixpath.normpath(name.replace("\\", "/"))
+
+
+def _is_absolute(path: str) -> bool:
+    """Tell whether a path is absolute here or on Windows."""
+    return posixpath.isabs(path) or bool(ntpath.splitdrive(path)[0])
 
 
 def _guess(name: str, there: Sequence[str]) -> str:
@@ -260,7 +341,10 @@ def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -
 
 
 def _from_list(
-    source: Sequence[str | os.PathLike[str]], labels: str | os.PathLike[str] | Column | None, truth: Column | None
+    source: Sequence[str | os.PathLike[str]],
+    labels: str | os.PathLike[str] | Column | None,
+    truth: Column | None,
+    how: Reading,
 ) -> ImageSet:
     files: list[str] = []
     for row, path in enumerate(source, start=1):
@@ -278,7 +362,8 @@ def _from_list(
             f"Every path in the list must be a file; {len(missing):,} of {len(files):,} are not: {listing(missing)}."
         )
     _check_once("The list of images", [os.path.abspath(file) for file in files], names)
-    return image_set(files, paths=files, labels=names, truth=truths)
+    settled = None if truths is None else _settle(truths, how.placeholders)
+    return image_set(files, paths=files, labels=_settle(names, how.placeholders), truth=settled)
 
 
 def _column(name: str, values: Column, n: int) -> list[str | None]:

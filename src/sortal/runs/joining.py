@@ -31,6 +31,9 @@ from sortal.runs.journal import Decision, append, in_words, read, reviewed
 from sortal.runs.run import DECISIONS, OPEN, REVIEWED, Run
 from sortal.system.files import lock_folder
 
+ELSEWHERE = "Here these images were put elsewhere."  # why a decision about images is disputed
+CONFIRMED = "Here these images were confirmed."
+
 
 def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
     """Join another person's journal about the same run into that of a run folder; return the added lines.
@@ -66,7 +69,7 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
             decided[before.rows] = True
     decided &= ours.reviewed != REVIEWED.index(OPEN)  # an audit may have opened some again
     have = {each.key.partition(".")[0] for each in mine}
-    taken, taken_back = _surviving(theirs)
+    taken, taken_back = surviving(theirs)
     ids: dict[int, int] = {}
     lines: list[Decision] = []
     for each in taken:
@@ -93,13 +96,13 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
                     reason = str(error)
             lines.append(replace(line, disputed=reason))
         ids |= dict.fromkeys({*context.categories} - there - {*ids}, -1)
-    for each in _surviving(mine)[0]:
+    for each in surviving(mine)[0]:
         if (undo := taken_back.get(each.key)) and undo.key not in have:
             lines.append(replace(undo, disputed="They undid a decision that still stands here."))
     return lines
 
 
-def _surviving(lines: Iterable[Decision]) -> tuple[list[Decision], dict[str, Decision]]:
+def surviving(lines: Iterable[Decision]) -> tuple[list[Decision], dict[str, Decision]]:
     """Return the decisions that no later line has undone, and the line that undid each of the others, by its key."""
     done: list[Decision] = []
     undone: list[Decision] = []
@@ -192,7 +195,7 @@ def _grown(change: Grow, ours: Review, decided: NDArray[np.bool_], own: int) -> 
             for name in ("seen", "unseen", "wrong")
         }
     return [
-        (Grow(category=own, **part), "Here these images were put elsewhere." if disputed else "")
+        (Grow(category=own, **part), ELSEWHERE if disputed else "")
         for disputed, part in parts.items()
         if any(part.values())
     ]
@@ -219,6 +222,6 @@ def _images(
             part = Move(images=tuple(contents), category=target)
         elif isinstance(part, Move | Reject):
             part = replace(part, category=target)
-        why = "confirmed" if isinstance(change, Reject) else "put elsewhere"
-        found.append((part, f"Here these images were {why}." if against else ""))
+        why = CONFIRMED if isinstance(change, Reject) else ELSEWHERE
+        found.append((part, why if against else ""))
     return found

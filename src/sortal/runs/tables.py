@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.system.text import escape_cell, unescape_cell
+
 Column: TypeAlias = NDArray[Any] | Sequence[Any]
-# First characters that are escaped: of a formula, also full-width = + - @, and ', which is the escape itself.
-FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n'")
 
 
 def safe_cell(value: Any) -> Any:
@@ -23,7 +23,7 @@ def safe_cell(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float):
         return round(value, 6) if isfinite(value) else ""
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    return escape_cell(value) if isinstance(value, str) else value
 
 
 def record_columns(records: Sequence[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
@@ -64,5 +64,5 @@ def read(path: Path) -> dict[str, list[str]]:
         header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     finally:
         csv.field_size_limit(limit)
-    cells = [[cell[1:] if cell.startswith("'") else cell for cell in row] for row in rows]
+    cells = [[unescape_cell(cell) for cell in row] for row in rows]
     return {name: [row[at] for row in cells] for at, name in enumerate(header)}

@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from sortal.errors import InputError, listing
+from sortal.images import exported
 from sortal.images.datasets.official import PublishedDataset, SplitImages, Tree, find_dataset, read_class_split
 from sortal.images.image_set import in_order
 
@@ -133,6 +134,11 @@ def read_folder(root: Path) -> PublishedDataset:
     if not root.is_dir():
         what = "is a file" if root.exists() else "does not exist"
         raise InputError(f"root must be a folder with one folder per class, got {str(root)!r}, which {what}.")
+    if exported.format_of(root):
+        raise InputError(
+            f"root must have one folder per class, got {str(root)!r}, an export of Sortal, whose folders are guesses. "
+            f"Delete {exported.MARKER} in it if you have checked every image."
+        )
     tree = Tree(title="A folder of classes", page="you", root=root, base=root)
     if (root / "train").is_dir() and (root / "test").is_dir():
         train, test = tree.class_folders("train"), tree.class_folders("test")

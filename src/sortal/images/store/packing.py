@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sortal.config import SettingsGroup
+from sortal.config import MAX_PIXELS, SettingsGroup
 from sortal.errors import InputError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
@@ -69,7 +69,7 @@ class Settings(SettingsGroup):
 
     shorter_side: int = field(default=decoding.SHORTER_SIDE, metadata={"bounds": {"least": 1}})
     draft: bool = field(default=True, metadata={"bounds": {}})
-    max_pixels: int = field(default=decoding.MAX_PIXELS, metadata={"bounds": {"least": 1}})
+    max_pixels: int = field(default=MAX_PIXELS, metadata={"bounds": {"least": 1}})
 
     @property
     def key(self) -> str:

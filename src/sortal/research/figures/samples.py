@@ -74,7 +74,8 @@ def load_pixels(run: Run, rows: NDArray[np.int64], *, runtime: Runtime) -> Pixel
 
     Images are found by content, so a file that has changed since is not taken for the image that was sorted.
     """
-    settings = Settings(shorter_side=run.facts.backbone.shorter_side)
+    facts = run.facts
+    settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
     home = run.cache / "pixels" / settings.key
     contents = [run.assignments.contents[row] for row in rows.tolist()]
     try:

@@ -46,7 +46,7 @@ def export(
 
     `run`: the run, or its folder.
     `format`: "csv", "parquet", "folders", "imagefolder", "coco", "fiftyone" or "labelstudio".
-    `out`: the new file or folder, by default RUN-FORMAT in the current folder.
+    `out`: the new file or folder, by default RUN.csv, RUN.parquet or RUN-FORMAT in the current folder.
     `how`: "hardlink", "symlink" or "copy", how images get into formats that hold them.
     `force`: replace a file, or a folder that an earlier export wrote.
     `runtime`: where progress goes.
@@ -60,7 +60,8 @@ def export(
     run = run if isinstance(run, Run) else load_run(run)
     chosen = FORMATS[format]
     if out is None:
-        out = f"{run.folder.resolve().name}-{format}{chosen.extension}"
+        kind = "" if chosen.extension == f".{format}" else f"-{format}"
+        out = f"{run.folder.resolve().name}{kind}{chosen.extension}"
     if chosen.needs_files:
         run.paths()  # raises if the images have no files
     rows = rows_of(run)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from PIL import Image
 
 from sortal import __version__
-from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED
+from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED, pillows_limit
 from sortal.runs.export.format import Request, has_content, utf8, visit, write_json
 
 
 def write(request: Request) -> Sequence[str]:
-    sized, missing = visit(request, lambda row: _size(row.path))
+    with pillows_limit(request.run.facts.settings.max_pixels):
+        sized, missing = visit(request, lambda row: _size(row.path))
     # A relative name is unambiguous below a single folder only.
     first, *others = request.run.facts.images
     relative = not others and not first.paths

@@ -10,12 +10,12 @@ from pathlib import Path
 from unicodedata import category, normalize
 
 from sortal.errors import InputError, Remedy
+from sortal.images.exported import INDEX
 from sortal.runs.export.format import How, Request, Row, has_content, utf8, visit, write_json
 from sortal.runs.run import UNSURE
 from sortal.runs.tables import record_columns, table
 from sortal.system.files import write_atomically
 
-INDEX = "index.csv"
 # Unless a folder is named like a split, the reader of an ImageFolder guesses splits from names such as test_1.png.
 SPLIT = "train"
 # Not CSV, in which that reader takes a class named NA for a missing value and 007 for a number. It infers types from
@@ -42,9 +42,10 @@ def by_category(request: Request) -> Sequence[str]:
         return f"{folder}/{files.setdefault(folder, Names()).file(row.file_name)}"
 
     placed, missing = _place(request, path)
-    fields = ("file_name", "category", "category_id", "status", "confidence", "reviewed")
-    columns = record_columns([row for row, _ in placed], fields)
-    write_atomically(request.out / INDEX, table([("exported", [path for _, path in placed]), *columns]))
+    rows = [row for row, _ in placed]
+    names = [("file_name", [path for _, path in placed]), ("source", [row.file_name for row in rows])]
+    fields = ("label", "category", "category_id", "status", "confidence", "reviewed", "sorted_as", "content")
+    write_atomically(request.out / INDEX, table([*names, *record_columns(rows, fields)]))
     return missing
 
 
@@ -62,6 +63,8 @@ def imagefolder(request: Request) -> Sequence[str]:
             "status": row.status,
             "confidence": row.confidence,
             "reviewed": row.reviewed,
+            "sorted_as": utf8(row.sorted_as),
+            "content": row.content,
         }
         for row, path in placed
     ]
@@ -82,6 +85,8 @@ def fiftyone(request: Request) -> Sequence[str]:
                 "reviewed": row.reviewed,
                 "category_id": row.category_id,
                 "source": utf8(row.file_name),
+                "sorted_as": utf8(row.sorted_as),
+                "content": row.content,
             },
         }
         for row, path in placed

@@ -9,7 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from sortal.runs.run import Run
+from sortal.runs.run import MOVED, REJECTED, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
@@ -27,8 +27,10 @@ class Row(NamedTuple):
     status: str
     confidence: float | None
     reviewed: str
-    label: str | None
+    label: str | None  # that the user gave; of an image that was moved, where to; None if it was rejected
     truth: str | None
+    sorted_as: str  # the category again, by which an edited one is told when the table is read
+    content: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +57,15 @@ class Format:
 def rows_of(run: Run) -> tuple[Row, ...]:
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
-    ids = a.category_id.tolist()
+    ids, reviewed = a.category_id.tolist(), a.reviewed.tolist()
+    called = [names[each] for each in ids]
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
-    columns = a.files, paths_of(run), [names[each] for each in ids], ids, a.status.tolist(), confidence
-    return tuple(Row(*row) for row in zip(*columns, a.reviewed.tolist(), a.labels, a.truth, strict=True))
+    labels = [
+        None if label is None or state == REJECTED else name if state == MOVED else label
+        for label, state, name in zip(a.labels, reviewed, called, strict=True)
+    ]
+    columns = a.files, paths_of(run), called, ids, a.status.tolist(), confidence, reviewed, labels, a.truth
+    return tuple(Row(*row) for row in zip(*columns, called, a.contents, strict=True))
 
 
 def paths_of(run: Run) -> list[str]:

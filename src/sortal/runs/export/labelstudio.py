@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.runs.export.format import Request, Row, has_content, utf8, visit, write_json
-from sortal.runs.run import CONFIRMED, LABELLED, MOVED
+from sortal.runs.run import CONFIRMED, MOVED
 from sortal.system.files import write_atomically
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
@@ -34,16 +35,19 @@ README = """To open these tasks in Label Studio:
    that would create a second task for every image.
 {folders}
 4. Import tasks.json.
+5. To bring what you have annotated back into the run, export it as JSON or JSON-MIN, then:
+     sortal import {run} FILE
 """
 
 
 def write(request: Request) -> Sequence[str]:
     found, missing = visit(request, lambda row: row.path if has_content(row.path) else None)
-    choices = _choices(request.run.names)
+    choices = choices_of(request.run.names)
     root, shown = _root([path for _, path in found])
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
     config = CONFIG.format(choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values()))
-    readme = README.format(root=utf8(root), folders="\n".join(f"     {utf8(folder)}" for folder in shown))
+    folders, run = "\n".join(f"     {utf8(folder)}" for folder in shown), shlex.quote(str(request.run.folder))
+    readme = README.format(root=utf8(root), folders=folders, run=utf8(run))
     write_json(request.out / "tasks.json", [_task(row, root, choices[row.category_id], version) for row, _ in found])
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
@@ -60,14 +64,16 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
             "status": row.status,
             "confidence": row.confidence,
             "reviewed": row.reviewed,
+            "sorted_as": choice,
+            "content": row.content,
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
-    decided = row.status == LABELLED or row.reviewed in (CONFIRMED, MOVED)
+    decided = row.label is not None or row.reviewed in (CONFIRMED, MOVED)
     return {**task, "annotations": [{"result": result}]} if decided else task
 
 
-def _choices(names: Mapping[int, str]) -> dict[int, str]:
+def choices_of(names: Mapping[int, str]) -> dict[int, str]:
     """Return the names of the categories, by id, made valid in XML and unique."""
     taken: dict[str, int] = {}
     for category, name in names.items():

@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import uuid4
 
 from sortal.errors import InputError, Remedy
+from sortal.images.exported import MARKER
 from sortal.runs.export.format import Format, Row, paths_of, write_json
 from sortal.runs.run import Run
 from sortal.system.files import same_file
 
-MARKER = ".sortal-export.json"  # marks a folder as an export, which a later one may replace; hidden from other tools
 OTHER = Remedy("choose another", out=...)
 
 
