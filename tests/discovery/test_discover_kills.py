@@ -137,7 +137,9 @@ def test_a_run_killed_in_every_stage_ends_like_an_undisturbed_one(
         at, after = generator.randint(1, reports), generator.choice([0.0, 0.003, 0.03])
         fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, f"[{stage}/", at, after)
         ended = fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, f"[{stage}/", 1, codes=[KILLED])
-        assert stages_of(ended) == list(range(1, stage + 1))  # one report each, as there is nothing to do
+        # One report each, as there is nothing to do, but for clustering, which counts what it takes from the cache.
+        seen = stages_of(ended)
+        assert [each for at, each in enumerate(seen) if each != 6 or each not in seen[:at]] == [*range(1, stage + 1)]
     fork_server.run(sort, str(undisturbed.images), str(out), FIVE_EPOCHS, codes=[0])
     assert result(out) == result(undisturbed.out)
     assert load_run(out).facts.hashes == load_run(undisturbed.out).facts.hashes
@@ -152,7 +154,8 @@ def test_a_classifier_killed_in_training_resumes_and_ends_like_an_undisturbed_on
     folder = tmp_path / "killed"
     ends = [fork_server.run(classify, str(undisturbed.images), str(folder), at, codes=[KILLED]) for at in (1, 8)]
     last = fork_server.run(classify, str(undisturbed.images), str(folder), codes=[0])
-    assert [any("scores" in what for what in ended.each("at")) for ended in (*ends, last)] == [True, False, False]
+    estimates = [sum("Estimating" in what for what in ended.each("at")) > 1 for ended in (*ends, last)]
+    assert estimates == [True, False, False]
     assert steps_in(last) == steps_in(expected) - 6
     assert result(folder, *CLASSIFIED) == result(tmp_path / "undisturbed", *CLASSIFIED)
 

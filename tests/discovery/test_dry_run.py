@@ -110,9 +110,9 @@ def test_tokens_of_a_transformer_are_cached_if_they_fit(tmp_path: Path, monkeypa
     measured: Any = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, method="simgcd")))
     monkeypatch.setattr(dry_run, "measure", lambda *_: measurements())
     for found in (measured, forecast(job_of(images, tmp_path / "run", TRANSFORMER))):
-        assert (found.k, found.views) == (4, 8)
+        assert (found.k, found.views) == (4, 2)
         # Images, views, bytes of a number, patches and class, width; in a file, which survives a kill
-        assert found.tokens == token_cache.TokenPlan(8 * 8 * 2 * 197 * 64, "file")
+        assert found.tokens == token_cache.TokenPlan(8 * 2 * 2 * 197 * 64, "file")
         assert found.seconds["learn"] > 0
     assert measured.seconds["k"] == 0
     live = forecast(job_of(images, tmp_path / "run", replace(TRANSFORMER, views="live")))

@@ -20,7 +20,7 @@ from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal import metrics
 from sortal.cli import app
-from sortal.config import CLASSIFIERS
+from sortal.config import CLASSIFIERS, MAX_PIXELS
 from sortal.discovery import clusters, defaults, results, rounds, shared_kmeans, stages
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
@@ -354,7 +354,7 @@ def test_run_json_records_the_settings_and_circumstances(sorted_run: SortedRun) 
     saved = tiny.strict_json(sorted_run.out / "run.json")
     wanted = {name: SETTINGS[name] for name in ("k", "backbone", "epochs", "n_init", "k_max", "held_out")}
     wanted |= {"method": "sortal", "weights": None, "lr": "auto", "views": "auto", "seed": 0, "unsure_below": 0.5}
-    wanted |= {"learn_on": None}
+    wanted |= {"learn_on": None, "max_pixels": MAX_PIXELS}
     assert saved["settings"] == wanted
     assert (saved["format"], saved["device"], saved["next_id"]) == ("sortal run 2", "cpu", 6)
     assert saved["images"] == [{"folder": str(sorted_run.images), "images": N, "paths": {}}]
