@@ -9,8 +9,9 @@ import os
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -124,57 +125,86 @@ def prepare(
         given=frozenset(given),
     )
 
-    def found() -> tuple[ImageSet, Wanted, tuple[str, ...], Additions, str | None]:
-        wish, all_folders, notes = wanted, folders, list[str]()
-        check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
-        earlier = None if force else peek(place)
-        if earlier is not None:
-            wish, taken = wanted.completed(earlier)
-            if taken:
-                same = ", ".join(f"{name} {setting(value)}" for name, value in taken.items())
-                notes.append(f"As in the run in {str(place)!r}: {same}.")
-            all_folders = (*folders, *(each for each in folders_of(earlier) if folders and each not in folders))
-            if others := all_folders[len(folders) :]:
-                notes.append(f"Images of {listing(others)} take part, as in that run.")
-        it, added = images, NOTHING
-        if not isinstance(it, ImageSet):
-            source = it if folders_in(it) == all_folders else all_folders  # errors name it as it was given
-            it = read_images(source, labels=wish.labels, need_labels=False, **asdict(wish.reading))
-        if earlier is not None and it.pixels is None:
-            it, added = with_added(it, place, earlier)
-            if added.rows:
-                notes.append(f"{plural(len(added.rows), 'image')} that were added to that run take part, unlabelled.")
-        check_sortable(it, wish.settings)
-        worker_count(runtime.workers)
-        _check_backbone(wish.settings, download)
-        for text in notes:
-            runtime.note(text)
-        return it, wish, all_folders, added, None if earlier is None else retraining(earlier, wish.settings)
-
-    early = found() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
+    find = partial(_find, images, folders, wanted, place, force=force, download=download, runtime=runtime)
+    early = find() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
     from sortal.system.distributed import launch
 
     processes = launch(runtime.device)
-    sortable, wish, folders, added, retrains = processes.by_first(found) if early is None else early
-    settings = resolved(wish.settings, on_gpu=processes.device.type == "cuda")
-    learned_on = min(settings.learn_on or len(sortable), len(sortable))
+    found = processes.by_first(find) if early is None else early
+    folders, wanted, n = found.folders, found.wanted, len(found.images)
+    settings = resolved(wanted.settings, on_gpu=processes.device.type == "cuda")
+    learned_on = min(settings.learn_on or n, n)
     return Job(
-        images=sortable,
-        source=common_folder(folders) if folders else os.getcwd() if sortable.pixels is None else None,
+        images=found.images,
+        source=common_folder(folders) if folders else os.getcwd() if found.images.pixels is None else None,
         settings=settings,
         recipe=recipe_for(settings, learned_on, on_gpu=processes.device.type == "cuda"),
         place=place,
         runtime=processes.runtime(runtime),
-        command=_command(images, folders, wish, place),
+        command=_command(images, folders, wanted, place),
         folders=folders,
-        labels=None if wish.labels is None else os.path.abspath(wish.labels),
-        reading=wish.reading,
-        added=added,
-        retraining=retrains,
+        labels=None if wanted.labels is None else os.path.abspath(wanted.labels),
+        reading=wanted.reading,
+        added=found.added,
+        retraining=found.retraining,
         force=force,
         processes=processes,
     )
+
+
+class _Found(NamedTuple):
+    """The images of a job, with what it takes over from the run in its folder."""
+
+    images: ImageSet
+    folders: tuple[str, ...]
+    wanted: Wanted
+    added: Additions = NOTHING
+    retraining: str | None = None
+
+
+def _find(
+    images: Source,
+    folders: tuple[str, ...],
+    wanted: Wanted,
+    place: Path,
+    *,
+    force: bool,
+    download: bool,
+    runtime: Runtime,
+) -> _Found:
+    """Read the images of a job, complete it by the run in its folder, and refuse what must fail."""
+    check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
+    earlier, notes = None if force else peek(place), list[str]()
+    given = folders
+    if earlier is not None:
+        wanted, taken = wanted.completed(earlier)
+        if taken:
+            same = ", ".join(f"{name} {setting(value)}" for name, value in taken.items())
+            notes.append(f"As in the run in {str(place)!r}: {same}.")
+        others = tuple(each for each in folders_of(earlier) if given and each not in given)
+        folders = (*given, *others)
+        if others:
+            notes.append(f"Images of {listing(others)} take part, as in that run.")
+    if isinstance(images, ImageSet):
+        found = _Found(images, folders, wanted)
+    else:
+        source = images if folders_in(images) == folders else folders  # errors name it as it was given
+        read = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
+        found = _Found(read, folders, wanted)
+    if earlier is not None:
+        found = found._replace(retraining=retraining(earlier, wanted.settings))
+        if found.images.pixels is None:
+            everything, added = with_added(found.images, place, earlier)
+            found = found._replace(images=everything, added=added)
+            if added.rows:
+                notes.append(f"{plural(len(added.rows), 'image')} that were added to that run take part, unlabelled.")
+    check_sortable(found.images, wanted.settings)
+    worker_count(runtime.workers)
+    _check_backbone(wanted.settings, download)
+    for text in notes:
+        runtime.note(text)
+    return found
 
 
 def _check_backbone(settings: Discovery, download: bool) -> None:
