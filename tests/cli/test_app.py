@@ -339,7 +339,7 @@ def test_progress_goes_to_the_terminal_and_only_the_result_to_stdout(
 # Discover
 
 
-JOB: Any = SimpleNamespace(retraining=None, reporting_to=lambda runtime: JOB)
+JOB: Any = SimpleNamespace(retraining=None, agreed=False, reporting_to=lambda runtime: JOB)
 NUMBERS = {"k": 7, "epochs": 3, "lr": 0.5, "views": 4, "seed": 5, "k_max": 60, "n_init": 2, "held_out": 0.25}
 SETTINGS = {
     **NUMBERS,
@@ -398,7 +398,13 @@ def test_each_option_of_discover_reaches_the_library(
 
 
 def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    job: Any = SimpleNamespace(retraining="A change of seed means training again.", reporting_to=lambda runtime: job)
+    agreed: list[bool] = []
+    job: Any = SimpleNamespace(
+        retraining="A change of seed means training again.",
+        agreed=False,
+        agree=lambda: agreed.append(True),
+        reporting_to=lambda runtime: job,
+    )
     stub("sortal.discovery.job.prepare", job)
     carried_out = stub("sortal.discovery.pipeline.carry_out", sample_run())
     planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(seconds={"learn": 600.0}))
@@ -415,8 +421,11 @@ def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPat
         done = invoke("discover", "photos", "--seed", "1")
         assert f"{job.retraining} In all, this takes about 10 min: learn 10 min.\nGo on? [y/N] " in done.err
         assert (done.code, len(carried_out)) == (code, 1 - code)
+    assert len(agreed) == 2, "what was agreed to is remembered"
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert invoke("discover", "photos").code == 2, "nobody can answer for several processes"
+    job.agreed = True
+    assert invoke("discover", "photos").code == 0, "resuming is not asked about again"
 
 
 def test_discover_prints_text_or_json(stub: Stub, capsys: pytest.CaptureFixture[str]) -> None:

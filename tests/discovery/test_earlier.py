@@ -101,6 +101,16 @@ def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> 
     assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
 
 
+def test_what_was_agreed_to_holds_for_these_settings_alone(photos: Path) -> None:
+    finished(Path("photos-run"), facts(str(photos), settings=Discovery(backbone="convnet")))
+    job = asked("photos", epochs=3)
+    assert job.retraining
+    assert not job.agreed
+    job.agree()
+    assert asked("photos", epochs=3).agreed
+    assert not asked("photos", epochs=4).agreed
+
+
 def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
     a_folder(Path("more"))
     folders = (str(photos), str(photos.parent / "more"))

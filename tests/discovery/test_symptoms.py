@@ -81,8 +81,24 @@ def test_categories_that_look_alike_or_mixed_are_named() -> None:
     pair = Question(kind="merge", categories=tuple(ids), images=9, likely=0.8)
     split = Question(kind="split", categories=(ids[0],), images=9, likely=0.6)
     assert symptoms(run, Comparison([pair], [split])) == [
-        f"These categories look alike, so each pair may be one class: '{first} = {second}'.",
+        f"These categories look alike, so each pair may be one class: '{first} and {second}'.",
         f"This category looks mixed: '{first}'.",
     ]
     unlikely = Comparison([replace(pair, likely=0.4)], [replace(split, likely=None)])
     assert symptoms(run, unlikely) == []
+
+
+def test_labelled_classes_that_are_mixed_up_and_a_lack_of_new_ones_are_named() -> None:
+    run = healthy()
+    a = run.assignments
+    labels = tuple(f"class {row % 2}" if row < 40 else None for row in range(len(a)))
+    x = np.random.default_rng(0).normal(size=run.features.shape).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    mixed = replace(run, assignments=replace(a, labels=labels), features=x)
+    (text,) = symptoms(mixed)
+    assert text.startswith("Your labelled classes are hardly told apart: ")
+    x[np.arange(0, 40, 2), 0], x[np.arange(1, 40, 2), 0] = 9, -9
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    assert symptoms(replace(mixed, features=x)) == []
+    (text,) = symptoms(replace(run, k=replace(run.k, estimated=True, k=4, known=4)))
+    assert text.startswith("No new category was found. If you expect some, give the number of classes")

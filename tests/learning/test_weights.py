@@ -212,8 +212,8 @@ def test_position_embeddings_are_resampled_to_the_size_of_the_images(tmp_path: P
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"norm.weight": None}, "must match vit exactly: 1 missing: 'norm.weight'. Choose the architecture"),
-        ({"norm.bias": None, "norm.x": torch.zeros(8)}, "1 missing: 'norm.bias'; 1 unexpected: 'norm.x'. Choose"),
+        ({"norm.weight": None}, "must match vit exactly: 1 missing: 'norm.weight'. Name the architecture"),
+        ({"norm.bias": None, "norm.x": torch.zeros(8)}, "1 missing: 'norm.bias'; 1 unexpected: 'norm.x'. Name"),
         ({"norm.weight": torch.zeros(8, 1)}, "must match vit exactly: 'norm.weight' must have shape (8,), got (8, 1)."),
         ({"pos_embed": torch.zeros(1, 12, 8)}, "'pos_embed' must have shape (1, 10, 8), got (1, 12, 8)."),  # no square
         ({"pos_embed": torch.zeros(3)}, "'pos_embed' must have shape (1, 10, 8), got (3,)."),

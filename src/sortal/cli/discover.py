@@ -78,8 +78,9 @@ def discover(
 
     Run the same command to resume an interrupted run. Other settings redo only
     the steps that depend on them; settings that are not given again stay as they
-    were in the run, and images that were added to it take part. A change that
-    means training again is asked about first.
+    were in the run, and images that were added to it take part. A changed
+    setting that means training again is asked about first; other images or
+    labels are not.
 
     How long it takes, by images and machine (see --dry-run for yours):
       600 photographs     8 min on two CPU cores
@@ -106,7 +107,7 @@ def discover(
             force=force,
             download=not dry_run,
         )
-        asked = job.retraining is not None and not (yes or dry_run)
+        asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (printing.can_ask() and processes() == 1):
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
             raise InputError(str(job.retraining), *ways)
@@ -120,6 +121,8 @@ def discover(
     if asked and not printing.agreed(f"{job.retraining} In all, this takes {printing.times(planned.seconds)}."):
         say("sortal: stopped; the run is as it was")
         return 1
+    if job.retraining is not None:
+        job.agree()
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.pipeline import carry_out
 

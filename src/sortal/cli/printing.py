@@ -41,6 +41,7 @@ CLASSES = 24  # listed at most; of more, the largest and the smallest
 FILES = 10  # per finding
 MEMBERS = 4  # per group of duplicates
 NAME = 40  # characters of a category's name
+NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
 _percent = partial(percent, unit="")  # in tables whose heading has the unit
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
 
@@ -105,7 +106,7 @@ def dry_run(p: "DryRun") -> None:
     """Print the plan of a run and its cost."""
     _plan(
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
-        ("held out", f"{p.held_out:,} labelled images, to calibrate confidence"),
+        ("held out", f"{p.held_out:,} labelled images, to calibrate confidence" if p.held_out else NONE_HELD_OUT),
         ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
         ("backbone", f"{p.backbone}, {_SHA256.sub('…', p.weights)}"),
         ("training", _training(p)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy as np
 
 from sortal.config import CLASSIFIERS, Discovery, Reading
 from sortal.images.image_set import ImageSet
+from sortal.runs import cache as stages
 from sortal.runs.facts import ImageSource, RunFacts, Update
 from sortal.runs.storage import load_run
 from sortal.system.text import duration, setting
 
+AGREED = "agreed.json"  # in the cache
 TRAINED = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")  # change training
 
 
@@ -96,6 +98,16 @@ def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet
         updates=tuple(facts.updates[at] for at in used),
         rows={path: (used.index(at), file) for path, (at, file) in rows.items()},
     )
+
+
+def agree(cache: Path, settings: Discovery) -> None:
+    """Remember that training again with these settings was agreed to, so that resuming it is not asked about."""
+    stages.save(cache / AGREED, asdict(settings))
+
+
+def agreed(cache: Path, settings: Discovery) -> bool:
+    """Tell whether training again with these settings was agreed to."""
+    return bool(stages.load(cache / AGREED) == asdict(settings))
 
 
 def retraining(facts: RunFacts, settings: Discovery) -> str | None:

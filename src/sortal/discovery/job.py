@@ -17,7 +17,7 @@ import numpy as np
 
 from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe
 from sortal.discovery.defaults import recipe_for, resolved
-from sortal.discovery.earlier import NOTHING, Additions, Wanted, folders_of, retraining, with_added
+from sortal.discovery.earlier import NOTHING, Additions, Wanted, agree, agreed, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import are_folders, common_folder, read_images
@@ -80,6 +80,15 @@ class Job:
     def reporting_to(self, runtime: Runtime) -> Job:
         """Return the job with another place for progress and notes."""
         return replace(self, runtime=self.processes.runtime(runtime))
+
+    @property
+    def agreed(self) -> bool:
+        """Whether training again was agreed to before, and not finished."""
+        return agreed(self.cache, self.settings)
+
+    def agree(self) -> None:
+        """Remember that training again was agreed to."""
+        agree(self.cache, self.settings)
 
     @property
     def on_gpu(self) -> bool:

@@ -9,6 +9,7 @@ from sortal.system.text import plural
 from sortal.web import Comparison
 
 COLLAPSED = 0.98  # mean cosine similarity from which features tell nothing apart; healthy runs have 0 to 0.75
+SEPARATE, LABELLED = 0.7, 2000  # least share of labelled images whose nearest is of their class, and how many are asked
 MANY = 0.5  # share of the unlabelled images that are unsure
 BLOCK = 2**14  # images at once
 
@@ -28,12 +29,21 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
     if unsure and unsure >= MANY * free.sum():
         ways = "" if collapsed else f" {_surer(run)}"
         found.append(f"{unsure:,} of {plural(int(free.sum()), 'unlabelled image')} are unsure.{ways}")
+    if not collapsed and (share := _apart(run)) < SEPARATE:
+        found.append(
+            f"Your labelled classes are hardly told apart: the labelled image nearest to another is of its class in "
+            f"{share:.0%} of cases only. Use another backbone or other weights, or train for longer."
+        )
+    if run.k.estimated and run.k.k == run.k.known:
+        found.append(
+            "No new category was found. If you expect some, give the number of classes, or label other images."
+        )
     single = [each.name for each in run.categories if each.size == 1 and not each.labelled]
     if single:
         has = "category has" if len(single) == 1 else "categories have"
         found.append(f"{len(single):,} {has} only one image: {listing(single)}. k may be too large.")
     if compared.alike:
-        names = [" = ".join(run.names[each] for each in pair) for pair in compared.alike]
+        names = [" and ".join(run.names[each] for each in pair) for pair in compared.alike]
         found.append(f"These categories look alike, so each pair may be one class: {listing(names)}.")
     if compared.mixed:
         names = [run.names[each] for each in compared.mixed]
@@ -43,6 +53,20 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
     if not run.confidence.calibrated:
         found.append(_basis(run.confidence.held_out))
     return found
+
+
+def _apart(run: Run) -> float:
+    """Return the share of labelled images whose nearest labelled image is of the same class; 1 for too few to tell."""
+    labels = np.array([label or "" for label in run.assignments.labels])
+    names, counts = np.unique(labels, return_counts=True)
+    rows = np.flatnonzero(np.isin(labels, names[(counts > 1) & (names != "")]))
+    if len(rows) < ENOUGH or len(np.unique(labels[rows])) < 2:
+        return 1.0
+    rows = np.sort(np.random.default_rng(0).permutation(rows)[:LABELLED])
+    x = np.asarray(run.features[rows], dtype=np.float64)
+    alike = x @ x.T
+    np.fill_diagonal(alike, -np.inf)
+    return float(np.mean(labels[rows][alike.argmax(axis=1)] == labels[rows]))
 
 
 def mean_cosine(x: Features) -> float:

@@ -70,13 +70,25 @@ def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> 
         yield runtime
         return
     if runtime.note == log:
-        runtime = replace(runtime, note=lambda text: say(f"sortal: {text}"))
+        runtime = replace(runtime, note=_Notes())
     if runtime.progress is not ignore or sys.stderr is None or os.environ.get("RANK", "0") != "0":
         yield runtime
         return
     show = _bar if sys.stderr.isatty() else _line if _in_notebook() else _lines
     with show(first) as progress:
         yield replace(runtime, progress=progress)
+
+
+@dataclass(eq=False)
+class _Notes:
+    """Print notes, but not the same one twice in a row."""
+
+    last: str = ""
+
+    def __call__(self, text: str) -> None:
+        if text != self.last:
+            say(f"sortal: {text}")
+        self.last = text
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 from sortal.runs.actions import Refit
 from sortal.runs.audit import due
 from sortal.runs.categories import is_generated
-from sortal.runs.confidence import UNCALIBRATED, Floats, Ints
+from sortal.runs.confidence import Floats, Ints
 from sortal.runs.decisions import Review
 from sortal.runs.journal import run_key
 from sortal.runs.reviewed import ReviewedCategory
@@ -27,6 +27,7 @@ ANSWER = DECIDE + KEY
 NAME = DECIDE + 9 * KEY  # typing a name
 MARK = POINT + CLICK
 BESIDE = 8  # images of each category, or part, that are shown beside the other
+OF_SQUARES = 0.3  # share of the mean squared distance that stands for the temperature of distances
 ALIKE, MIXED = 0.02, 0.5  # probabilities from which a merge, or a split, is proposed
 EXAMINED = 60  # categories that are examined for a split: the least sure
 SCREEN = 40  # images of an audit
@@ -257,7 +258,7 @@ class Guide:
             self._likeness = Likeness(run.features, run.facts.settings.seed)
         temperature = run.confidence.temperature
         if run.head is not None:  # whose scores are no distances
-            temperature = max(UNCALIBRATED * float(np.mean(run.assignments.distance**2)), 1e-6)
+            temperature = max(OF_SQUARES * float(np.mean(run.assignments.distance**2)), 1e-6)
         parts = parts or {}
         centres = np.zeros((len(ids), run.features.shape[1]))
         known = [at for at, each in enumerate(ids) if each not in parts]

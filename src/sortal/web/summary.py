@@ -34,9 +34,9 @@ class Card:
     doubtful: Rows  # unlabelled and not typical, least confident first
 
     @property
-    def sure(self) -> tuple[int, float]:
-        """How many of its images are not unsure, and how confident the unlabelled ones are."""
-        return self.category.size - self.category.unsure, self.confidence or 0.0
+    def sure(self) -> tuple[int, int, float]:
+        """How many of its images are not unsure, how many there are, and how confident the unlabelled ones are."""
+        return self.category.size - self.category.unsure, self.category.size, self.confidence or 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sortal.errors import InputError, listing
+from sortal.errors import InputError, Remedy, listing
 from sortal.learning.backbones.names import check_file
 
 State = dict[str, Tensor]
@@ -70,8 +70,8 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     ][:1]
     if problems:
         raise InputError(
-            f"The weights in {origin} must match {name} exactly: {'; '.join(problems)}. "
-            "Choose the architecture of the file."
+            f"The weights in {origin} must match {name} exactly: {'; '.join(problems)}.",
+            Remedy("name the architecture of the file", backbone=...),
         )
     for key, value in state.items():
         if value.is_floating_point() != own[key].is_floating_point():
