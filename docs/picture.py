@@ -9,17 +9,13 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 VIEWPORT = (1440, 720)  # CSS pixels
-BOTTOM = "#map .panel"  # where the picture ends
+BOTTOM = "#categories"  # where the picture ends: at its top
 COLOURS, LIMIT = 256, 300_000  # of the palette; bytes
-# Leave out the date, notes, explanations and controls; show three cards in a row; reduce the space between sections.
+# Leave out the date, notes and navigation; reduce the space between sections.
 STYLE = """
-#overview > .panel:not(.statuses), .intro, .controls, #count, .more, #cards > :nth-child(n + 4), nav, time {
-  display: none !important;
-}
-#cards { grid-template-columns: repeat(3, 1fr); margin-top: 1rem; }
+#notes, nav, time { display: none !important; }
 header { padding-top: 1.5rem; padding-bottom: 0; }
 section { padding-top: 1.5rem; }
-#map .panel { margin-top: 1rem; }
 """
 SHORTEN_PATHS = """root => {
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -28,7 +24,7 @@ SHORTEN_PATHS = """root => {
 
 
 def take(report: Path) -> Image.Image:
-    """Render the overview, the first categories and the map, with paths relative to the folder of the run."""
+    """Render what the report leads with, with paths relative to the folder of the run."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     width, height = VIEWPORT
     with sync_playwright() as playwright:
@@ -37,7 +33,7 @@ def take(report: Path) -> Image.Image:
         page.goto(report.resolve().as_uri())
         page.add_style_tag(content=STYLE)
         page.evaluate(SHORTEN_PATHS, f"{report.resolve().parents[1]}/")
-        end = page.evaluate("selector => document.querySelector(selector).getBoundingClientRect().bottom", BOTTOM)
+        end = page.evaluate("selector => document.querySelector(selector).getBoundingClientRect().top", BOTTOM)
         picture = page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": width, "height": end + 24})
         browser.close()
     return Image.open(io.BytesIO(picture)).convert("RGB")
