@@ -285,12 +285,14 @@ def threads() -> list[str]:
 def test_stopping_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: pytest.MonkeyPatch, n: int) -> None:
     readers(monkeypatch, n)
     started: list[int] = []
+    waited: list[bool] = []
     busy, stopping = threading.Barrier(n + 1, timeout=PATIENCE), threading.Event()
 
     class Pool(ThreadPoolExecutor):
-        def shutdown(self, *values: Any, **named: Any) -> None:
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            waited.append(wait)
             stopping.set()
-            super().shutdown(*values, **named)
+            super().shutdown(wait, cancel_futures=cancel_futures)
 
     def work(item: int) -> int:
         started.append(item)
@@ -304,5 +306,9 @@ def test_stopping_early_starts_no_more_work_and_leaves_no_thread(monkeypatch: py
     assert next(results) == 0
     busy.wait()
     results.close()  # type: ignore[attr-defined]
+    assert waited == [False], "the garbage collector may do this in a thread that must not wait for another"
+    for thread in threading.enumerate():
+        if thread.name.startswith("prefetch"):
+            thread.join(PATIENCE)
     assert sorted(started) == list(range(n + 1))
     assert threads() == []

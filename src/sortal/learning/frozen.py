@@ -141,14 +141,18 @@ def load_crops(
 
 def prefetch(work: Callable[[In], Out], items: Iterable[In]) -> Iterator[Out]:
     """Yield work(item) for each item in order, computed a few items in advance by other threads."""
-    rest = iter(items)
-    with ThreadPoolExecutor(READERS, thread_name_prefix="prefetch") as pool:
+    rest, abandoned = iter(items), False
+    pool = ThreadPoolExecutor(READERS, thread_name_prefix="prefetch")
+    try:
         waiting: deque[Future[Out]] = deque(pool.submit(work, item) for item in islice(rest, AHEAD))
-        try:
-            while waiting:
-                result = waiting.popleft().result()
-                waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
-                yield result
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            result = waiting.popleft().result()
+            waiting.extend(pool.submit(work, item) for item in islice(rest, 1))
+            yield result
+    except GeneratorExit:
+        abandoned = True
+        raise
+    finally:
+        # The garbage collector may end this in any thread, even in one that is being started, where joining others
+        # would never end.
+        pool.shutdown(wait=not abandoned, cancel_futures=True)
