@@ -10,7 +10,7 @@ from unicodedata import normalize
 import pytest
 
 from sortal.errors import InputError
-from sortal.images.reading import EXTENSIONS, find
+from sortal.images.folders import EXTENSIONS, find
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse or change such names")
 not_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")

@@ -19,8 +19,9 @@ from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, 
 from sortal.discovery.defaults import recipe_for, resolved
 from sortal.discovery.earlier import NOTHING, Additions, Wanted, agree, agreed, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
+from sortal.images.folders import are_folders, common_folder
 from sortal.images.image_set import ImageSet
-from sortal.images.reading import are_folders, common_folder, read_images
+from sortal.images.reading import read_images
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts

@@ -18,7 +18,8 @@ from sortal.discovery.job import folders_in
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
-from sortal.images.reading import common_folder, read_images
+from sortal.images.folders import common_folder
+from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract

@@ -1,9 +1,9 @@
-"""Reading images and their labels from a folder, from a folder and a table, or from a list; listing folders."""
+"""Reading images and their labels from a folder, from a folder and a table, or from a list."""
 
 import ntpath
 import os
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sortal.config import UNLABELLED, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
+from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
 from sortal.system.text import plural
@@ -24,8 +25,6 @@ Names: TypeAlias = list[str | None]
 # Names of classes, in any case, that more likely say that an image has none.
 PLACEHOLDERS = frozenset({"unknown", "unlabelled", "unlabeled", "unsorted", "undefined", "tbd", "todo", "no label"})
 PLACEHOLDERS |= {"none", "null", "nil", "nan", "na", "n.a.", "n/a", "-", "--", "?", "??", "???"}
-# Of the formats that decoding.py reads. Names only select candidates; the content decides.
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"})
 
 
 def read_images(
@@ -61,7 +60,7 @@ def read_images(
     elif are_folders(source := [*source]):
         if truth is not None:
             raise InputError("truth requires a list of images; for folders it is a column of the table.")
-        images = _from_folders(_apart(source), labels, how)
+        images = _from_folders(apart(source), labels, how)
     else:
         images = _from_list(source, labels, truth, how)
     if need_labels and not images.classes:
@@ -71,33 +70,6 @@ def read_images(
             advice = f"Pass a table of labels; the folder contains {listing(tables)}."
         raise InputError(f"At least one image must be labelled; none of {len(images):,} is. {advice}")
     return images
-
-
-def are_folders(source: Sequence[str | os.PathLike[str]]) -> bool:
-    """Tell whether a list is one of folders, not of images."""
-    paths = [each for each in source if isinstance(each, str | os.PathLike)]
-    return len(paths) == len(source) > 0 and all(map(os.path.isdir, paths))
-
-
-def common_folder(folders: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the folder that names of images are relative to: the only one given, or the one that all are in."""
-    if len(folders) == 1:
-        return os.path.abspath(folders[0])
-    return os.path.commonpath([os.path.dirname(os.path.abspath(each)) for each in folders])
-
-
-def _apart(source: Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Return several folders, none of which may be in another one."""
-    folders = [Path(each) for each in source]
-    real = [Path(os.path.realpath(each)) for each in folders]
-    for at, inner in enumerate(real):
-        for other, outer in enumerate(real):
-            if at != other and inner.is_relative_to(outer):
-                raise InputError(
-                    f"Folders of images must not contain one another, got {str(folders[other])!r} and "
-                    f"{str(folders[at])!r}. Leave out the second."
-                )
-    return folders
 
 
 def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> ImageSet:
@@ -375,47 +347,3 @@ def _column(name: str, values: Column, n: int) -> list[str | None]:
         return [label_tables.as_name(value) for value in values]
     except InputError as error:
         raise InputError(f"{name} must be class names. {error}") from None
-
-
-def find(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the images below a folder and the other files, both sorted, as relative paths with "/".
-
-    Hidden files and folders (names starting with a dot) are skipped. Symbolic links are followed, but never into a
-    folder that contains them; broken links are listed, so that they can be reported as unreadable.
-    """
-    if not os.path.isdir(folder):  # Path.is_dir would fail on a name that is too long
-        what = "is a file, not a folder" if os.path.exists(folder) else "does not exist"
-        raise InputError(f"The image folder {str(folder)!r} {what}. Give a folder of images.")
-    images: list[str] = []
-    others: list[str] = []
-    for name in sorted(_walk(folder, "", ()), key=lambda name: (normalize("NFC", name), name)):  # whatever the accents
-        (images if is_image(name) else others).append(name)
-    return images, others
-
-
-def is_image(name: str) -> bool:
-    """Return whether a file has the extension of an image."""
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
-
-
-def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Yield the files below `folder`; `inside` lists its parents by device and inode, which links must not enter."""
-    try:
-        at = os.stat(folder)
-        entries = list(os.scandir(folder))
-    except OSError as error:
-        raise InputError(f"The folder {str(folder)!r} cannot be read: {error.strerror}.") from error
-    here = (at.st_dev, at.st_ino)
-    if here in inside:
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        try:
-            is_folder = entry.is_dir()
-        except OSError:  # a circular link, or one into a folder without access
-            is_folder = False
-        if is_folder:
-            yield from _walk(folder / entry.name, f"{prefix}{entry.name}/", (*inside, here))
-        else:
-            yield prefix + entry.name

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
-from sortal.images.reading import is_image
+from sortal.images.folders import is_image
 from sortal.system.json_records import read_record
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
