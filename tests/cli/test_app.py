@@ -398,11 +398,9 @@ def test_each_option_of_discover_reaches_the_library(
 
 
 def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
-    agreed: list[bool] = []
     job: Any = SimpleNamespace(
         retraining="A change of seed means training again.",
         agreed=False,
-        agree=lambda: agreed.append(True),
         reporting_to=lambda runtime: job,
     )
     stub("sortal.discovery.job.prepare", job)
@@ -421,7 +419,6 @@ def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPat
         done = invoke("discover", "photos", "--seed", "1")
         assert f"{job.retraining} In all, this takes about 10 min: learn 10 min.\nGo on? [y/N] " in done.err
         assert (done.code, len(carried_out)) == (code, 1 - code)
-    assert len(agreed) == 2, "what was agreed to is remembered"
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert invoke("discover", "photos").code == 2, "nobody can answer for several processes"
     job.agreed = True

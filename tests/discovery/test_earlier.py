@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from test_job import a_folder
 from sortal.config import SMALLER, Discovery, Reading
 from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
-from sortal.discovery.pipeline import discover
+from sortal.discovery.pipeline import carry_out, discover
 from sortal.errors import InputError
 from sortal.runs import cache
 from sortal.runs.facts import ImageSource, RunFacts
@@ -101,14 +102,17 @@ def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> 
     assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
 
 
-def test_what_was_agreed_to_holds_for_these_settings_alone(photos: Path) -> None:
+def test_what_was_agreed_to_holds_for_these_settings_alone(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(Path("photos-run"), facts(str(photos), settings=Discovery(backbone="convnet")))
     job = asked("photos", epochs=3)
     assert job.retraining
     assert not job.agreed
-    job.agree()
-    assert asked("photos", epochs=3).agreed
+    monkeypatch.setattr("sortal.discovery.pipeline.store_pixels", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):  # by a person, in the first stage
+        carry_out(job)
+    assert asked("photos", epochs=3).agreed, "resuming is not asked about again"
     assert not asked("photos", epochs=4).agreed
+    assert asked("photos").retraining is None
 
 
 def test_a_run_may_be_given_for_its_images(photos: Path) -> None:

@@ -121,8 +121,6 @@ def discover(
     if asked and not printing.agreed(f"{job.retraining} In all, this takes {printing.times(planned.seconds)}."):
         say("sortal: stopped; the run is as it was")
         return 1
-    if job.retraining is not None:
-        job.agree()
     with printing.runtime("Starting", device, workers) as runtime:
         from sortal.discovery.pipeline import carry_out
 

@@ -81,6 +81,8 @@ def carry_out(job: Job) -> Run:
     job.runtime.progress("Loading the network", 0, 0)
     backbone = processes.in_turn(lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed))
     with lock_folder(job.place if processes.is_first else None):
+        if job.retraining is not None and processes.is_first:
+            job.agree()
         job = replace(job, before=_before(job))
         stages = Stages(stages_of(job), job.runtime)
         whole, (job, chosen) = job, learned_part(job)
