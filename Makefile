@@ -3,6 +3,9 @@ PYTHON ?= python3
 # Test processes. Further options of pytest: make test PYTEST="-p randomly --durations=50"
 JOBS ?= 2
 PYTEST ?=
+# How long `make attack` goes on, and the seed of its random choices.
+MINUTES ?= 60
+SEED ?= 0
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -15,11 +18,12 @@ DEVELOPMENT := .venv/.development
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs picture browser format clean
+.PHONY: help demo test attack docs picture browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
 	@echo "make test     check style, types, imports, and run the tests"
+	@echo "make attack   try to break it for an hour (MINUTES=60 SEED=0 ONLY=kills TRIAL=17)"
 	@echo "make docs     build the documentation into site/"
 	@echo "make picture  take the README's picture of a report again, from the demo"
 	@echo "make format   format the code and apply safe fixes"
@@ -34,6 +38,11 @@ test: $(DEVELOPMENT) browser
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(JOBS) --dist worksteal $(PYTEST)
+
+# One trial again: make attack ONLY=kills/discover TRIAL=17
+attack: $(DEVELOPMENT) browser
+	cd tests && ../$(BIN)/python -m attacks --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(TRIAL),--trial $(TRIAL)) $(if $(JSON),--json $(abspath $(JSON)))
 
 # Any warning fails the build (mkdocs.yml).
 docs: $(DEVELOPMENT)

@@ -1,0 +1,8 @@
+"""All attacks, by area: the rows of the table that `make attack` prints."""
+
+from __future__ import annotations
+
+from attacks import kills
+from attacks.attack import Attack
+
+ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS,)
