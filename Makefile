@@ -18,12 +18,14 @@ DEVELOPMENT := .venv/.development
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test attack docs picture browser format clean
+.PHONY: help demo test attack audit sbom docs picture browser format clean
 
 help:
 	@echo "make demo     discover classes among handwritten digits"
 	@echo "make test     check style, types, imports, and run the tests"
 	@echo "make attack   try to break it for an hour (MINUTES=60 SEED=0 ONLY=kills TRIAL=17)"
+	@echo "make audit    compare the pinned versions with published advisories"
+	@echo "make sbom     write the bill of materials of the installed program to sbom.json"
 	@echo "make docs     build the documentation into site/"
 	@echo "make picture  take the README's picture of a report again, from the demo"
 	@echo "make format   format the code and apply safe fixes"
@@ -43,6 +45,15 @@ test: $(DEVELOPMENT) browser
 attack: $(DEVELOPMENT) browser
 	cd tests && ../$(BIN)/python -m attacks --minutes $(MINUTES) --seed $(SEED) --jobs $(JOBS) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(TRIAL),--trial $(TRIAL)) $(if $(JSON),--json $(abspath $(JSON)))
+
+# Asks the package index for each version, so it is no part of `make test`.
+audit: $(DEVELOPMENT)
+	$(PIP) install --quiet pip-audit -c constraints.txt
+	$(BIN)/python supply/audit.py constraints.txt
+
+sbom: $(RUNTIME)
+	$(BIN)/python supply/sbom.py >sbom.json
+	@echo "Written: sbom.json"
 
 # Any warning fails the build (mkdocs.yml).
 docs: $(DEVELOPMENT)

@@ -1,0 +1,67 @@
+"""The bill of materials and the audit of dependencies."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import audit
+import pytest
+import sbom
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_bill_lists_what_is_needed_once_with_its_version_and_nothing_else() -> None:
+    found = sbom.bill()
+    components = {each["name"]: each for each in found["components"]}
+    assert len(components) == len(found["components"])
+    assert {"torch", "pillow", "timm", "starlette", "h11"} <= components.keys()  # the last one is needed by uvicorn
+    assert not {"sortal", "pytest", "mypy", "tensorboard"} & components.keys()
+    assert components["pillow"]["version"] == version("pillow")
+    assert found["metadata"]["component"]["version"] == version("sortal")
+    refs = {each["bom-ref"] for each in (*components.values(), found["metadata"]["component"])}
+    assert {each["ref"] for each in found["dependencies"]} == refs
+    assert {other for each in found["dependencies"] for other in each["dependsOn"]} <= refs
+
+
+def test_extras_and_what_only_an_extra_of_another_package_needs_are_listed_on_request() -> None:
+    plain, more = ({each["name"] for each in sbom.bill(extras)["components"]} for extras in ((), ("tensorboard",)))
+    assert {"tensorboard", "grpcio"} <= more - plain
+
+
+def test_a_missing_package_makes_no_bill(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sbom, "needed", lambda *_: [Requirement("no-such-package")])
+    monkeypatch.setattr(sys, "argv", ["sbom.py"])
+    assert sbom.main() == 2
+    printed = capsys.readouterr()
+    assert "no-such-package is required but not installed" in printed.err
+    assert not printed.out
+
+
+def test_the_command_prints_json() -> None:
+    done = subprocess.run([sys.executable, ROOT / "supply/sbom.py"], capture_output=True, check=True)
+    assert json.loads(done.stdout) == sbom.bill()
+
+
+CLEAN: dict[str, Any] = {"name": "a", "version": "1", "vulns": []}
+SKIPPED = {"name": "b", "skip_reason": "Dependency not found on PyPI and could not be audited: b (1)"}
+BAD = {
+    "name": "c",
+    "version": "2",
+    "vulns": [{"id": "PYSEC-0", "fix_versions": ["3"]}, {"id": "X", "fix_versions": []}],
+}
+
+
+@pytest.mark.parametrize(
+    ("packages", "code"), [([CLEAN, SKIPPED], 0), ([CLEAN, BAD], 1), ([SKIPPED], 2), ([SKIPPED, BAD], 1), ([], 2)]
+)
+def test_an_audit_without_answers_is_no_clean_one(packages: list[dict[str, Any]], code: int) -> None:
+    found = audit.judge({"dependencies": packages})
+    assert found.code == code
+    assert found.skipped == (("b",) if SKIPPED in packages else ())
+    if BAD in packages:
+        assert found.advisories == ("c 2: PYSEC-0, fixed in 3", "c 2: X, fixed in no version")
