@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
+from typing import TypeAlias
 
 from attacks.attack import Attack, World, perform
 from attacks.catalogue import ATTACKS
 
+USUAL = 1.0  # seconds that a trial counts for while it runs
 PLACE = "SORTAL_ATTACKS"  # the environment variable that names the folder of a campaign
 
 
@@ -40,6 +44,9 @@ class Outcome:
     problem: str = ""
 
 
+Once: TypeAlias = Callable[[str, int, int], Outcome]  # (attack, number, seed)
+
+
 @cache
 def _world() -> World:
     return World(Path(tempfile.mkdtemp(dir=os.environ[PLACE])))
@@ -56,9 +63,25 @@ def try_once(attack_id: str, number: int, seed: int) -> Outcome:
     return Outcome(tried, monotonic() - start)
 
 
-def campaign(attacks: Sequence[Attack], seed: int, seconds: float, jobs: int) -> Iterator[tuple[str, int, Outcome]]:
-    """Yield the trials of a campaign as they end: attack, number, outcome."""
-    started, spent = dict.fromkeys((each.id for each in attacks), 0), dict.fromkeys((each.id for each in attacks), 0.0)
+def processes(jobs: int) -> Executor:
+    """Return what makes trials in processes of their own."""
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+def campaign(
+    attacks: Sequence[Attack],
+    seed: int,
+    seconds: float,
+    jobs: int,
+    *,
+    once: Once = try_once,
+    pool: Callable[[int], Executor] = processes,
+) -> Iterator[tuple[str, int, Outcome]]:
+    """Yield the trials of a campaign as they end: attack, number, outcome.
+
+    Each attack gets its least number of trials first, then the one that took the least time so far is next.
+    """
+    started, spent = Counter[str](), defaultdict[str, float](float)
     end = monotonic() + seconds
 
     def following() -> Attack | None:
@@ -67,14 +90,14 @@ def campaign(attacks: Sequence[Attack], seed: int, seconds: float, jobs: int) ->
         return min(attacks, key=lambda each: spent[each.id]) if monotonic() < end else None
 
     running: dict[Future[Outcome], tuple[Attack, int, float]] = {}
-    pool = _pool(jobs)
-    try:
+    with ExitStack() as stack:
+        executor = stack.enter_context(pool(jobs))
         while True:
             while len(running) < jobs and (attack := following()) is not None:
-                number = started[attack.id]
+                future = executor.submit(once, attack.id, started[attack.id], seed)
+                running[future] = attack, started[attack.id], monotonic()
                 started[attack.id] += 1
-                spent[attack.id] += 1e-3  # so that the same one is not taken twice at once
-                running[pool.submit(try_once, attack.id, number, seed)] = attack, number, monotonic()
+                spent[attack.id] += USUAL
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -83,16 +106,9 @@ def campaign(attacks: Sequence[Attack], seed: int, seconds: float, jobs: int) ->
                     outcome = future.result()
                 except BrokenProcessPool:
                     outcome = Outcome(1, monotonic() - start, "A process that made trials died.\n")
-                    pool.shutdown()
-                    pool = _pool(jobs)
-                spent[attack.id] += outcome.seconds
+                    executor = stack.enter_context(pool(jobs))
+                spent[attack.id] += outcome.seconds - USUAL
                 yield attack.id, number, outcome
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _pool(jobs: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
 
 def table(rows: Sequence[Row]) -> str:
