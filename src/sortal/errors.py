@@ -1,5 +1,6 @@
 """The errors Sortal raises deliberately. A message names the thing, the rule, the value and the way out."""
 
+import errno
 from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias
 
@@ -46,6 +47,10 @@ class InputError(SortalError, ValueError):
     """Invalid data or an invalid parameter. Also a `ValueError`, which users of scikit-learn catch."""
 
 
+class NoSpaceError(SortalError):
+    """No room is left on a disk. The input is not to blame: with more room, the same call works, or resumes."""
+
+
 class ElsewhereError(SortalError):
     """Another process of the same run failed, and has said why."""
 
@@ -83,6 +88,21 @@ class UnreadableError(SortalError):
     def lasting(self) -> bool:
         """Return whether every further attempt on this content would fail."""
         return self.reason in LASTING and not self.detail.startswith(PERHAPS_NO_MEMORY)
+
+
+# Errors of the operating system that mean: no room left on the disk, or no more of it for this user or this file.
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def no_space(error: OSError, place: str, needed: str = "") -> NoSpaceError:
+    """Return the one error of all full disks: what could not be written, why, and the way out."""
+    size = f" ({needed})" if needed else ""
+    reason = (error.strerror or "no space left on device").rstrip(".")
+    way_out = "Raise the limit on the size of files" if error.errno == errno.EFBIG else "Free some space"
+    return NoSpaceError(
+        f"Cannot write {place}{size}: {reason[0].lower()}{reason[1:]}. {way_out}, then run the same command to resume; "
+        "or choose another folder."
+    )
 
 
 def quoted(value: object, longest: int = 1000) -> str:

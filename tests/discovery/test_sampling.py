@@ -11,7 +11,7 @@ from runtimes import CPU
 from sortal.config import Discovery, Reading
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.sampling import check_room, draw, learned_part, remedies
-from sortal.errors import InputError
+from sortal.errors import InputError, NoSpaceError
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.packing import MARGIN
 from sortal.learning.backbones.loading import load_backbone
@@ -80,7 +80,7 @@ def test_pixels_that_do_not_fit_the_disk_are_refused_with_a_sample_that_does(
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, MARGIN + 120 * each))
     check_room(job, backbone)
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(0, 0, MARGIN + 120 * each - 1))
-    with pytest.raises(InputError, match=r"the pixels of 120 images need .* are free") as refused:
+    with pytest.raises(NoSpaceError, match=r"the pixels of 120 images need .* are free") as refused:
         check_room(job, backbone)
     assert "learn_on" not in str(refused.value), "a few images are no sample"
     free = MARGIN + 10**6 * (8 * 512 + 1024) + 50_000 * each

@@ -24,7 +24,7 @@ from fork_server import KILLED, ForkServer, count_operations, say
 from numpy.typing import NDArray
 from PIL import Image
 
-from sortal.errors import InputError, UnreadableError
+from sortal.errors import InputError, NoSpaceError, UnreadableError
 from sortal.images import decoding
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet, image_set
@@ -529,7 +529,7 @@ def test_some_disk_space_is_left_free(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=packing.MARGIN + 3_000_000))
     packing.check_room(tmp_path, 10**9, 3_000_000, budget=None)
     message = r"at least 71\.1 MB of free space \(67\.1 MB of it as a reserve\), and 70\.1 MB are free\. Free some"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(NoSpaceError, match=message):
         packing.check_room(tmp_path, 0, 4_000_000, budget=None)
     assert byte_sizes(2_500_000_000, 1_200_000) == ["2.5 GB", "1.2 MB"]
     assert byte_sizes(40_000) == ["40,000 bytes"]

@@ -115,7 +115,7 @@ def test_numbers_of_epochs_are_curves_in_tensorboard_and_rewritten_epochs_replac
 
 
 def test_without_tensorboard_only_lines_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
     log = Log(tmp_path)
     log.write("epoch", epoch=0, loss=1.0)
     log.sync()

@@ -31,7 +31,7 @@ def test_a_saved_record_is_loaded_unchanged(tmp_path: Path) -> None:
     save(example(training={"loss": float("nan"), "each": (1.0, float("inf"))}), tmp_path)
     assert load(tmp_path).training == {"loss": None, "each": [1.0, None]}, "JSON has no NaN"
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"cannot be written: .*\. Choose another folder, or free"):
+    with pytest.raises(InputError, match=r"cannot be written: .*\. Choose another folder"):
         save(record, tmp_path / "file")
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from numpy.typing import NDArray
 from sample_run import sample_run
 
-from sortal.errors import InputError
+from sortal.errors import InputError, NoSpaceError
 from sortal.runs import actions, joining, journal, storage
 from sortal.runs.actions import (
     Accept,
@@ -814,7 +814,7 @@ def test_a_decision_that_cannot_be_written_leaves_the_journal_as_it_was(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(InputError, match="No space left on device"):
+    with pytest.raises(NoSpaceError, match="No space left on device"):
         note(saved, Rename(category=4, name="moss"))
     assert (saved.folder / DECISIONS).read_bytes() == before
 

@@ -446,7 +446,7 @@ def test_copies_are_suggested_if_links_fail_and_a_failed_rename_leaves_the_old_e
     rename = os.rename
 
     def refuse(source: Path, target: Path) -> None:
-        if target.name == "out" and not source.name.endswith("-old"):
+        if target.name == "out" and not source.name.endswith(".old"):
             raise PermissionError(errno.EACCES, "Permission denied")
         rename(source, target)
 

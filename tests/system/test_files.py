@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from sortal.errors import InputError
+from sortal.errors import InputError, NoSpaceError
 from sortal.system import files
 from sortal.system.files import COMMIT, NEXT, finish, is_pending, replace_all, write_atomically
 
@@ -62,8 +63,12 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_afterwards(
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").write_bytes(b"old")
     monkeypatch.setattr(os, "fsync", refuse)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(NoSpaceError) as caught:
         write_atomically(tmp_path / "a", b"new")
+    assert str(caught.value) == (
+        f"Cannot write {str(tmp_path / 'a')!r} (3 bytes): no space left on device. Free some space, then run the same "
+        "command to resume; or choose another folder."
+    )
     assert contents(tmp_path) == {"a": b"old"}
 
 
@@ -154,11 +159,8 @@ def test_a_full_disk_is_reported_and_the_old_files_stay(
         replace_all(tmp_path / "a", {"b": b"1"}, [])
     full = lambda path, content: refuse() if path.name == name else write_atomically(path, content)  # noqa: E731
     monkeypatch.setattr(files, "write_atomically", full)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(NoSpaceError, match=re.escape(f"Cannot write {str(tmp_path)!r}: no space left on device. ")):
         replace_all(tmp_path, {"a": b"new", "b": b"new"}, [])
-    assert str(caught.value) == (
-        f"The folder {str(tmp_path)!r} cannot be written: No space left on device. Choose another, or free some space."
-    )
     assert contents(tmp_path) == {"a": b"old"}
     assert not (tmp_path / NEXT).exists()
 

@@ -1,6 +1,5 @@
 """The command line: every command parses, makes one library call and prints; heavy imports stay inside commands."""
 
-import errno
 import io
 import logging
 import os
@@ -33,7 +32,7 @@ from sortal.cli.runs import (
     report,
     review,
 )
-from sortal.errors import ElsewhereError, InputError, SortalError
+from sortal.errors import NO_SPACE, ElsewhereError, InputError, SortalError, no_space
 from sortal.system.progress import say
 from sortal.system.signals import answer_signals
 
@@ -52,6 +51,7 @@ Examples:
   sortal demo                  sort digits: five classes are known, five are new
 """
 
+FULL_OUTPUT = "Cannot write to standard output: no space left. Free some space, or send the output elsewhere."
 SERVING = ("review",)  # which Ctrl-C ends as it should
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
@@ -109,10 +109,13 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _interrupted(command)
     except OSError as error:
-        if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
+        if not isinstance(error, BrokenPipeError) and error.errno not in NO_SPACE:
             raise
+        if error.filename is not None:
+            return _fail(no_space(error, repr(os.fsdecode(error.filename))).message, 1)
+        # Errors of files have a name, or are a NoSpaceError: this one is of standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
-        return 1 if isinstance(error, BrokenPipeError) else _fail("No space is left on the device.", 1)
+        return 1 if isinstance(error, BrokenPipeError) else _fail(FULL_OUTPUT, 1)
     return code if isinstance(code, int) else 0
 
 

@@ -13,6 +13,7 @@ from sortal.cli import printing
 from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Several, Workers, source_of, split
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
+from sortal.system.temporary import sweep
 from sortal.system.text import plain
 
 PREDICT_EXAMPLES = """\
@@ -102,6 +103,7 @@ def predict(
         found = predict(run, source, update=update, max_pixels=max_pixels, runtime=runtime)
         if csv is not None and csv != STDOUT:
             try:
+                sweep(csv.parent)
                 write_atomically(csv, found.to_csv())
             except OSError as error:
                 raise InputError(f"The table {str(csv)!r} cannot be written: {error.strerror}.", ANOTHER) from error

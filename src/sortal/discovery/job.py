@@ -25,10 +25,11 @@ from sortal.images.reading import read_images
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
-from sortal.runs.run import CACHE, Run
+from sortal.runs.run import Run
 from sortal.runs.storage import peek
-from sortal.system.files import LOCK, NEXT
+from sortal.system.files import CACHE, LOCK, NEXT
 from sortal.system.progress import Runtime
+from sortal.system.temporary import is_temporary
 from sortal.system.text import plural, setting
 from sortal.system.workers import worker_count
 
@@ -305,7 +306,7 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
             for path in here.iterdir()
             if not any(images.is_relative_to(os.path.realpath(path)) for images in real)
         }
-        others -= {LOCK, CACHE, NEXT}  # left by an interrupted run
+        others -= {LOCK, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
         if others:
             raise InputError(
                 f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which contains "

@@ -190,7 +190,7 @@ def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
         found = load_run(folder)
         page = draw_report(found, runtime=runtime)
         try:
-            write_atomically(found.report, page)
+            write_atomically(found.report, page)  # raises NoSpaceError where the disk is full
         except OSError as error:
             raise InputError(f"The report {str(found.report)!r} cannot be written: {error.strerror}.") from error
     return found.report

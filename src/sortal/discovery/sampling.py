@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.discovery.job import ANOTHER_FOLDER, Job, check_sortable
-from sortal.errors import InputError, Remedy
+from sortal.errors import InputError, NoSpaceError, Remedy
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import bytes_of
 from sortal.images.store.packing import MARGIN, stored_bytes
@@ -61,9 +61,11 @@ def check_room(job: Job, backbone: Backbone) -> None:
     """Refuse a job whose pixels do not fit the disk before any of them is stored."""
     needed, free = bytes_of_pixels(job, backbone, len(job.images)) - stored_bytes(job.cache / "pixels"), free_disk(job)
     if needed > free - MARGIN and job.images.pixels is None:
-        room, there = byte_sizes(needed, free)
-        raise InputError(
-            f"Not enough disk space: the pixels of {len(job.images):,} images need {room}, and {there} are free.",
+        room, there = byte_sizes(needed + MARGIN, free)
+        raise NoSpaceError(
+            f"Not enough disk space for {str(job.cache)!r}: the pixels of {len(job.images):,} images need {room} "
+            f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {there} are free.",
+            Remedy("free some space"),
             ANOTHER_FOLDER,
             *remedies(job, backbone, len(job.images)),
         )

@@ -1,7 +1,6 @@
 """Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +37,7 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
+from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
 HELD_OUT = 1000  # labelled images at most to calibrate on
@@ -326,10 +326,12 @@ def _untrained(job: Job, backbone: Backbone) -> Path:
     """Return the folder of the untrained backbone; another process may be saving the same one."""
     folder = job.cache / "untrained" / backbone.fingerprint()[:16]
     if not folder.exists():
-        made = folder.with_name(f"{folder.name}.{os.getpid()}")
-        backbone.save(made / MODEL)
-        try:
-            made.rename(folder)
-        except OSError:
-            shutil.rmtree(made)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with temporary_folder(folder.parent) as made:
+            backbone.save(made / MODEL)
+            try:
+                made.rename(folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
     return folder

@@ -1,13 +1,20 @@
 """The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
+import io
 import json
 import math
 import os
+import platform
+import time
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from sortal.runs.run import LOG
+from sortal.system.files import writing
+
+VERSION = "brain.Event:2"  # of TensorBoard's files
 
 
 class Log:
@@ -15,15 +22,14 @@ class Log:
 
     def __init__(self, folder: Path | None, *, size: int = 0, epoch: int = 0) -> None:
         self.size = size
-        self._file, self._board = None, None
+        self._file: _File | None = None
+        self._curves: _Curves | None = None
         if folder is not None:
-            self._file = (folder / LOG).open("ab")
-            self.size = min(size, self._file.tell())  # the file may have been cut or deleted since
-            self._file.truncate(self.size)
+            self._file = _File(folder / LOG)
+            self.size = min(size, self._file.size)  # the file may have been cut or deleted since
+            self._file.cut(self.size)
             with suppress(ImportError):
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=epoch)
+                self._curves = _Curves(folder / "tensorboard", epoch)
 
     def write(self, event: str, **values: Any) -> None:
         """Append a record; the numbers of an epoch go to TensorBoard too."""
@@ -31,23 +37,80 @@ class Log:
             return
         line = (json.dumps({"event": event, **_finite(values)}) + "\n").encode()
         self._file.write(line)
-        self._file.flush()
         self.size += len(line)
-        if self._board is not None and event == "epoch":
-            for name, value in values.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(name, value, values["epoch"])
+        if self._curves is not None and event == "epoch":
+            self._curves.write(
+                {name: value for name, value in values.items() if isinstance(value, float)}, values["epoch"]
+            )
 
     def sync(self) -> None:
         """Flush all records to disk."""
         if self._file is not None:
-            os.fsync(self._file.fileno())
+            self._file.sync()
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        if self._board is not None:
-            self._board.close()
+        for file in (self._file, None if self._curves is None else self._curves.file):
+            if file is not None:
+                file.close()
+
+
+class _File:
+    """A file to append to, without a buffer: what cannot be written is reported once, and not again at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._raw = path.open("ab", buffering=0)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._raw.fileno()).st_size
+
+    def cut(self, size: int) -> None:
+        self._raw.truncate(size)
+
+    def write(self, content: bytes) -> None:
+        left = memoryview(content)
+        with writing(self.path):
+            while left:
+                left = left[self._raw.write(left) :]
+
+    def sync(self) -> None:
+        with writing(self.path):
+            os.fsync(self._raw.fileno())
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class _Curves:
+    """Numbers as TensorBoard events, written in this thread; TensorBoard's own writer fails in a thread of its own."""
+
+    def __init__(self, folder: Path, epoch: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+
+        name = f"events.out.tfevents.{int(time.time()):010d}.{platform.node()}.{os.getpid()}"
+        numbered = (folder / f"{name}.{number}" for number in count())
+        self.file = _File(next(path for path in numbered if not path.exists()))
+        self._write(Event(file_version=VERSION), 0)
+        # Points of earlier files from this epoch on are no longer shown.
+        self._write(Event(session_log=SessionLog(status=SessionLog.START)), epoch)
+
+    def write(self, values: dict[str, float], epoch: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        points = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._write(Event(summary=Summary(value=points)), epoch)
+
+    def _write(self, event: Any, epoch: int) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        event.wall_time, event.step = time.time(), epoch
+        record = io.BytesIO()
+        RecordWriter(record).write(event.SerializeToString())
+        self.file.write(record.getvalue())
 
 
 def _finite(value: Any) -> Any:

@@ -26,6 +26,7 @@ from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.runs import cache
+from sortal.system.files import writing
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
@@ -242,7 +243,7 @@ def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[Tensor, 
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
-        with file.open("wb") as empty:
+        with writing(file, size), file.open("wb") as empty:
             if hasattr(os, "posix_fallocate"):  # so that writing cannot run out of disk space
                 os.posix_fallocate(empty.fileno(), 0, size)
             else:

@@ -92,9 +92,6 @@ class Trainer:
     runtime: Runtime
 
     def __post_init__(self) -> None:
-        if self.folder is not None:
-            for leftover in self.folder.glob("*.tmp"):  # of a killed run
-                leftover.unlink()
         rows = content_order(self.images, self.store)  # independent of the order of files
         self.rows = rows[~self.images.validation[rows]]
         _, contents = np.unique(self.store.digests, return_inverse=True)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sortal.errors import InputError
+from sortal.errors import NO_SPACE, InputError, NoSpaceError
 from sortal.runs import actions
 from sortal.runs.actions import Action, Redo, Undo
 from sortal.runs.decisions import Review
@@ -124,10 +124,10 @@ def append(path: Path, facts: RunFacts, more: Iterable[Decision]) -> None:
         if new:
             sync_folder(path.parent)
     except OSError as error:
-        raise InputError(
-            f"The decision cannot be saved in {str(path)!r}: {error.strerror or error}. Nothing has changed; free some "
-            "space or permit writing, and try again."
-        ) from error
+        problem = f"The decision cannot be saved in {str(path)!r}: {error.strerror or error}. Nothing has changed;"
+        if error.errno in NO_SPACE:
+            raise NoSpaceError(f"{problem} free some space, and try again.") from error
+        raise InputError(f"{problem} permit writing, and try again.") from error
 
 
 def _whole_lines(file: Any) -> int:

@@ -16,11 +16,11 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.tables import Column, data_frame
+from sortal.system.files import CACHE
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 INITIAL = "initial.safetensors"  # the trained part of the backbone as it was before training
-CACHE = "cache"  # results of stages
 DECISIONS = "decisions.jsonl"  # of people who reviewed the run
 
 Kind = Literal["known", "new"]

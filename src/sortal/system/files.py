@@ -8,8 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from sortal.errors import InputError
+from sortal.errors import NO_SPACE, InputError, no_space
+from sortal.system.temporary import move_file, sweep, sweep_below, temporary_file
+from sortal.system.text import byte_sizes
 
+CACHE = "cache"  # results of stages, in the folder of a run
 NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
 LOCK = ".lock"
 POLL = 1.0  # seconds between attempts to get a lock
@@ -20,18 +23,28 @@ Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole 
 
 def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            for part in (content,) if isinstance(content, bytes) else content:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    parts = (content,) if isinstance(content, bytes) else content
+    with writing(path, sum(memoryview(part).nbytes for part in parts)), temporary_file(path.parent) as file:
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+        move_file(file, path)
     sync_folder(path.parent)
+
+
+@contextmanager
+def writing(place: str | os.PathLike[str], needed: int = 0) -> Iterator[None]:
+    """Raise NoSpaceError where the enclosed code cannot write to a file or folder because the disk is full.
+
+    `needed` is the number of bytes, if known.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        raise no_space(error, repr(os.fspath(place)), byte_sizes(needed)[0] if needed else "") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -49,25 +62,31 @@ def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collect
     staging = folder / NEXT
     finish(folder)
     try:
-        shutil.rmtree(staging, ignore_errors=True)  # an uncommitted one of a killed process
-        staging.mkdir(parents=True)
-        for name, content in files.items():
-            if not isinstance(content, Path):
-                write_atomically(staging / name, content)
-                continue
-            try:  # files to link are never changed in place
-                os.link(content, staging / name)
-            except OSError:
-                shutil.copyfile(content, staging / name)
-        commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
-        write_atomically(staging / COMMIT, commit.encode())
-    except OSError as error:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise InputError(
-            f"The folder {str(folder)!r} cannot be written: {error.strerror or error}. "
-            "Choose another, or free some space."
-        ) from error
+        with writing(folder):
+            _stage(staging, files, gone)
+    except BaseException as error:
+        if not is_pending(folder):
+            shutil.rmtree(staging, ignore_errors=True)
+        if not isinstance(error, OSError):
+            raise
+        problem = f"The folder {str(folder)!r} cannot be written: {error.strerror or error}."
+        raise InputError(f"{problem} Choose another.") from error
     finish(folder)
+
+
+def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
+    shutil.rmtree(staging, ignore_errors=True)  # an uncommitted one of a killed process
+    staging.mkdir(parents=True)
+    for name, content in files.items():
+        if not isinstance(content, Path):
+            write_atomically(staging / name, content)
+            continue
+        try:  # files to link are never changed in place
+            os.link(content, staging / name)
+        except OSError:
+            shutil.copyfile(content, staging / name)
+    commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
+    write_atomically(staging / COMMIT, commit.encode())
 
 
 def finish(folder: Path) -> None:
@@ -97,7 +116,8 @@ def is_pending(folder: Path) -> bool:
 def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Create and lock a folder; if another process holds its lock, call `waiting` every second, or raise InputError.
 
-    The operating system releases the lock of a process that is killed. Without a folder, do nothing.
+    The operating system releases the lock of a process that is killed; what such a process left in the folder and its
+    cache is deleted. Without a folder, do nothing.
     """
     if folder is None:
         yield
@@ -115,12 +135,23 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
                 raise InputError(message) from None
             waiting()
         except OSError as error:
+            if error.errno in NO_SPACE:
+                raise no_space(error, repr(str(folder))) from error
             problem = f"The folder {str(folder)!r} cannot be written: {error.strerror}."
             raise InputError(f"{problem} Choose another.") from error
     try:
+        _sweep(folder)
         yield
     finally:
         lock.release()
+
+
+def _sweep(folder: Path) -> None:
+    """Delete what killed processes left in a folder that this process has locked."""
+    if not is_pending(folder):
+        shutil.rmtree(folder / NEXT, ignore_errors=True)
+    sweep(folder)
+    sweep_below(folder / CACHE)
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:

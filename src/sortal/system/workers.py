@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.errors import InputError, SortalError, UnreadableError
+from sortal.errors import NO_SPACE, InputError, SortalError, UnreadableError, no_space
 
 ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
@@ -173,6 +173,8 @@ class _Worker:
         except OSError as error:
             if hasattr(self, "errors"):
                 self.errors.close()
+            if error.errno in NO_SPACE:
+                raise no_space(error, repr(tempfile.gettempdir())) from error
             raise SortalError(f"A worker process could not be started: {error}") from None
         self.running = running
         running.add(self)

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sortal.errors import InputError
+from sortal.errors import InputError, NoSpaceError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.web import growing
 from sortal.web.session import Session, StaleError
@@ -172,13 +172,13 @@ def application(session: Session) -> Starlette:
     def names(request: Request) -> Response:
         try:
             return _found(session.names(request.path_params["number"]))
-        except InputError as error:
+        except (InputError, NoSpaceError) as error:
             return _bad(str(error))
 
     def refit(request: Request) -> Response:
         try:
             return Answer(session.refit())
-        except InputError as error:
+        except (InputError, NoSpaceError) as error:
             return _bad(str(error))
 
     def images(request: Request) -> Response:
@@ -224,7 +224,7 @@ def application(session: Session) -> Starlette:
             return Answer(await run_in_threadpool(session.decide, seen, action))
         except StaleError as error:
             return Answer({"message": str(error), "missed": error.missed, "version": session.version}, 409)
-        except InputError as error:
+        except (InputError, NoSpaceError) as error:
             return _bad(str(error))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return _bad(f"This is not a decision: {error}.")

@@ -1,8 +1,6 @@
 """A small sample: scikit-learn's handwritten digits as a folder of images with a label table."""
 
 import os
-import secrets
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +11,8 @@ from sortal.errors import InputError, listing
 from sortal.images import label_tables
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.reading import read_images
+from sortal.system.files import writing
+from sortal.system.temporary import sweep, temporary_folder
 
 TABLE = "labels.csv"
 OLD = 5  # digits 0–4 are old
@@ -30,21 +30,20 @@ def write(out: str | os.PathLike[str], *, labelled: float = 0.5, seed: int = 0) 
     _check_free(out)
     pixels, table = _digits(labelled, seed)
     target = out.resolve()
-    unfinished = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.mkdir()
-        for name, image in zip(table["file_name"], pixels, strict=True):
-            Image.fromarray(image).save(unfinished / name)
-        label_tables.write(unfinished / TABLE, table)
-        if target.exists():
-            target.rmdir()
-        unfinished.rename(target)
+        with writing(out):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            sweep(target.parent)
+            with temporary_folder(target.parent) as unfinished:
+                for name, image in zip(table["file_name"], pixels, strict=True):
+                    Image.fromarray(image).save(unfinished / name)
+                label_tables.write(unfinished / TABLE, table)
+                if target.exists():
+                    target.rmdir()
+                unfinished.rename(target)
     except OSError as error:
         at = f": {error.filename!r}" if error.filename else ""
         raise InputError(f"The folder {str(out)!r} cannot be written: {error.strerror}{at}. Choose another.") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return read_images(out, labels=out / TABLE)
 
 

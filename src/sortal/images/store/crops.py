@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +13,8 @@ from numpy.typing import NDArray
 from sortal.errors import Reason, UnreadableError
 from sortal.images import decoding
 from sortal.images.store.packing import Settings
+from sortal.system.files import writing
+from sortal.system.temporary import temporary_folder
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers, worker_count
 
 POLL = 0.5  # seconds between looks at whether the reader was closed
@@ -49,8 +50,8 @@ class CropReader:
         shape = (self.slots + worker_count(self.workers), self.size, self.size, 3)
         self._free = [*range(shape[0])]
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:
-            file = Path(place) / "crops.bin"
+        with temporary_folder(folder) as place:
+            file = place / "crops.bin"
             pixels = np.asarray(np.memmap(file, dtype=np.uint8, mode="w+", shape=shape))
             options = {**asdict(self.settings), "file": str(file), "size": self.size}
             run = run_workers(crop_image, items, options=options, workers=self.workers, answer=self._assign)
@@ -106,7 +107,7 @@ def crop_image(source: ImageSource, options: JsonObject) -> Conversation:
         return {**found, "unreadable": [error.reason, error.detail]}
     top, left = (int(np.rint((side - size) / 2)) for side in picture.rgb.shape[:2])  # as in learning.views
     crop = np.ascontiguousarray(picture.rgb[top : top + size, left : left + size])
-    with open(options["file"], "rb+") as file:
+    with writing(options["file"], crop.nbytes), open(options["file"], "rb+") as file:
         file.seek(reply["slot"] * crop.nbytes)
         file.write(crop.data)
     return found

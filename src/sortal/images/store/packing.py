@@ -27,13 +27,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from sortal.config import MAX_PIXELS, SettingsGroup
-from sortal.errors import InputError, Reason, UnreadableError, listing
+from sortal.errors import InputError, NoSpaceError, Reason, UnreadableError, listing
 from sortal.images import decoding, near_duplicates
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import Index, Stamp, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
-from sortal.system.files import lock_folder, write_atomically
+from sortal.system.files import lock_folder, write_atomically, writing
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
@@ -154,9 +154,10 @@ def select_readable(images: ImageSet, store: PixelStore) -> tuple[ImageSet, Pixe
 
 @contextmanager
 def _errors_named(home: Path) -> Iterator[None]:
-    """Turn an OSError of the enclosed writes, and only of these, into an InputError."""
+    """Turn an OSError of the enclosed writes, and only of these, into an error that names the store."""
     try:
-        yield
+        with writing(home):
+            yield
     except OSError as error:
         raise InputError(f"The pixel store in {str(home)!r} cannot be written: {error.strerror or error}.") from error
 
@@ -178,7 +179,7 @@ def stored_bytes(folder: Path) -> int:
 
 
 def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
-    """Raise InputError unless a store of `stored` bytes may grow by `more` bytes."""
+    """Raise InputError or NoSpaceError unless a store of `stored` bytes may grow by `more` bytes."""
     if budget is not None and stored + more > budget:
         total, limit = byte_sizes(stored + more, budget)
         raise InputError(
@@ -188,7 +189,7 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
     free = shutil.disk_usage(folder).free
     if more > free - MARGIN:
         needed, found = byte_sizes(more + MARGIN, free)
-        raise InputError(
+        raise NoSpaceError(
             f"Not enough disk space for the pixel store in {str(folder)!r}: it needs at least {needed} of free space "
             f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {found} are free. "
             f"Free some space, use another folder, {WAY_OUT}."

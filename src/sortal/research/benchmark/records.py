@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sortal.errors import InputError, quoted
 from sortal.runs.facts import SplitScores
-from sortal.system.files import write_atomically
+from sortal.system.files import write_atomically, writing
 from sortal.system.json_records import read_record
 
 NAME = "benchmark.json"
@@ -85,12 +85,12 @@ def save(record: Record, folder: str | os.PathLike[str]) -> Path:
     path = Path(folder) / NAME
     content = json.dumps(record.to_json(), indent=2, allow_nan=False)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, f"{content}\n".encode())
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, f"{content}\n".encode())
     except OSError as error:
         raise InputError(
-            f"The benchmark run {str(path)!r} cannot be written: {error.strerror or error}. "
-            "Choose another folder, or free some disk space."
+            f"The benchmark run {str(path)!r} cannot be written: {error.strerror or error}. Choose another folder."
         ) from error
     return path
 

@@ -16,7 +16,7 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
-from sortal.errors import InputError, Remedy, SortalError
+from sortal.errors import NO_SPACE, InputError, Remedy, SortalError, no_space
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.backbones.names import RANDOM
 from sortal.research.benchmark import records
@@ -162,6 +162,8 @@ def _attempt(task: Task, data: Callable[[str], Data], runtime: Runtime) -> Recor
     except SortalError as error:
         return error
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
+            return no_space(error, repr(error.filename or str(task.place)))
         logger.exception("%s failed", task.title)
         return SortalError(f"{type(error).__name__}: {error}")
 

@@ -30,6 +30,7 @@ from sortal.runs.run import Run
 from sortal.system.distributed import Processes
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
+from sortal.system.temporary import sweep_below
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,6 +145,7 @@ def run(task: Task, data: Data, *, processes: Processes | None = None, runtime: 
         processes=processes,
     )
     with lock_folder(task.place if processes.is_first else None):
+        sweep_below(task.cache)
         backbone = load_backbone(preset.backbone, weights=preset.weights, seed=task.seed)
         stages = Stages((*job.order, "test"), runtime)
         found = sort(job, backbone, stages, store_pixels(job, backbone, stages))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from unicodedata import category, normalize
 
-from sortal.errors import InputError, Remedy
+from sortal.errors import NO_SPACE, InputError, Remedy
 from sortal.images.exported import INDEX
 from sortal.runs.export.format import How, Request, Row, has_content, utf8, visit, write_json
 from sortal.runs.run import UNSURE
@@ -124,7 +124,7 @@ def _put(source: str, target: Path, how: How) -> bool:
         if error.errno in (errno.ENOENT, errno.EIO):  # deleted since, or on a failing disk
             target.unlink(missing_ok=True)
             return False
-        if how == "copy":
+        if how == "copy" or error.errno in NO_SPACE:
             raise
         raise InputError(
             f"Cannot export the images as {how}s: {error.strerror or error}, for {source!r}.",

@@ -1,17 +1,16 @@
 """The destination of an export, which appears complete or not at all, and what no output may overwrite or mix with."""
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from uuid import uuid4
 
 from sortal.errors import InputError, Remedy
 from sortal.images.exported import MARKER
 from sortal.runs.export.format import Format, Row, paths_of, write_json
 from sortal.runs.run import Run
-from sortal.system.files import same_file
+from sortal.system.files import same_file, writing
+from sortal.system.temporary import sweep, temporary_folder
 
 OTHER = Remedy("choose another", out=...)
 
@@ -19,36 +18,21 @@ OTHER = Remedy("choose another", out=...)
 @contextmanager
 def open_output(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, *, force: bool) -> Iterator[Path]:
     """Yield the file to write, or a staging folder that replaces `out` at the end. `out` must be a real path."""
-    staging = out.with_name(f".sortal-export-{uuid4().hex[:12]}")
+    sweep(out.parent)  # before the check, as it may bring back an earlier export
     try:
         _check(out, run, rows, name, format_, force)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if format_.extension:
-            yield out
-            return
-        staging.mkdir()
-        yield staging
-        write_json(staging / MARKER, {"format": name})
-        _replace(out, staging)
+        with writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            if format_.extension:
+                yield out
+                return
+            with temporary_folder(out.parent, out) as staging:
+                yield staging
+                write_json(staging / MARKER, {"format": name})
     except OSError as error:
         raise InputError(
-            f"Cannot write the export {str(out)!r}: {error.strerror or error}. Choose another place, or make room."
+            f"Cannot write the export {str(out)!r}: {error.strerror or error}. Choose another place."
         ) from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _replace(out: Path, new: Path) -> None:
-    old = new.with_name(f"{new.name}-old")
-    if out.exists():
-        os.rename(out, old)
-    try:
-        os.rename(new, out)
-    except BaseException:
-        if old.exists():
-            os.rename(old, out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, force: bool) -> None:
