@@ -9,9 +9,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, is_first, split, words
+from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, split, words
 from sortal.cli.options import processes as torchrun
 from sortal.config import Overrides
+from sortal.system.progress import is_first
 
 BENCHMARK_EXAMPLES = """\
 Examples:
