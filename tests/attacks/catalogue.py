@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from attacks import kills, offline
+from attacks import environment, kills, offline
 from attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS, *offline.ATTACKS)
+ATTACKS: tuple[Attack, ...] = (
+    *kills.ATTACKS,
+    *environment.ATTACKS,
+    *offline.ATTACKS,
+)

@@ -720,6 +720,26 @@ def test_a_benchmark_is_recorded_and_not_repeated(benchmarked: Benchmarked) -> N
     assert json.loads(again.out) == [json.loads(file.read_text()) for file in files]
 
 
+def test_a_benchmark_names_the_files_it_left_out_whenever_it_is_run(
+    benchmarked: Benchmarked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = shutil.copytree(benchmarked.out.parent / "trees", tmp_path / "trees")
+    tiny_folder.break_some(root, ["elm/1.png"])
+    options = "--method kmeans --backbone convnet --seeds 0 1 --device cpu --workers 1"
+    words = ("benchmark", "folder", "--root", root, "--out", tmp_path / "out", *options.split())
+    with tiny_folder.quickly():
+        done = invoke(*words)
+    assert done.code == 3
+    assert "Unreadable, left out of every run (exit code 3): 1\n" in done.out
+    assert done.out.count("elm/1.png") == 1
+    again = invoke(*words)
+    assert (again.code, again.out) == (3, done.out), "of recorded runs too"
+    listed = [record["unreadable"] for record in json.loads(invoke(*words, "--json").out)]
+    assert [[bad["file"] for bad in each] for each in listed] == [["elm/1.png"]] * 2
+    monkeypatch.setattr("sortal.cli.benchmark.torchrun", lambda: 2)
+    assert invoke(*words).code == 0, "torchrun takes any other code for a crash"
+
+
 def test_benchmark_table_prints_and_writes_tables(benchmarked: Benchmarked, tmp_path: Path) -> None:
     made = tables.tables(records.find([benchmarked.out]))
     done = invoke("benchmark", "table", benchmarked.out)

@@ -493,11 +493,18 @@ def test_invalid_sweeps_are_refused_before_anything_is_written(
 def test_unreadable_files_are_left_out_of_both_splits(root: Path, tmp_path: Path) -> None:
     mine, reports = shutil.copytree(root, tmp_path / "digits"), Reports()
     train, test = (datasets.load("folder", mine, part=part) for part in ("train", "test"))
-    tiny.break_some(mine, [np.array(train.files)[train.unlabelled][0], test.files[-1]])
-    (record,) = swept(presets(mine, "kmeans"), mine, tmp_path / "out", runtime=reports.runtime).records
-    assert record.inductive is not None
-    assert (record.transductive.images, record.inductive.images) == (119, 39)
-    assert without_results(reports.notes) == ["1 file could not be read and will be left out."]
+    bad = [np.array(train.files)[train.unlabelled][0], test.files[-1]]
+    tiny.break_some(mine, bad)
+    found = swept(presets(mine, "kmeans"), mine, tmp_path / "out", seeds=(0, 1), runtime=reports.runtime)
+    for record in found.records:
+        assert record.inductive is not None
+        assert (record.transductive.images, record.inductive.images) == (119, 39)
+        assert [each.file for each in record.unreadable] == bad
+    assert [(each.file, each.reason) for each in found.unreadable] == [(bad[0], "truncated"), (bad[1], "empty")]
+    notes = ["1 file could not be read and will be left out."]
+    assert without_results(reports.notes)[:2] == [*notes, notes[0].replace("file", "file of the test split")]
+    again = swept(presets(mine, "kmeans"), mine, tmp_path / "out", seeds=(0, 1))
+    assert (again.reused, again.unreadable) == (2, found.unreadable), "the records tell what was left out"
 
 
 def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -32,3 +35,71 @@ def test_a_killed_process_releases_its_lock(tmp_path: Path) -> None:
         os.kill(other.pid, signal.SIGKILL)
     with lock_folder(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_folder_on_a_file_system_without_locks_is_rejected(code: int, tmp_path: Path) -> None:
+    refusal = OSError(code, os.strerror(code))
+    with (
+        patch("fcntl.flock", side_effect=refusal),
+        pytest.raises(InputError, match=rf"on a file system with file locks, got '{os.strerror(code)}'.*local disk"),
+        lock_folder(tmp_path),
+    ):
+        pytest.fail("nothing is locked")
+    with lock_folder(tmp_path):
+        pass
+
+
+def test_another_thread_may_release_the_lock(tmp_path: Path) -> None:
+    held = lock_folder(tmp_path)
+    held.__enter__()
+    thread = threading.Thread(target=held.__exit__, args=(None, None, None))
+    thread.start()
+    thread.join()
+    with lock_folder(tmp_path):
+        pass
+
+
+# In a process that takes itself for Windows: the lock is that of Windows, here a set of locked files in place of the
+# operating system's, and nothing of POSIX is there to fall back to.
+WINDOWS = """
+import ctypes, os, sys
+from pathlib import Path
+from unittest.mock import MagicMock
+from sortal.errors import InputError
+from sortal.system.files import lock_folder
+
+sys.platform, ctypes.WinDLL = "win32", MagicMock()
+sys.modules.update({"fcntl": None, "msvcrt": MagicMock()})
+from filelock import FileLock, WindowsFileLock
+assert FileLock is WindowsFileLock
+
+files = set()
+
+def acquire(self):
+    if self.lock_file not in files:
+        files.add(self.lock_file)
+        self._context.lock_file_fd = os.open(self.lock_file, os.O_CREAT)
+
+def release(self):
+    files.remove(self.lock_file)
+    os.close(self._context.lock_file_fd)
+    self._context.lock_file_fd = None
+
+WindowsFileLock._acquire, WindowsFileLock._release = acquire, release
+folder = Path(sys.argv[1])
+with lock_folder(folder):
+    assert files == {str(folder / ".lock")}
+    try:
+        with lock_folder(folder):
+            print("two hold the lock")
+    except InputError as error:
+        print(error)
+assert not files
+"""
+
+
+def test_folders_are_locked_on_windows_too(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", WINDOWS, tmp_path], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.startswith(f"Another process is using {str(tmp_path)!r}.")

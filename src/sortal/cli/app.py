@@ -4,12 +4,13 @@ import io
 import logging
 import os
 import platform
+import shutil
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from cyclopts import App, CycloptsError, Group
 
@@ -19,7 +20,7 @@ from sortal.cli.decisions import IMPORT_EXAMPLES, decisions, import_annotations
 from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
 from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
 from sortal.cli.mistakes import explain, whole_numbers
-from sortal.cli.options import is_first, processes, spell, words
+from sortal.cli.options import processes, spell, words
 from sortal.cli.runs import (
     EXPORT_EXAMPLES,
     FIGURES_EXAMPLES,
@@ -32,8 +33,8 @@ from sortal.cli.runs import (
     report,
     review,
 )
-from sortal.errors import NO_SPACE, ElsewhereError, InputError, SortalError, no_space
-from sortal.system.progress import say
+from sortal.errors import NO_SPACE, ElsewhereError, InputError, SortalError, no_space, quoted
+from sortal.system.progress import is_first, say
 from sortal.system.signals import answer_signals
 
 EXAMPLES = """\
@@ -53,6 +54,9 @@ Examples:
 
 FULL_OUTPUT = "Cannot write to standard output: no space left. Free some space, or send the output elsewhere."
 SERVING = ("review",)  # which Ctrl-C ends as it should
+NARROWEST, WIDEST = 20, 1000  # columns of a terminal that text is laid out for
+# What the machine lacks at the moment, rather than a mistake of the program
+SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EROFS}
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
 app = App(
@@ -92,6 +96,7 @@ def main(tokens: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
+    _limit_width()
     if tokens is None:  # in a process of its own
         _hush_libraries()
     try:
@@ -108,15 +113,40 @@ def main(tokens: Sequence[str] | None = None) -> int:
         return _fail(where + error.text(spell), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         return _interrupted(command)
+    except MemoryError:
+        return _fail("There is not enough memory. Close other programs, or use a machine with more.", 1)
     except OSError as error:
-        if not isinstance(error, BrokenPipeError) and error.errno not in NO_SPACE:
-            raise
-        if error.filename is not None:
-            return _fail(no_space(error, repr(os.fsdecode(error.filename))).message, 1)
-        # Errors of files have a name, or are a NoSpaceError: this one is of standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
-        return 1 if isinstance(error, BrokenPipeError) else _fail(FULL_OUTPUT, 1)
+        return _stopped_by_machine(error)
     return code if isinstance(code, int) else 0
+
+
+def _stopped_by_machine(error: OSError) -> int:
+    """Say what the machine lacks, and return the exit code; raise what is a mistake of the program instead."""
+    try:
+        os.getcwd()
+    except OSError:
+        return _fail("The current folder does not exist any more. Change to another, and repeat the command.", 2)
+    if error.errno in NO_SPACE and error.filename is not None:
+        return _fail(no_space(error, repr(os.fsdecode(error.filename))).message, 1)
+    if isinstance(error, BrokenPipeError) or error.errno in NO_SPACE:
+        # Errors of files have a name, or are a NoSpaceError: this one is of standard output.
+        with suppress(AttributeError, OSError):  # unless it is closed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
+        return 1 if isinstance(error, BrokenPipeError) else _fail(FULL_OUTPUT, 1)
+    if error.errno not in SHORTAGES:
+        raise error
+    where = "" if error.filename is None else f" ({quoted(error.filename, 200)})"
+    return _fail(f"The system refused a request: {error.strerror}{where}. Repeat the command when it can serve it.", 1)
+
+
+def _limit_width() -> None:
+    """Keep libraries from laying out text for less than a word, for more than any terminal, or for what is no width."""
+    columns = shutil.get_terminal_size().columns
+    limited = str(min(max(columns, NARROWEST), WIDEST))
+    if os.environ.get("COLUMNS", str(columns)) != limited:
+        os.environ["COLUMNS"] = limited
+    if not os.environ.get("LINES", "25").isdecimal():
+        del os.environ["LINES"]
 
 
 def _hush_libraries() -> None:

@@ -9,8 +9,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, is_first, split, words
+from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, split, words
+from sortal.cli.options import processes as torchrun
 from sortal.config import Overrides
+from sortal.system.progress import is_first
 
 BENCHMARK_EXAMPLES = """\
 Examples:
@@ -59,7 +61,8 @@ def run_benchmark(
     Run the same command to resume an interrupted benchmark; recorded runs are
     not repeated.
 
-    Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 130 interrupted.
+    Exit codes: 0 done; 1 a run failed; 2 bad usage or input; 3 done, but some files
+    could not be read and were left out; 130 interrupted.
     """
     from sortal.research.benchmark.select import choose, numbers
 
@@ -76,7 +79,8 @@ def run_benchmark(
         print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
     else:
         printing.sweep(result)
-    return 1 if result.failed else 0
+    left_out = result.unreadable and torchrun() == 1  # it takes any other code for a crash
+    return 1 if result.failed else 3 if left_out else 0
 
 
 @benchmark.command

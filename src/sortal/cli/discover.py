@@ -20,14 +20,13 @@ from sortal.cli.options import (
     Labels,
     Workers,
     given,
-    is_first,
     processes,
     source_of,
     spell,
 )
 from sortal.config import Discovery, Reading
 from sortal.errors import InputError, Remedy
-from sortal.system.progress import say
+from sortal.system.progress import is_first, say
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
 DISCOVER_EXAMPLES = """\

@@ -72,9 +72,7 @@ def split(values: Sequence[str]) -> list[str]:
 
 def processes() -> int:
     """Return how many processes torchrun started for this command; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_first() -> bool:
-    """Tell whether this is the first of the processes that torchrun started, or the only process."""
-    return os.environ.get("RANK", "0") == "0"
+    size = os.environ.get("WORLD_SIZE", "1")
+    if not (size.isascii() and size.isdigit() and int(size) >= 1):
+        raise InputError(f"WORLD_SIZE must be the number of processes that torchrun started, got {size!r}. Unset it.")
+    return int(size)

@@ -265,6 +265,7 @@ def sweep(result: "SweepResult") -> None:
         print(line)
     for title, why in result.failed:
         print(f"\nFailed: {plain(title)}: {plain(why)}")
+    _unreadable(result.unreadable)
     if result.folders:
         place = plain(os.path.commonpath(result.folders))
         print(f"\nThe runs are in {place}; sortal benchmark table makes tables of them.")

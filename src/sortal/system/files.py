@@ -1,5 +1,6 @@
 """Atomic writes: of one file, and of several files replaced together by way of a staging folder; locks on folders."""
 
+import errno
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ CACHE = "cache"  # results of stages, in the folder of a run
 NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
 LOCK = ".lock"
 POLL = 1.0  # seconds between attempts to get a lock
+NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)  # from file systems that have none
 
 
 Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole or in parts
@@ -116,15 +118,16 @@ def is_pending(folder: Path) -> bool:
 def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) -> Iterator[None]:
     """Create and lock a folder; if another process holds its lock, call `waiting` every second, or raise InputError.
 
-    The operating system releases the lock of a process that is killed; what such a process left in the folder and its
-    cache is deleted. Without a folder, do nothing.
+    The operating system releases the lock of a process that is killed, so folders on file systems without such locks
+    are rejected; what such a process left in the folder and its cache is deleted. Without a folder, do nothing.
     """
     if folder is None:
         yield
         return
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / LOCK)
+    # A lock that is a mere file would outlive a killed process. Any thread may release the lock.
+    lock = FileLock(folder / LOCK, thread_local=False, fallback_to_soft=False)
     while not lock.is_locked:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -137,8 +140,13 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
         except OSError as error:
             if error.errno in NO_SPACE:
                 raise no_space(error, repr(str(folder))) from error
-            problem = f"The folder {str(folder)!r} cannot be written: {error.strerror}."
-            raise InputError(f"{problem} Choose another.") from error
+            why = error.strerror or str(error)
+            if error.errno in NO_LOCKS:
+                raise InputError(
+                    f"The folder {str(folder)!r} must be on a file system with file locks, got {why!r}. "
+                    "Choose a folder on a local disk."
+                ) from error
+            raise InputError(f"The folder {str(folder)!r} cannot be written: {why}. Choose another.") from error
     try:
         _sweep(folder)
         yield

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Event, Thread
 from time import monotonic
@@ -55,8 +55,14 @@ def say(text: str) -> None:
 
 
 def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody reads it any more: no reason to give up the work
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def is_first() -> bool:
+    """Tell whether this is the first of the processes that torchrun started, or the only process."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager
@@ -71,7 +77,7 @@ def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> 
         return
     if runtime.note == log:
         runtime = replace(runtime, note=_Notes())
-    if runtime.progress is not ignore or sys.stderr is None or os.environ.get("RANK", "0") != "0":
+    if runtime.progress is not ignore or sys.stderr is None or not is_first():
         yield runtime
         return
     show = _bar if sys.stderr.isatty() else _line if _in_notebook() else _lines

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sortal.errors import InputError, quoted
+from sortal.images.decoding import Quarantined
 from sortal.runs.facts import SplitScores
 from sortal.system.files import write_atomically, writing
 from sortal.system.json_records import read_record
@@ -56,6 +57,7 @@ class Record:
     versions: dict[str, Any]
     command: str
     finished: str  # ISO 8601
+    unreadable: tuple[Quarantined, ...] = ()  # files of both splits that were left out
 
     @property
     def minutes(self) -> float:

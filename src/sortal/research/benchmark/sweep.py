@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sortal.errors import NO_SPACE, InputError, Remedy, SortalError, no_space
+from sortal.images.decoding import Quarantined
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.backbones.names import RANDOM
 from sortal.research.benchmark import records
@@ -44,6 +45,11 @@ class SweepResult:
     folders: tuple[Path, ...]  # of the runs, in the same order
     failed: tuple[tuple[str, str], ...]  # title and reason
     reused: int  # records of earlier sweeps
+
+    @property
+    def unreadable(self) -> tuple[Quarantined, ...]:
+        """Return the files that were left out of some run, each once."""
+        return tuple(dict.fromkeys(bad for record in self.records for bad in record.unreadable))
 
 
 def sweep(

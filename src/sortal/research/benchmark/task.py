@@ -12,6 +12,7 @@ from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
+from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.index import stamp_of
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -31,6 +32,7 @@ from sortal.system.distributed import Processes
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import sweep_below
+from sortal.system.text import plural
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,36 +152,45 @@ def run(task: Task, data: Data, *, processes: Processes | None = None, runtime: 
         stages = Stages((*job.order, "test"), runtime)
         found = sort(job, backbone, stages, store_pixels(job, backbone, stages))
         with stages.stage("test", "Sorting the test split") as at_work:
-            inductive = _inductive(job, backbone, None if found is None else found.run, data.test, at_work)
+            inductive, unreadable = _inductive(job, backbone, None if found is None else found.run, data.test, at_work)
         if found is not None:
             (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
             done = stages.recorded_in(found.run)
             done.save(found.files)
-            records.save(_record(task, done, inductive, data), task.place)
+            records.save(_record(task, done, inductive, unreadable, data), task.place)
     processes.barrier()
     return records.load(task.place)  # exactly as later sweeps will read it
 
 
-def _inductive(job: Job, backbone: Backbone, run: Run | None, test: ImageSet, runtime: Runtime) -> SplitScores | None:
-    """Score the test split; where an epoch was selected, its images of old classes decided which.
+def _inductive(
+    job: Job, backbone: Backbone, run: Run | None, test: ImageSet, runtime: Runtime
+) -> tuple[SplitScores | None, tuple[Quarantined, ...]]:
+    """Score the test split, and return its unreadable files too.
 
-    Only the first process has a `run`; the others compute features with it.
+    Where an epoch was selected, its images of old classes decided which. Only the first process has a `run`; the others
+    compute features with it.
     """
     if not len(test):
-        return None
+        return None, ()
     settings = Settings(shorter_side=backbone.spec.shorter_side)
     store = pack(test, job.cache / "pixels", settings=settings, team=job.processes, runtime=runtime)
+    unreadable = store.quarantine
+    if unreadable:
+        runtime.note(f"{plural(len(unreadable), 'file')} of the test split could not be read and will be left out.")
     images, store = select_readable(test, store)
     how: Any = {"precision": job.recipe.training.precision, "processes": job.processes, "runtime": runtime}
     x = extract(backbone, store, normalise=True, folder=job.cache, **how)
     if run is None:
-        return None
+        return None, unreadable
     names = (*images.classes, *images.new_classes)
     rows = place(x, run.centres, run.confidence.temperature, head=run.head).row
-    return score([names[i] for i in images.truth.tolist()], ids_of(run.categories, rows), run.categories)
+    truth = [names[i] for i in images.truth.tolist()]
+    return score(truth, ids_of(run.categories, rows), run.categories), unreadable
 
 
-def _record(task: Task, run: Run, inductive: SplitScores | None, data: Data) -> Record:
+def _record(
+    task: Task, run: Run, inductive: SplitScores | None, unreadable: tuple[Quarantined, ...], data: Data
+) -> Record:
     assert run.metrics is not None  # the truth of a benchmark is known
     preset, facts, k, true = task.preset, run.facts, run.k.k, data.k
     curve = tuple(asdict(tried) for tried in run.k.curve)
@@ -198,5 +209,6 @@ def _record(task: Task, run: Run, inductive: SplitScores | None, data: Data) -> 
         inductive=inductive,
         recipe={**asdict(facts.recipe), "n_init": preset.n_init},
         training=None if facts.training is None else asdict(facts.training),
+        unreadable=(*run.quarantine, *unreadable),
         **{name: getattr(facts, name) for name in same},
     )
