@@ -1,5 +1,6 @@
 """The command line: every command parses, makes one library call and prints; heavy imports stay inside commands."""
 
+import errno
 import io
 import logging
 import os
