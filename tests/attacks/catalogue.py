@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from attacks import kills
+from attacks import kills, text
 from attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS,)
+ATTACKS: tuple[Attack, ...] = (
+    *kills.ATTACKS,
+    *text.ATTACKS,
+)

@@ -33,7 +33,7 @@ from sortal.cli.runs import (
     report,
     review,
 )
-from sortal.errors import ElsewhereError, InputError, SortalError
+from sortal.errors import ElsewhereError, InputError, SortalError, quoted
 from sortal.system.progress import say
 from sortal.system.signals import answer_signals
 
@@ -109,6 +109,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _interrupted(command)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:  # which reading and writing do not expect, as no such file can exist
+            return _fail(f"The name {quoted(error.filename, 200)} is too long for the file system. Choose another.", 2)
         if not isinstance(error, BrokenPipeError) and error.errno != errno.ENOSPC:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
