@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from attacks import environment, kills, offline
+from attacks import environment, kills, offline, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,
+    *text.ATTACKS,
 )

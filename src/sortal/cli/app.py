@@ -127,6 +127,8 @@ def _stopped_by_machine(error: OSError) -> int:
         os.getcwd()
     except OSError:
         return _fail("The current folder does not exist any more. Change to another, and repeat the command.", 2)
+    if error.errno == errno.ENAMETOOLONG:  # which reading and writing do not expect, as no such file can exist
+        return _fail(f"The name {quoted(error.filename, 200)} is too long for the file system. Choose another.", 2)
     if error.errno in NO_SPACE and error.filename is not None:
         return _fail(no_space(error, repr(os.fsdecode(error.filename))).message, 1)
     if isinstance(error, BrokenPipeError) or error.errno in NO_SPACE:

@@ -41,6 +41,7 @@ CLASSES = 24  # listed at most; of more, the largest and the smallest
 FILES = 10  # per finding
 MEMBERS = 4  # per group of duplicates
 NAME = 40  # characters of a category's name
+PERSON, LINE = 60, 400  # characters of who decided something, and of any other text
 NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
 _percent = partial(percent, unit="")  # in tables whose heading has the unit
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
@@ -58,7 +59,7 @@ def can_ask() -> bool:
 
 def agreed(text: str) -> bool:
     """Ask whether to go on."""
-    say(plain(text))
+    say(text)
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -168,7 +169,7 @@ def prediction(found: "Prediction", images: Sequence[Path], csv: Path | None) ->
         print(f"{plural(found.added, 'image')} added to the run. Report: {plain(str(found.run.report))}")
         for each in found.run.candidates[:FILES]:
             far = f"{plural(len(each.files), 'image')} far from all others"
-            such = ", ".join(map(plain, each.files[:3]))
+            such = ", ".join(map(_line, each.files[:3]))
             print(f"  candidate {each.id} for a new category: {far}, such as {such}")
     again = shlex.join(["sortal", "predict", *(plain(str(place)) for place in (found.run.folder, *images))])
     print(f"Table: {plain(str(csv))}" if csv else f"To get the category of each image: {again} --csv FILE")
@@ -198,7 +199,7 @@ def _predicted(found: "Prediction") -> None:
 
 def exported(written: "ExportResult") -> list[str]:
     lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
-    return lines + _first([f"missing, left out: {plain(file)}" for file in written.missing], "more")
+    return lines + _first([f"missing, left out: {_line(file)}" for file in written.missing], "more")
 
 
 def decisions(lines: "Sequence[Decision]", told: Sequence[str]) -> None:
@@ -210,13 +211,14 @@ def decisions(lines: "Sequence[Decision]", told: Sequence[str]) -> None:
     for heading in ("", "When", "Who", "What"):
         table.add_column(heading, overflow="fold", justify="right" if not heading else "left")
     for number, (line, words) in enumerate(zip(lines, told, strict=True), start=1):
-        table.add_row(str(number), line.at[:16].replace("T", " "), plain(line.by), plain(words))
+        when = plain(line.at[:16].replace("T", " "))
+        table.add_row(str(number), when, shorten(plain(line.by), PERSON), _line(words))
     _show(table)
 
 
 def joined(added: "Sequence[Decision]", told: Sequence[str]) -> None:
     """Print how many decisions were added, and those that are disputed."""
-    rows = [f"{plain(line.by)}: {plain(words)}" for line, words in zip(added, told, strict=True) if line.disputed]
+    rows = [_said(*each) for each in zip(added, told, strict=True) if each[0].disputed]
     print(f"{plural(len(added) - len(rows), 'decision')} added, {len(rows):,} disputed.")
     _list("Not carried out", rows)
 
@@ -226,9 +228,9 @@ def imported(found: "ImportResult") -> None:
     disputed = sum(bool(line.disputed) for line in found.decisions)
     added = plural(len(found.decisions) - disputed, "decision")
     print(f"{plural(found.images, 'image')} in {plain(str(found.file))} ({found.format}): {added} added.")
-    _list("Added", [f"{plain(line.by)}: {plain(words)}" for line, words in _told(found) if not line.disputed])
-    _list("Not carried out", [f"{plain(line.by)}: {plain(words)}" for line, words in _told(found) if line.disputed])
-    _list("Names taken for others", [f"{plain(name)} → {plain(meant)}" for name, meant in found.respelt.items()])
+    _list("Added", [_said(*each) for each in _told(found) if not each[0].disputed])
+    _list("Not carried out", [_said(*each) for each in _told(found) if each[0].disputed])
+    _list("Names taken for others", [f"{_line(name)} → {_line(meant)}" for name, meant in found.respelt.items()])
     _files("Left out, not in the run", found.missing)
     _files("Left out, with several categories", found.disagreeing)
     if found.unchanged:
@@ -237,6 +239,10 @@ def imported(found: "ImportResult") -> None:
 
 def _told(found: "ImportResult") -> Iterator[tuple["Decision", str]]:
     return zip(found.decisions, found.words, strict=True)
+
+
+def _said(line: "Decision", words: str) -> str:
+    return f"{shorten(plain(line.by), PERSON)}: {_line(words)}"
 
 
 def drawn(result: "FiguresResult") -> list[str]:
@@ -301,7 +307,7 @@ def health(found: "Health", tiny: int) -> None:
     labelled = f"{found.labelled:,} labelled in {len(found.classes) - 1:,} classes"
     print(f"{found.images:,} images: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _classes(found)
-    _list("Classes whose names differ only in case and spaces", [" = ".join(map(plain, g)) for g in found.alike_names])
+    _list("Classes whose names differ only in case and spaces", [" = ".join(map(_line, g)) for g in found.alike_names])
     _duplicates("Images with two labels (exit code 1); keep one copy of each", found.duplicates, "two labels")
     _duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _unreadable(found.unreadable)
@@ -323,7 +329,7 @@ def health(found: "Health", tiny: int) -> None:
 def _classes(found: "Health") -> None:
     *known, unlabelled = found.classes
     table = _table("Class", "Images", *(["Unreadable"] if found.unreadable else []))
-    rows = [(plain(str(each.name)), each.images, each.unreadable) for each in known]
+    rows = [(shorten(plain(each.name), NAME), each.images, each.unreadable) for each in known]
     if len(rows) > CLASSES:
         rows.sort(key=lambda row: -row[1])
         between = slice(CLASSES // 2, -(CLASSES // 2))
@@ -341,11 +347,11 @@ def _classes(found: "Health") -> None:
 def _duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str = " = ") -> None:
     rows = []
     for group in (each for each in groups if each.kind == kind):
-        labels = ["unlabelled" if label is None else plain(label) for label in group.labels]
+        labels = ["unlabelled" if label is None else shorten(plain(label), NAME) for label in group.labels]
         order = sorted(range(len(labels)), key=lambda row: labels[row] in labels[:row])  # one file of each label first
-        named = [f"{plain(group.files[row])} ({labels[row]})" for row in order]
-        rest = f" and {len(named) - MEMBERS:,} more" if len(named) > MEMBERS else ""
-        rows.append(sign.join(named[:MEMBERS]) + rest)
+        named = [f"{_line(group.files[row])} ({labels[row]})" for row in order[:MEMBERS]]
+        rest = f" and {len(labels) - MEMBERS:,} more" if len(labels) > MEMBERS else ""
+        rows.append(sign.join(named) + rest)
     _list(title, rows)
 
 
@@ -355,8 +361,8 @@ def _unreadable(files: "Sequence[Quarantined]") -> None:
         return
     by_reason: dict[str, list[tuple[str, str]]] = {}
     for bad in files:
-        reason = plain(f"{bad.reason}: {bad.detail}")
-        by_reason.setdefault(reason, []).append((reason, plain(bad.file)))
+        reason = _line(f"{bad.reason}: {bad.detail}")
+        by_reason.setdefault(reason, []).append((reason, _line(bad.file)))
     print(f"\nUnreadable, left out of every run (exit code 3): {len(files):,}")
     ordered = list(chain.from_iterable(by_reason.values()))
     for reason, rows in groupby(ordered[:FILES], key=itemgetter(0)):
@@ -376,7 +382,7 @@ def _files(title: str, files: Sequence[str], of: int = 0) -> None:
     if files and len(files) == of:
         print(f"\n{title}: all {of:,}")
     else:
-        _list(title, [plain(file) for file in files])
+        _list(title, [_line(file) for file in files])
 
 
 def _list(title: str, rows: Sequence[str]) -> None:
@@ -388,6 +394,11 @@ def _first(rows: Sequence[str], more: str = "more; --json lists all") -> list[st
     """Indent the first rows, and count the others."""
     rest = [f"  … and {len(rows) - FILES:,} {more}"] if len(rows) > FILES else []
     return [*(f"  {row}" for row in rows[:FILES]), *rest]
+
+
+def _line(text: object) -> str:
+    """Return text that a terminal shows as it is, shortened to a few lines."""
+    return shorten(plain(text), LINE)
 
 
 def _table(first: str, *others: str) -> Table:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from sortal.system.json_records import read_record
-from sortal.system.text import plural
+from sortal.system.text import plural, shorten
 
 Contents: TypeAlias = tuple[str, ...]
+LONGEST = 200  # characters of a name in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,10 +163,13 @@ def describe(action: Action, names: Mapping[int, str]) -> str:
     """Say in words what an action does; `names` are those of the categories then, by id."""
 
     def name(category: int) -> str:
-        return repr(names.get(category, f"category {category}"))
+        return quoted(names.get(category, f"category {category}"))
+
+    def quoted(text: str) -> str:
+        return repr(shorten(text, LONGEST))
 
     if isinstance(action, Rename):
-        return f"Renamed {name(action.category)} to {action.name!r}"
+        return f"Renamed {name(action.category)} to {quoted(action.name)}"
     if isinstance(action, Merge):
         first, *others = map(name, action.categories)
         return f"Merged {', '.join(others)} into {first}"
@@ -188,9 +192,9 @@ def describe(action: Action, names: Mapping[int, str]) -> str:
     if isinstance(action, Refit):
         return f"Refitted the categories, which moved {images}"
     if isinstance(action, Split):
-        return f"Split {images} off as {action.name!r}"
+        return f"Split {images} off as {quoted(action.name)}"
     if isinstance(action, Create):
-        return f"Put {images} into the new category {action.name!r}"
+        return f"Put {images} into the new category {quoted(action.name)}"
     if isinstance(action, Move):
         return f"Moved {images} to {name(action.category)}"
     if isinstance(action, Reject):

@@ -18,8 +18,10 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
+from sortal.system.text import shorten
 
 FORMAT = "sortal decisions 1"
+LONGEST = 300  # characters of why a decision is disputed, in words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +180,7 @@ def in_words(run: Run, lines: Iterable[Decision], history: History | None = None
     for each in lines:
         text = actions.describe(each.action, {own.id: own.name for own in review.categories.values()})
         if each.disputed:
-            found.append(f"Disputed: {lower(text)}. {each.disputed}")
+            found.append(f"Disputed: {lower(text)}. {shorten(each.disputed, LONGEST)}")
         else:
             review.take(each.action)
             found.append(history.add(each.action, text))

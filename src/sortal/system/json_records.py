@@ -7,6 +7,9 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
+from sortal.system.text import shorten
+
+LONGEST = 60  # characters of a key or a value in a message
 T = TypeVar("T")
 _hints = cache(get_type_hints)
 
@@ -47,7 +50,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
         _require(isinstance(value, dict), name, "an object", value)
         if all(type(each) is arguments[1] for each in value.values()):  # a million paths, say
             return value
-        return {key: _read(arguments[1], each, f"{name}.{key}") for key, each in value.items()}
+        return {key: _read(arguments[1], each, f"{name}.{shorten(key, LONGEST)}") for key, each in value.items()}
     if is_dataclass(kind):
         return _read_dataclass(kind, value, name)
     if issubclass(kind, tuple):
@@ -65,7 +68,7 @@ def _read_dataclass(kind: Any, value: Any, name: str) -> Any:
     required = {key for key, field in known.items() if field.default is field.default_factory is MISSING}
     for problem, keys in (("an unknown", value.keys() - known.keys()), ("no", required - value.keys())):
         if keys:
-            raise ValueError(f"{name} has {problem} key {min(keys)!r}")
+            raise ValueError(f"{name} has {problem} key {shorten(min(keys), LONGEST)!r}")
     return kind(**{key: _read(_hints(kind)[key], each, f"{name}.{key}") for key, each in value.items()})
 
 
@@ -76,4 +79,4 @@ def _read_all(kinds: Any, values: list[Any], name: str) -> list[Any]:
 
 def _require(holds: bool, name: str, rule: object, value: Any) -> None:
     if not holds:
-        raise ValueError(f"{name} must be {rule}, got {str(value)[:60]!r}")
+        raise ValueError(f"{name} must be {rule}, got {str(value)[:LONGEST]!r}")

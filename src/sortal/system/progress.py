@@ -11,12 +11,13 @@ from time import monotonic
 from typing import TypeAlias
 
 from sortal.config import AUTO
-from sortal.system.text import duration
+from sortal.system.text import duration, plain, shorten
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
 
 EVERY = 30.0  # seconds between two lines where there is no terminal
 REDRAW = 0.2  # seconds between two states of a line in a notebook
+LONGEST = 4000  # characters of a message
 BAR, WIDTH = 20, 79  # characters of a bar, and of a line in a notebook
 
 
@@ -49,9 +50,9 @@ class Runtime:
 
 
 def say(text: str) -> None:
-    """Print to standard error."""
+    """Print a message to standard error, on one line, whatever text it quotes: escaped, and shortened if need be."""
     if sys.stderr is not None:  # it may be closed
-        _write(f"{text}\n")
+        _write(f"{shorten(plain(text), LONGEST)}\n")
 
 
 def _write(text: str) -> None:

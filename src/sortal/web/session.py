@@ -326,7 +326,7 @@ class Session:
         nearest = np.argsort(self._distance(centre, rows), kind="stable")[:TYPICAL]
         return {
             "id": number,
-            "name": own.name,
+            "name": readable(own.name),
             "kind": own.kind,
             "size": len(rows),
             "labelled": int((a.status[rows] == LABELLED).sum()),
