@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import kills
+from attacks import disk, kills
 from attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS,)
+ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS, *disk.ATTACKS)
