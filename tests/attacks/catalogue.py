@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from attacks import environment, kills, offline, text
+from attacks import disk, environment, kills, offline, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
+    *disk.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,
     *text.ATTACKS,

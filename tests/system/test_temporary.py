@@ -30,7 +30,7 @@ def own_and_die(folder: str, kind: str) -> None:
             file.write(b"half")
             file.flush()
             die()
-    os.rename = rename
+    setattr(os, "rename", rename)  # noqa: B010
     with temporary_folder(place, place / "out" if kind == "replaced" else None) as made:
         (made / "new").touch()
         if kind == "folder":
@@ -108,9 +108,10 @@ def test_a_folder_that_cannot_be_put_into_place_or_back_is_not_lost(
             raise PermissionError("denied")
         real(source, target)
 
-    with monkeypatch.context() as patch, pytest.raises(PermissionError), temporary_folder(tmp_path, out) as made:
-        (made / "new").touch()
-        patch.setattr(os, "rename", refuse)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(PermissionError), temporary_folder(tmp_path, out):
+        pass
+    monkeypatch.undo()
     assert not out.exists()
     sweep(tmp_path)
     assert names(tmp_path) == ["out", "out/old"]

@@ -88,7 +88,7 @@ class _Curves:
     """Numbers as TensorBoard events, written in this thread; TensorBoard's own writer fails in a thread of its own."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
 
         name = f"events.out.tfevents.{int(time.time()):010d}.{platform.node()}.{os.getpid()}"
         numbered = (folder / f"{name}.{number}" for number in count())
@@ -99,13 +99,13 @@ class _Curves:
 
     def write(self, values: dict[str, float], epoch: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         points = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(Event(summary=Summary(value=points)), epoch)
 
     def _write(self, event: Any, epoch: int) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
         event.wall_time, event.step = time.time(), epoch
         record = io.BytesIO()

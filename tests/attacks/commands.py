@@ -1,0 +1,126 @@
+"""Every command that writes, as attacks repeat it: how to prepare it, its words, and what it must end with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import tiny_folder
+
+from attacks.attack import OPTIONS, World
+from sortal.runs import actions, journal
+from sortal.runs.run import DECISIONS
+from sortal.runs.storage import load_run
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command in a folder of its own. `prepare` makes what it needs there."""
+
+    name: str
+    words: tuple[str, ...]  # relative to the folder
+    prepare: Callable[[World, Path], None]
+    codes: tuple[int, ...] = (0,)  # when it is repeated: 2 where it refuses to replace what it has written
+    changing: tuple[str, ...] = ()  # files that differ from one time to the next
+
+
+def _nothing(world: World, place: Path) -> None:
+    (place / "images").symlink_to(world.images)
+
+
+def _empty(world: World, place: Path) -> None:
+    """Need nothing."""
+
+
+def _run(world: World, place: Path) -> None:
+    world.copy_run(place / "run")
+
+
+def _more(world: World, place: Path) -> None:
+    _run(world, place)
+    tiny_folder.write(
+        place / "more", {f"{name} {n}.png": f"{name} {300 + n}" for name in ("ash", "oak") for n in range(4)}
+    )
+
+
+def _earlier(world: World, place: Path) -> None:
+    """A run, and the export that is to be replaced."""
+    _run(world, place)
+    (place / "out").mkdir()
+    (place / "out" / "earlier.txt").write_text("earlier")
+    (place / "out" / ".sortal-export.json").write_text('{"format": "folders"}')
+
+
+def _decided(world: World, place: Path) -> None:
+    """A run, and the decisions of somebody else about it."""
+    _run(world, place)
+    run = load_run(place / "run", raw=True)
+    changes = [actions.Rename(category=run.categories[at].id, name=f"name {at}") for at in (3, 4)]
+    journal.append(place / DECISIONS, run.facts, [journal.decide(each, "ann") for each in changes])
+
+
+def _annotated(world: World, place: Path) -> None:
+    """A run, and a table of its images that somebody edited."""
+    _run(world, place)
+    rows = tiny_folder.rows_of(place / "run" / "assignments.csv")[-6:]
+    result = lambda name: [{"result": [{"type": "choices", "value": {"choices": [name]}}], "completed_by": 3}]  # noqa: E731
+    tasks = [{"data": {"file_name": row["file_name"]}, "annotations": result("ash")} for row in rows]
+    (place / "tasks.json").write_text(json.dumps(tasks))
+
+
+def _digits(world: World, place: Path) -> None:
+    for name in ("ash", "beech", "cedar", "elm"):
+        for n in range(8):
+            tiny_folder.save(place / "data" / name / f"{n}.png", tiny_folder.picture(name, n))
+
+
+def split(words: str, *more: str) -> tuple[str, ...]:
+    return (*words.split(), *more)
+
+
+ON_CPU = ("--device", "cpu", "--workers", "1")
+BENCHMARK = (
+    "benchmark folder --root data --method gcd --backbone convnet --weights random --out out --epochs 1 --seeds 0"
+)
+TIMES = ("run.json", "benchmark.json", "log.jsonl")  # files with the time, and how long it took
+COMMANDS = (
+    Command("discover", ("discover", "images", "--out", "run", *OPTIONS), _nothing, changing=TIMES),
+    Command("export folders", split("export run --format folders --out out --how copy --force"), _earlier),
+    Command("decisions", ("decisions", "merge", "run", DECISIONS), _decided),
+    Command("update", split("predict run more --update", *ON_CPU), _more, changing=TIMES),
+    Command("import", split("import run tasks.json --by ann"), _annotated),
+    Command("export csv", split("export run --format csv --out out.csv --force"), _run),
+    Command("export labelstudio", split("export run --format labelstudio --out out --force"), _run, codes=(0, 2)),
+    Command("table", split("predict run more --csv table.csv --force", *ON_CPU), _more),
+    Command("report", ("report", "run"), _run),
+    Command("figures", split("figures run --which tsne", *ON_CPU), _run),
+    Command("sample", split("sample digits digits"), _empty, codes=(0, 2)),
+    Command("benchmark", split(BENCHMARK, *ON_CPU), _digits, changing=TIMES),
+)
+
+
+def contents(command: Command, place: Path) -> dict[str, bytes]:
+    """Return the files that a command must end with, whatever happened before: all but caches and times."""
+    return {
+        name: _without_chance(content) if name.endswith(DECISIONS) else content.replace(bytes(place), b"PLACE")
+        for name, content in tiny_folder.contents(place, but=("images", "data")).items()
+        if not {*Path(name).parts} & {"cache", ".lock", *command.changing}
+    }
+
+
+def _without_chance(lines_: bytes) -> bytes:
+    lines = [json.loads(line) for line in lines_.splitlines()]
+    return json.dumps([{**line, "key": "", "at": ""} for line in lines]).encode()
+
+
+# Files whose names differ from one time to the next, in a cache: blocks of features, and TensorBoard's files.
+VARYING = re.compile(r"(features/[0-9a-f]{16}/)[0-9a-f]{16}(\.safetensors)|(tensorboard/).*")
+
+
+def layout(place: Path) -> set[str]:
+    """Return the names of all files and folders, with those that vary made the same."""
+    found = (path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_symlink())
+    return {VARYING.sub(r"\1\2\3", name) for name in found}
