@@ -58,6 +58,7 @@ SERVING = ("review",)  # which Ctrl-C ends as it should
 NARROWEST, WIDEST = 20, 1000  # columns of a terminal that text is laid out for
 # What the machine lacks at the moment, rather than a mistake of the program
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EROFS}
+NO_MEMORY = ("can't start new thread", "can't allocate memory", "not enough memory")  # from Python and from torch
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
 app = App(
@@ -114,7 +115,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         return _fail(where + error.text(spell), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         return _interrupted(command)
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(each in str(error) for each in NO_MEMORY):
+            raise
         return _fail("There is not enough memory. Close other programs, or use a machine with more.", 1)
     except OSError as error:
         return _stopped_by_machine(error)
