@@ -136,6 +136,16 @@ def png(
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + before + pieces
 
 
+def interlaced(values: "NDArray[Any]", rows: int | None = None) -> bytes:  # (h, w) of 8 bits
+    """An interlaced PNG of grey, with so many of the rows of its passes."""
+    starts = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+    parts = [values[y::down, x::across] for y, x, down, across in starts]
+    raw = [b"\0" + row for part in parts if part.size for row in packed(part, 8)]
+    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 8, 0, 0, 0, 1)
+    data = chunk(b"IDAT", zlib.compress(b"".join(raw[:rows])))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
+
+
 Tags: TypeAlias = Mapping[int, tuple[str, Sequence[int]]]  # of a TIFF: the type, as struct names it, and the values
 
 
@@ -261,6 +271,10 @@ def claiming(data: bytes, width: int, height: int) -> bytes:
     return patched(data, data.index(b"\xff\xc0") + 5, struct.pack(">HH", height, width))
 
 
+def without_middle(data: bytes, length: int = 1000) -> bytes:
+    return data[: len(data) // 2] + data[len(data) // 2 + length :]
+
+
 def half(data: bytes) -> bytes:
     return data[: len(data) // 2]
 
@@ -282,7 +296,7 @@ OK_JPEG, SIX_JPEG = Ok(SCENE, "JPEG", near=2), Ok(upright(SCENE, 6), "JPEG", nea
 SIX_PNG, SIX_TIFF = (Ok(upright(SCENE, 6), name, rotated=True) for name in ("PNG", "TIFF"))
 
 _jpg, _png, _webp, _gif = (PLAIN[end] for end in ("jpg", "png", "webp", "gif"))
-_noise = jpeg(NOISE)
+_noise, _END = jpeg(NOISE), b"\xff\xd9"
 TWO, _two = grey(levels(0, 255, 0, 255)), Image.fromarray(QUARTER % 2 == 1)  # black and white
 _phone = animated("MPO", quality=95, subsampling=0, exif=exif(6))
 
@@ -299,6 +313,19 @@ JPEGS: Corpus = {
     "EXIF way 0.jpg": (jpeg(exif=exif(0)), OK_JPEG),
     "end missing.jpg": (_jpg[:-2], "truncated"),
     "rest never written.jpg": (half(_noise).ljust(len(_noise), b"\0"), "truncated"),
+    "flat grey.jpg": (jpeg(LUMA * 0 + 128), Ok(grey(LUMA * 0 + 128), "JPEG")),
+    "restarts.jpg": (jpeg(restart_marker_blocks=3), OK_JPEG),
+    "progressive.jpg": (jpeg(progressive=True), OK_JPEG),
+    "padded before its end.jpg": (_jpg[:-2] + b"\xff\xff\xff\xd9" + half(_noise), OK_JPEG),
+    "end marker in a comment.jpg": (jpeg(comment=b"\xff\xd9\xff\xda\xff\xd9"), OK_JPEG),
+    "cut and ended.jpg": (half(_noise) + _END, "truncated"),
+    "cut and ended, progressive.jpg": (half(jpeg(NOISE, progressive=True)) + _END, "truncated"),
+    "last scan cut and ended.jpg": (jpeg(NOISE, progressive=True)[:-99] + _END, "truncated"),
+    "cut and ended, restarts.jpg": (half(jpeg(NOISE, restart_marker_blocks=2)) + _END, "truncated"),
+    "cut and ended, phone.jpg": (half(_noise) + _END + _noise, "truncated"),
+    "claims twice its height.jpg": (claiming(_noise, 128, 192), "truncated"),
+    "stray restart.jpg": (half(_noise) + b"\xff\xd0" + _noise[len(half(_noise)) :], "truncated"),
+    "lost amid restarts.jpg": (without_middle(jpeg(NOISE, restart_marker_blocks=2)), "damaged"),
     "claims 65500 squared.jpg": (claiming(_jpg, 65500, 65500), "too large"),
     "no height.jpg": (claiming(_jpg, WIDTH, 0), "damaged"),
 }
@@ -350,6 +377,13 @@ PNGS: Corpus = {
     "end missing.png": (_png[:-12], OK_PNG),
     "checksum of the stream.png": (png(SCENE, colour=2, stream=bad_checksum), "damaged"),
     "rest never written.png": (half(_png).ljust(len(_png), b"\0"), "damaged"),
+    "interlaced.png": (interlaced(LUMA), Ok(grey(LUMA), "PNG")),
+    "black.png": (png(LUMA * 0), Ok(grey(LUMA * 0), "PNG")),
+    "black and odd, interlaced.png": (interlaced(LUMA[:31] * 0), Ok(grey(LUMA[:31] * 0), "PNG")),
+    "half of its rows.png": (png(SCENE[: HEIGHT // 2], colour=2, size=(WIDTH, HEIGHT)), "truncated"),
+    "last row missing.png": (png(SCENE[:-1], colour=2, size=(WIDTH, HEIGHT)), "truncated"),
+    "last pass missing.png": (interlaced(LUMA, 44), "truncated"),
+    "last row missing, interlaced.png": (interlaced(LUMA[:31], -1), "truncated"),
     "no size.png": (png(LUMA, size=(0, 0)), "damaged"),
     "claims 100 megapixels.png": (png(LUMA, size=(10_000, 10_000)), "too large"),
     "claims the most.png": (png(LUMA, size=(2**31 - 1, 2**31 - 1)), "too large"),
@@ -358,7 +392,7 @@ PNGS: Corpus = {
 }
 
 _rgb: dict[str, Any] = {"bits": [8, 8, 8], "photometric": 2}
-_raw = [SCENE.tobytes()]
+_raw, _strips = [SCENE.tobytes()], [SCENE[top : top + 8].tobytes() for top in range(0, HEIGHT, 8)]
 _planes = {284: ("H", [2]), 278: ("I", [HEIGHT])}
 _twelve, _signed = RAMP >> 4, (RAMP.astype(np.int32) - 32768).astype(np.int16)
 _of_12 = tiff([b"".join(packed(_twelve, 12))], bits=[12], photometric=1)
@@ -389,6 +423,8 @@ TIFFS: Corpus = {
     "EXIF nowhere.tif": (tiff(_raw, **_rgb, tags={34665: ("I", [10**9]), 34853: ("I", [10**9])}), OK_TIFF),
     "claims a strip of 2 GB.tif": (tiff(_raw, **_rgb, tags={279: ("I", [2**31])}), OK_TIFF),
     "strip is elsewhere.tif": (tiff(_raw, **_rgb, tags={279: ("I", [10 * len(_raw[0])])})[:-9], "truncated"),
+    "strips.tif": (tiff(_strips, **_rgb), OK_TIFF),
+    "half of its strips.tif": (tiff(_strips[:2], **_rgb, tags={278: ("I", [8])}), "truncated"),
     "claims 60000 squared.tif": (tiff(_raw, **_rgb, size=(60_000, 60_000)), "too large"),
     "claims 4 megapixels.tif": (tiff(_raw, **_rgb, size=(2000, 2000)), "truncated"),
     "claims 4 megapixels of LZW.tif": (tiff(_raw, **_rgb, size=(2000, 2000), compression=5), "damaged"),

@@ -22,13 +22,13 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from sortal.config import MAX_PIXELS
 from sortal.errors import Reason, UnreadableError
-from sortal.images import colour_modes
+from sortal.images import colour_modes, completeness
 
 Content: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 MAX_BYTES = 2**30
 SHORTER_SIDE = 256  # default size of stored images, as in the paper
-VERSION = 1  # of the pixels that `decode` returns; raising it invalidates all pixel stores
+VERSION = 2  # of what `decode` returns and refuses; raising it invalidates all pixel stores
 DECODER = f"{VERSION}, Pillow {PIL.__version__}"
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
@@ -154,6 +154,8 @@ def decode(
             target = check_resized(width, height, shorter_side, max_pixels)
             if draft and isinstance(image, JpegImageFile):
                 drafted = image.draft(None, (2 * target[0], 2 * target[1]))  # at least twice the target size
+        if isinstance(data, bytes):
+            completeness.check(image, data)  # before EXIF, which follows the pixels in some PNGs
         orientation = _orientation(image)
         picture = colour_modes.to_rgb(image, bits)
         if drafted and picture.size != (width, height):  # a draft is padded to whole pixels, which its box excludes
@@ -194,8 +196,6 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     """Open an image: its header is read, its pixels are not decoded yet."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP" and len(data) < int.from_bytes(data[4:8], "little") + 8:
         raise UnreadableError("truncated", "the file is shorter than its header states")
-    if data.startswith(b"\xff\xd8") and not _has_end(data):
-        raise UnreadableError("truncated", "the JPEG has no end marker")
     try:
         with pillows_limit(max_pixels):
             image = Image.open(io.BytesIO(data), formats=FORMATS)
@@ -231,16 +231,6 @@ def pillows_limit(max_pixels: int) -> Iterator[None]:
             Image.MAX_IMAGE_PIXELS = theirs
 
 
-def _has_end(data: bytes) -> bool:
-    """Return whether a JPEG has an end marker: without one the missing pixels would decode as grey."""
-    at = 2
-    while data[at : at + 1] == b"\xff":
-        if data[at + 1 : at + 2] == b"\xda":
-            return data.find(b"\xff\xd9", at) > 0
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big") if data[at + 1 : at + 2] != b"\xff" else 1
-    return True  # damaged otherwise, which the decoder reports
-
-
 def _has_unknown_mode(data: bytes) -> bool:
     """Return whether a TIFF is intact, but of a kind that Pillow does not support."""
     try:
@@ -252,8 +242,6 @@ def _has_unknown_mode(data: bytes) -> bool:
 
 def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 to 8; 1 (upright) if it is missing or invalid."""
-    if image.format == "PNG":
-        image.load()  # EXIF may follow the pixels, whose errors must not pass for broken EXIF
     try:
         found = image.getexif().get(ORIENTATION, 1)
     except Exception:  # broken EXIF is no reason to lose the image
