@@ -24,7 +24,7 @@ from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 
 AGAIN = 0.3  # how often a command is killed once more before it may end
-REVIEWS = 5  # that are killed in a trial
+REVIEWS = 4  # that are killed in a trial
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,6 @@ def review(trial: Trial) -> int:
 
 ATTACKS = (
     Attack("kills", "at moments", at_moments, quick=1, least=100),
-    Attack("kills", "at file operations", at_operations, quick=4, least=8 * len(COMMANDS)),
-    Attack("kills", "review", review, quick=1, least=20),
+    Attack("kills", "at file operations", at_operations, quick=3, least=8 * len(COMMANDS)),
+    Attack("kills", "review", review, quick=1, least=25),
 )

@@ -83,7 +83,7 @@ def disturb(folder: str, noted: str, what: str, number: int, full_later: bool = 
             return io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
         return real(file, mode, buffering, *values, **named)
 
-    builtins.open = io.open = opened  # type: ignore[assignment]
+    builtins.open = io.open = opened
     sys.addaudithook(audit)
 
 

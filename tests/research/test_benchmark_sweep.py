@@ -1,4 +1,4 @@
-"""Benchmark runs from end to end: recomputed figures, no repetitions, and no loss when killed."""
+"""Benchmark runs from end to end: recomputed figures, and no repetitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 from unittest.mock import patch
@@ -31,14 +30,12 @@ from sortal.cli import app
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import CLASSIFIERS, Contrast, MethodName
-from sortal.discovery import stages
 from sortal.errors import InputError
 from sortal.images import datasets
 from sortal.images.image_set import ImageSet
 from sortal.learning import checkpoint
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.train import train
 from sortal.research.benchmark import records, sweep
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
@@ -526,67 +523,6 @@ def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> No
     assert data.test.pixels is not None
     other = replace(data, test=replace(data.test, pixels=255 - data.test.pixels))
     assert record.key == asked.key(data) != asked.key(other)
-
-
-# Kills
-
-
-def sweep_in_child(root: str, out: str, of: str = "", at: int = 0, saving: str = "") -> None:
-    """Sweep, and die at the `at`-th progress report that contains `of`, or before or after a record is saved."""
-    reports, save = 0, records.save
-
-    def progress(what: str, done: int, total: int) -> None:
-        nonlocal reports
-        say("at", what)
-        reports += of in what
-        if of in what and reports == at:
-            die()
-
-    def saved(*values: Any) -> Path:
-        path = Path() if saving == "before" else save(*values)
-        if saving:
-            die()
-        return path
-
-    runtime = replace(CPU, progress=progress, note=lambda text: say("note", text))
-    checkpoint_always = patch.object(stages, "train", partial(train, checkpoint_every=0.0))
-    with tiny.quickly(), checkpoint_always, patch.object(records, "save", saved):
-        swept(presets(Path(root), "gcd", "uno", epochs=3), Path(root), Path(out), runtime=runtime)
-
-
-def results(out: Path) -> dict[str, Any]:
-    """Return the figures of all records, and the files of their runs."""
-    names = ("assignments.csv", "categories.csv", "features.npy", "centres.npy", "model.safetensors")
-    places = [path.parent for path in sorted(out.glob("digits/**/benchmark.json"))]
-    found: dict[str, Any] = {str(place.relative_to(out)): figures(records.load(place)) for place in places}
-    files = [place / name for place in places for name in names]
-    return found | {str(file.relative_to(out)): file.read_bytes() for file in files}
-
-
-def test_a_sweep_that_is_killed_repeatedly_ends_like_an_undisturbed_one(
-    fork_server: ForkServer, root: Path, tmp_path: Path
-) -> None:
-    """Killed in its first run, then in its second; training resumes from its checkpoint."""
-    out, unbroken = tmp_path / "out", tmp_path / "unbroken"
-    fork_server.run(sweep_in_child, str(root), str(unbroken), codes=[0])
-    learning = "digits/gcd, k true, seed 0: [2/6] Training"
-    moments: list[tuple[list[Any], int]] = [  # how it dies, and how many records exist then
-        ([learning, 4], 0),  # after three steps
-        *(([f"digits/gcd, k true, seed 0: {stage}", at], 0) for stage, at in (("[5/6]", 1), ("[6/6]", 2))),
-        *((["", 0, "before"], 0), (["", 0, "after"], 1)),
-        *(([f"digits/uno, k true, seed 0: {stage}", at], 1) for stage, at in (("[2/6] Training", 2), ("[6/6]", 1))),
-    ]
-    killed = []
-    for how, left in moments:
-        killed.append(fork_server.run(sweep_in_child, str(root), str(out), *how, codes=[KILLED]))
-        assert len([*out.rglob(records.NAME)]) == left
-    assert killed[1].each("note")[0] in ("Resuming in epoch 2.", "Training is already complete.")
-    assert sum(learning in what for what in killed[1].each("at")) <= 2
-    last = fork_server.run(sweep_in_child, str(root), str(out), codes=[0])
-    assert without_results(last.each("note")) == ["1 of 2 runs are already recorded.", "Training is already complete."]
-    assert results(out) == results(unbroken)
-    assert len(results(out)) == 2 * 6
-    assert not [*out.rglob("*.tmp")]
 
 
 # Several processes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import socket
 import subprocess
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SortedRun
-from fork_server import ForkServer, say
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reviews import Client, saved_run, serving, session_of
@@ -320,38 +318,6 @@ def test_many_pages_decide_at_once_and_nothing_is_lost(run: Run, client: Client)
     names = [each.action.name for each in lines if isinstance(each.action, Rename)]
     assert sorted(names) == sorted(done)
     assert len(names) == 48
-
-
-def decide_until_killed(folder: str, seed: int) -> None:
-    """In a child: serve a review, decide again and again, and say which decisions were acknowledged."""
-    session = session_of(load_run(folder, raw=True))
-    draw = random.Random(seed)
-    with serving(session) as client:
-        client.enter()
-        say("serving")
-        while True:
-            rows = draw.sample(range(72), 5)
-            key = session.version
-            answer = client.decide(key, do="move", rows=rows, category=draw.randrange(4))
-            assert answer.code == 200
-            say("acknowledged", answer.json()["version"])
-
-
-def test_a_hundred_kills_lose_no_acknowledged_decision(fork_server: ForkServer, tmp_path: Path) -> None:
-    run, draw = saved_run(tmp_path / "run"), random.Random(0)
-    known = 0
-    for seed in range(100):
-        left = draw.randrange(1, 6)  # decisions until the kill
-
-        def enough(words: list[Any], left: int = left, before: int = known) -> bool:
-            return bool(words[0] == "acknowledged" and words[1] >= before + left)
-
-        ended = fork_server.run(decide_until_killed, str(run.folder), seed, kill=enough)
-        last = max(ended.each("acknowledged"), default=known)
-        lines = journal.read(run.folder / DECISIONS, run.facts)
-        assert len(lines) >= last, "an acknowledged decision is on disk"
-        known = len(lines)
-    assert load_run(run.folder).decisions == known >= 100
 
 
 # Start and end
