@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from attacks import kills
+from attacks import kills, moving, names
 from attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS,)
+ATTACKS: tuple[Attack, ...] = (
+    *kills.ATTACKS,
+    *moving.ATTACKS,
+    *names.ATTACKS,
+)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import InputError
+from sortal.system.regular_files import read_regular
 
 NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
 LOCK = ".lock"
@@ -74,7 +75,7 @@ def finish(folder: Path) -> None:
     """Move committed files from the staging folder to their places; reject names that lead out of the folder."""
     staging = folder / NEXT
     try:
-        commit = json.loads((staging / COMMIT).read_text(encoding="utf-8"))
+        commit = json.loads(read_regular(staging / COMMIT))
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return

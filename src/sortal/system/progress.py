@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from sortal.config import AUTO
-from sortal.system.text import duration
+from sortal.system.text import duration, plain
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
 
@@ -49,9 +49,9 @@ class Runtime:
 
 
 def say(text: str) -> None:
-    """Print to standard error."""
+    """Print to standard error; escape whatever could disturb a terminal."""
     if sys.stderr is not None:  # it may be closed
-        _write(f"{text}\n")
+        _write(f"{plain(text, lambda each: each.isprintable() or each == chr(10))}\n")
 
 
 def _write(text: str) -> None:
