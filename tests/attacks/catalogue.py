@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from attacks import disk, environment, kills, offline, text
+from attacks import disk, environment, kills, moving, names, offline, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *disk.ATTACKS,
+    *moving.ATTACKS,
+    *names.ATTACKS,
+    *text.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,
-    *text.ATTACKS,
 )

@@ -162,7 +162,7 @@ def test_only_regular_files_up_to_a_size_limit_are_read(tmp_path: Path, monkeypa
         (OSError(5, "Input/output error"), "unavailable"),
         (MemoryError(), "no memory"),
     ):
-        monkeypatch.setattr(decoding, "open", Mock(side_effect=error), raising=False)
+        monkeypatch.setattr(decoding, "open_regular", Mock(side_effect=error))
         assert outcome(lambda: read(str(tmp_path / "ten"))) == reason
 
 

@@ -552,7 +552,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
     ("name", "error", "reason", "copies"),
     [
         ("PIL.Image.Image.convert", MemoryError(), "no memory", ["known"]),
-        ("sortal.images.decoding.open", OSError(5, "Input/output error"), "unavailable", ["reason"]),
+        ("sortal.images.decoding.open_regular", OSError(5, "Input/output error"), "unavailable", ["reason"]),
     ],
 )
 def test_a_failure_of_the_machine_loses_an_image_and_its_copies_only_this_time(

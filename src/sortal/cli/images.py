@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from sortal.cli import printing
 from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers, source_of
 from sortal.config import MAX_PIXELS, Reading
+from sortal.system.text import plain
 
 CHECK_EXAMPLES = """\
 Examples:
@@ -72,5 +73,5 @@ def sample(
     from sortal.images.datasets.digits import TABLE, write
 
     images = write(out, labelled=labelled, seed=seed)
-    print(f"Wrote {len(images):,} images and {TABLE} to {out}. Check them with:")
-    print(f"  {shlex.join(['sortal', 'check', str(out), '--labels', str(out / TABLE)])}")
+    print(f"Wrote {len(images):,} images and {TABLE} to {plain(out)}. Check them with:")
+    print(f"  {shlex.join(['sortal', 'check', plain(out), '--labels', plain(out / TABLE)])}")

@@ -21,6 +21,7 @@ from cyclopts import (
 from cyclopts.exceptions import UnknownCommandError
 
 from sortal.config import Rule
+from sortal.system.text import plain
 
 
 def explain(error: CycloptsError, app: App) -> str:
@@ -36,7 +37,7 @@ def _explain(error: CycloptsError, app: App, chain: Sequence[str], command: str)
     if isinstance(error, UnknownOptionError):
         option = error.token.keyword or error.token.value
         names = [name for argument in error.argument_collection for name in argument.names if name.startswith("--")]
-        return f"{command} has no option {option}.{_suggestion(option, names)}"
+        return f"{command} has no option {plain(option)}.{_suggestion(option, names)}"
     if isinstance(error, UnusedCliTokensError):
         named = [name_of(each) for each in _below(app, chain).assemble_argument_collection() if each.index is not None]
         extra = ", ".join(map(repr, error.unused_tokens or ()))

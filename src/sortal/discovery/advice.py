@@ -19,6 +19,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import read_regular
 
 if TYPE_CHECKING:
     from sortal.learning.image_text import ImageText
@@ -110,7 +111,7 @@ def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path 
 def read_words(path: Path) -> tuple[str, ...]:
     """Read a file with one name per line."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = read_regular(path).decode("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InputError(f"The names in {str(path)!r} cannot be read: {why}.") from error

@@ -5,7 +5,6 @@ import hashlib
 import io
 import os
 import re
-import stat
 import threading
 import warnings
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from sortal.config import MAX_PIXELS
 from sortal.errors import Reason, UnreadableError
 from sortal.images import colour_modes, completeness
+from sortal.system.regular_files import NotAFileError, open_regular
 
 Content: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
@@ -79,13 +79,13 @@ class Picture:
 def read(path: str) -> bytes:
     """Read a file; raise UnreadableError with the reason if that is impossible."""
     try:
-        found = os.stat(path)
-        if not stat.S_ISREG(found.st_mode):
-            raise UnreadableError("not a file", "a folder, pipe or device")
-        if found.st_size > MAX_BYTES:
-            raise UnreadableError("too large", f"{found.st_size:,} bytes; the limit is {MAX_BYTES:,}")
-        with open(path, "rb") as file:
-            data = file.read()
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                raise UnreadableError("too large", f"{size:,} bytes; the limit is {MAX_BYTES:,}")
+            data = file.read(size)  # no further, for the file may be growing
+    except NotAFileError as error:
+        raise UnreadableError("not a file", error.kind) from None
     except PermissionError:
         raise UnreadableError("forbidden", "no permission to read it") from None
     except (OSError, ValueError) as error:  # ValueError: an impossible file name

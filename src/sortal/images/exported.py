@@ -10,6 +10,7 @@ from unicodedata import normalize
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy
 from sortal.images import label_tables
+from sortal.system.regular_files import read_regular
 
 MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
 INDEX = "index.csv"  # of the format `folders`: what each file is
@@ -21,7 +22,7 @@ NO_LABELS = Remedy("read it without labels", folders="ignore")
 def format_of(folder: Path) -> str | None:
     """Return the format of an exported folder; None for any other folder."""
     try:
-        found = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        found = json.loads(read_regular(folder / MARKER))
     except (OSError, ValueError):
         return None
     name = found.get("format") if isinstance(found, dict) else None

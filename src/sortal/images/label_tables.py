@@ -21,6 +21,7 @@ from unicodedata import normalize
 
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
+from sortal.system.regular_files import open_regular, read_regular
 from sortal.system.text import plural, unescape_cell
 
 COLUMNS = ("file_name", "label", "truth")
@@ -225,7 +226,7 @@ def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
+        return read_regular(path).decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"must be UTF-8 text; line {line:,} is not. Save it as UTF-8 (in Excel: CSV UTF-8).") from None
@@ -298,8 +299,9 @@ def _parquet(path: Path) -> tuple[list[str], Rows]:
     except ImportError:
         raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.") from None
     try:
-        file = parquet.ParquetFile(path)
-        header = list(file.schema_arrow.names)
-        return header, file.read(columns=[name for name in header if name in READ]).to_pylist()
+        with open_regular(path) as opened:
+            file = parquet.ParquetFile(opened)
+            header = list(file.schema_arrow.names)
+            return header, file.read(columns=[name for name in header if name in READ]).to_pylist()
     except (ArrowException, OSError) as error:
         raise InputError(f"cannot be read as Parquet: {str(error).rstrip('.')}.") from None

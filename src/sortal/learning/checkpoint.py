@@ -19,6 +19,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
 from sortal.learning.methods.method import Method
 from sortal.system.files import write_atomically
+from sortal.system.regular_files import read_regular
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def load(folder: Path) -> Checkpoint | None:
     found = [path for name in (NAME, PREVIOUS) if (path := folder / name).is_file()]
     for path in found:
         try:
-            return parse(path.read_bytes())
+            return parse(read_regular(path))
         except (ValueError, KeyError, TypeError, OSError) as error:
             logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
             os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it

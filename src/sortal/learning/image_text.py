@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from sortal.errors import InputError, listing
+from sortal.system.regular_files import read_regular
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.safetensors", "model.safetensors")
@@ -126,7 +127,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         rule = f"must contain {path.name!r}" if path.parent.is_dir() else "must exist"
         raise InputError(f"The folder {str(path.parent)!r} {rule}. Download all files of a CLIP model of open_clip.")
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(read_regular(path))
         vision, text = config["model_cfg"]["vision_cfg"], config["model_cfg"]["text_cfg"]
         config["model_cfg"].pop("custom_text", None)  # CustomTextCLIP loads the weights of all text models
         vision["timm_model_pretrained"] = False

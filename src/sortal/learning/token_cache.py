@@ -27,6 +27,7 @@ from sortal.learning.frozen import FrozenEncoder, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.runs import cache
 from sortal.system.files import writing
+from sortal.system.mapping import check_whole
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
@@ -37,6 +38,7 @@ COMMIT = 10.0  # seconds between marks of a file; a kill loses at most the token
 PIECE = 256  # crops per batch
 MARGIN = 2**28  # bytes to leave free on the disk
 TOKENS, MARK = "tokens.bf16", "tokens.json"
+TOKEN_FILE = f"The file {TOKENS} in the cache of the run"
 CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in bytes
 
 
@@ -167,6 +169,7 @@ class CachedTokens:
     keys: Keys  # (n,)
     seed: int
     device: torch.device  # to stream to
+    mapped: NDArray[np.int16] | None = None  # the file that the tokens are in
 
     def chosen(self, draws: Draws) -> Mask:
         """Return the mask (steps, batch_size) of the images that have tokens here, not in another process."""
@@ -187,6 +190,8 @@ class CachedTokens:
         pinned = self.device.type == "cuda"
 
         def gather(step: Tensor) -> Tensor:
+            if self.mapped is not None:
+                check_whole(self.mapped, TOKEN_FILE)
             rows = torch.empty((len(step), *flat.shape[1:]), dtype=flat.dtype, pin_memory=pinned)
             return torch.index_select(flat, 0, step, out=rows)
 
@@ -237,7 +242,7 @@ def token_shape(backbone: Backbone) -> tuple[int, ...]:
     return shapes[key]
 
 
-def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[Tensor, int, Callable[[int], None]]:
+def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[np.int16], int, Callable[[int], None]]:
     """Open the token file: its tokens, how many views are done, and a function that commits a number of views."""
     file, mark, size = folder / TOKENS, folder / MARK, 2 * math.prod(shape)
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
@@ -254,7 +259,7 @@ def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[Tensor, 
         array.flush()
         cache.save(mark, {"key": key, "done": done})
 
-    return torch.from_numpy(array).view(torch.bfloat16), done, commit
+    return array, done, commit
 
 
 def _read_mark(mark: Path, key: str, total: int) -> int:
@@ -285,9 +290,11 @@ def cache_tokens(
     keys, total, size = views.content_keys(store), len(rows) * n_views, trunk.backbone.spec.image_size
     shape, done = (total, *token_shape(trunk.backbone)), 0
     commit: Callable[[int], None] | None = None
+    mapped: NDArray[np.int16] | None = None
     if where == "file":
         assert folder is not None
-        tokens, done, commit = _open_file(folder, shape, key)
+        mapped, done, commit = _open_file(folder, shape, key)
+        tokens = torch.from_numpy(mapped).view(torch.bfloat16)
     else:
         tokens = torch.empty(shape, dtype=torch.bfloat16, device=trunk.compute.device if where == "device" else "cpu")
 
@@ -301,6 +308,8 @@ def cache_tokens(
     committed = monotonic()
     with defer_signals(commit is not None) as stopped:
         for part in trunk.stream(store, crops(done)):
+            if mapped is not None:
+                check_whole(mapped, TOKEN_FILE)
             tokens[done : done + len(part)] = part.to(torch.bfloat16)
             done += len(part)
             if commit is not None and (monotonic() - committed > COMMIT or done == total):
@@ -312,7 +321,7 @@ def cache_tokens(
                 raise KeyboardInterrupt
     slot = np.full(len(keys), -1)
     slot[rows] = np.arange(len(rows))
-    return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), slot, keys, seed, trunk.compute.device)
+    return CachedTokens(tokens.unflatten(0, (len(rows), n_views)), slot, keys, seed, trunk.compute.device, mapped)
 
 
 def delete_tokens(folder: Path) -> None:

@@ -11,6 +11,7 @@ from sortal.errors import InputError, listing
 from sortal.images import label_tables
 from sortal.images.label_tables import AS_EXPORTED, as_name
 from sortal.runs.run import CONFIRMED, LABELLED, MOVED
+from sortal.system.regular_files import read_regular
 
 TAG = CONFIRMED  # a tag of a label or sample in FiftyOne, by which a person says that the label is right
 INSIDE = ("labels.json", "samples.json")  # what to read in a folder that FiftyOne exported
@@ -80,7 +81,7 @@ def read_annotations(path: Path) -> AnnotationFile:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes().decode("utf-8-sig"))
+        return json.loads(read_regular(path).decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise InputError(f"Annotations must be {KINDS}; {str(path)!r} is not valid JSON.") from None
     except OSError as error:

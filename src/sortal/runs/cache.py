@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import sortal
 from sortal.system.files import write_atomically
+from sortal.system.regular_files import read_regular
 
 CODE = 3  # incremented when a stage gives another result from the same input
 
@@ -32,7 +33,7 @@ def hashed(*arrays: NDArray[Any]) -> str:
 def load(path: Path) -> Any:
     """Return a cached value, or None."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_regular(path))
     except (OSError, ValueError):
         return None
 

@@ -18,6 +18,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
+from sortal.system.regular_files import read_regular
 from sortal.system.text import shorten
 
 FORMAT = "sortal decisions 1"
@@ -64,7 +65,7 @@ def run_key(facts: RunFacts) -> str:
 def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
     """Read a journal about the run of these facts. A last line that a crash has torn is left out."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]  # the last part has no end, or is empty
+        lines = read_regular(path).split(b"\n")[:-1]  # the last part has no end, or is empty
     except FileNotFoundError:
         return ()
     except OSError as error:

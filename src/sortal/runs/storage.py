@@ -23,6 +23,7 @@ from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.run import DECISIONS, OPEN, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
 from sortal.system.json_records import read_record
+from sortal.system.regular_files import open_regular, read_regular
 from sortal.system.text import plural
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ def _changed_features(run: Run) -> tuple[dict[str, disk.Content], list[str]]:
         if saved.hashes.features == run.facts.hashes.features:
             return {}, []
         with suppress(OSError, ValueError):
-            n = sum(len(np.load(run.folder / name, mmap_mode="r", allow_pickle=False)) for name in names)
+            n = sum(len(_map_array(run.folder / name)) for name in names)
             # Rows that were added get a file of their own: a run of a million images is not rewritten for a few more.
             if 0 < n < len(run.features) and cache.hashed(run.features[:n]) == saved.hashes.features:
                 return {_segment(len(names)): _npy_parts(run.features[n:])}, []
@@ -137,7 +138,7 @@ def _contents(run: Run) -> dict[str, bytes]:
 
 def _holds(path: Path, content: bytes) -> bool:
     with suppress(OSError):
-        return path.stat().st_size == len(content) and path.read_bytes() == content
+        return path.stat().st_size == len(content) and read_regular(path) == content
     return False
 
 
@@ -249,10 +250,10 @@ def _load(place: Path) -> Run:
             confidence=read_record(Confidence, confidence, CONFIDENCE),
             metrics=None if metrics is None else read_record(Metrics, metrics, METRICS),
             features=_read_features(place),
-            centres=np.load(place / CENTRES, allow_pickle=False),
+            centres=_read_array(place / CENTRES),
             quarantine=tuple(map(Quarantined, bad["file_name"], bad["reason"], bad["detail"])),
             candidates=_read_candidates(place / CANDIDATES),
-            head=np.load(place / HEAD, allow_pickle=False) if has_head else None,
+            head=_read_array(place / HEAD) if has_head else None,
             rejected=_read_rejected(place / REJECTED),
         )
     except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, csv.Error) as error:
@@ -279,10 +280,22 @@ def _upgrade(about: Mapping[str, Any], categories: dict[str, list[str]], confide
         each["low"], each["high"] = each.pop("from"), each.pop("to")
 
 
+def _read_array(path: Path) -> NDArray[np.float32]:
+    with open_regular(path) as file:
+        found: NDArray[np.float32] = np.load(file, allow_pickle=False)
+    return found
+
+
 def _read_features(place: Path) -> NDArray[np.float32]:
     """Map the features into memory where they are one file, else join them."""
-    parts = [np.load(place / name, mmap_mode="r", allow_pickle=False) for name in _segments(place) or [FEATURES]]
+    parts = [_map_array(place / name) for name in _segments(place) or [FEATURES]]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _map_array(path: Path) -> NDArray[np.float32]:
+    open_regular(path).close()  # or opening a pipe would block
+    found: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return found
 
 
 def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
@@ -346,4 +359,4 @@ def _ids(cells: Mapping[str, T], name: str) -> T:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(read_regular(path))

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.system.regular_files import read_regular
 from sortal.system.text import escape_cell, unescape_cell
 
 Column: TypeAlias = NDArray[Any] | Sequence[Any]
@@ -58,7 +59,7 @@ def data_frame(columns: Sequence[tuple[str, Column]]) -> Any:
 
 def read(path: Path) -> dict[str, list[str]]:
     """Read the columns of a table by name."""
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    text = read_regular(path).decode("utf-8", "surrogateescape")
     limit = csv.field_size_limit(max(len(text), 1))  # so that any cell that was written can be read
     try:
         header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import NO_SPACE, InputError, no_space
+from sortal.system.regular_files import read_regular
 from sortal.system.temporary import move_file, sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
 
@@ -95,7 +96,7 @@ def finish(folder: Path) -> None:
     """Move committed files from the staging folder to their places; reject names that lead out of the folder."""
     staging = folder / NEXT
     try:
-        commit = json.loads((staging / COMMIT).read_text(encoding="utf-8"))
+        commit = json.loads(read_regular(staging / COMMIT))
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return

@@ -19,6 +19,7 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -26,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.images.store.pixel_store import PixelStore
+from sortal.system.mapping import check_whole
 from sortal.web import growing
 from sortal.web.session import Session, StaleError
 from sortal.web.thumbnails import fit
@@ -249,7 +251,28 @@ def application(session: Session) -> Starlette:
         Route("/thumb/{row:int}", picture(THUMB)),
         Route("/image/{row:int}", picture(LARGE)),
     ]
-    return Starlette(routes=routes)
+    return Starlette(
+        routes=routes, middleware=[Middleware(Intact, session=session)], exception_handlers={InputError: _unavailable}
+    )
+
+
+class Intact:
+    """Refuses requests once the features of the run have been cut: reading beyond their end would kill the process."""
+
+    def __init__(self, app: ASGIApp, session: Session) -> None:
+        self.app, self.session = app, session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            check_whole(self.session.run.features, f"The run in {str(self.session.run.folder)!r}")
+        except InputError as error:
+            await _bad(str(error), 503)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def _unavailable(request: Request, error: Exception) -> Response:
+    return _bad(str(error), 503)
 
 
 async def _body(request: Request) -> Any:

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, get_args
 
-from sortal.errors import Reason
+from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
 from sortal.images.decoding import DECODER, FACTS
+from sortal.system.regular_files import open_regular
 
 INDEX = "index.jsonl"
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
@@ -79,13 +80,17 @@ class Index:
 
     def _read(self, part: int) -> None:
         path, pixels = self.folder(part) / INDEX, self.pixels(part)
-        if not path.exists():
+        try:
+            with open_regular(path) as file:
+                file.seek(self._positions.get(part, 0))
+                text = file.read()
+            size = pixels.stat().st_size if pixels.is_file() else 0
+        except (FileNotFoundError, NotADirectoryError):
             return
-        with path.open("rb") as file:
-            file.seek(self._positions.get(part, 0))
-            text = file.read()
+        except OSError as error:
+            problem = f"The index of stored images {str(path)!r} cannot be read: {error.strerror or error}."
+            raise InputError(f"{problem} Move it away; its images will be read again.") from error
         self._positions[part] = self._positions.get(part, 0) + text.rfind(b"\n") + 1
-        size = pixels.stat().st_size if pixels.exists() else 0
         for line in text.split(b"\n"):
             try:
                 record = json.loads(line)

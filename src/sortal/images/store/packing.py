@@ -238,6 +238,8 @@ class _Writer:
             if self.index.knows(digest) or digest in self.places:
                 return {}
             if self._stored is None:
+                if not self._end:  # where the index was lost, others may still be reading what it listed
+                    self.index.pixels().unlink(missing_ok=True)
                 with self.index.pixels().open("ab") as file:
                     file.truncate(self._end)  # without what a killed run did not commit
                 self._stored = stored_bytes(self.index.home.parent)

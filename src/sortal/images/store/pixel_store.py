@@ -13,6 +13,8 @@ from sortal.errors import InputError
 from sortal.images import near_duplicates
 from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.store.index import Index
+from sortal.system.mapping import check_whole
+from sortal.system.regular_files import open_regular
 
 COLUMNS = ("parts", "offsets", "heights", "widths", "digests", "facts")  # of a PixelStore, a row per image
 
@@ -65,6 +67,7 @@ class PixelStore:
             raise InputError(f"row must be from 0 to {len(self) - 1}, got {row}.")
         if not self.heights[row]:
             raise InputError(f"Row {row} has no pixels: its image could not be read; see `quarantine`.")
+        self._check_whole()
         return self._image(row)
 
     def crops(
@@ -91,17 +94,23 @@ class PixelStore:
                 f"A crop must lie within its image; {size} × {size} at ({tops[at]}, {lefts[at]}) does not lie within "
                 f"row {rows[at]}, {self.heights[rows[at]]} × {self.widths[rows[at]]} pixels{unread}."
             )
+        self._check_whole()
         for piece, row, top, left in zip(out, rows.tolist(), tops.tolist(), lefts.tolist(), strict=True):
             np.copyto(piece, self._image(row)[top : top + size, left : left + size])
         return out
 
     def thumbnails(self) -> NDArray[np.uint8]:
         """Return the thumbnails that near-duplicates are found by, (n, LENGTH); zeros where unreadable."""
+        self._check_whole()
         found = np.zeros((len(self), near_duplicates.LENGTH), np.uint8)
         for row in np.flatnonzero(self.present):
             end = self.offsets[row] + 3 * self.heights[row] * self.widths[row]
             found[row] = self.flat[self.parts[row]][end : end + near_duplicates.LENGTH]
         return found
+
+    def _check_whole(self) -> None:
+        for file, part in zip(self.files, self.flat, strict=False):  # pixels that are not in files have none
+            check_whole(part, f"The pixel store {str(file)!r}")
 
     def _image(self, row: int) -> NDArray[np.uint8]:
         height, width, offset = int(self.heights[row]), int(self.widths[row]), int(self.offsets[row])
@@ -134,4 +143,9 @@ def open_store(index: Index, contents: Sequence[str], quarantine: tuple[Quaranti
 
 
 def _mapped(file: Path) -> NDArray[np.uint8]:
-    return np.asarray(np.memmap(file, dtype=np.uint8, mode="r"))  # slicing this is faster than slicing a map
+    try:
+        with open_regular(file) as opened:
+            return np.asarray(np.memmap(opened, dtype=np.uint8, mode="r"))  # slicing this is faster than slicing a map
+    except (OSError, ValueError) as error:  # ValueError: it is empty
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"The pixel store {str(file)!r} cannot be read: {why}. Run the same command again.") from error

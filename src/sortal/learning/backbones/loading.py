@@ -23,6 +23,7 @@ from sortal.learning.backbones.names import (
     unknown,
 )
 from sortal.learning.backbones.vit import VisionTransformer
+from sortal.system.regular_files import read_regular
 
 FIELDS = {"sha256", "trained", *(field.name for field in fields(Spec))}  # of the .json of a saved backbone
 TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # modules of timm
@@ -194,7 +195,7 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
 def _read_json(path: Path) -> dict[str, Any] | None:
     """Read the .json of a saved backbone; None if the file is something else."""
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(read_regular(path))
     except (OSError, ValueError):
         return None
     valid = isinstance(about, dict) and about.get("format") == FORMAT and about.keys() >= FIELDS

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError, Remedy, listing
 from sortal.learning.backbones.names import check_file
+from sortal.system.regular_files import open_regular
 
 State = dict[str, Tensor]
 
@@ -29,7 +30,7 @@ CHUNK = re.compile(r"^blocks\.\d+\.(\d+)\.")  # DINOv2 groups blocks: blocks.<gr
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -41,7 +42,7 @@ def read(path: str | os.PathLike[str]) -> State:
     path = Path(path)
     check_file(path)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             is_safetensors = file.read(9)[8:] == b"{"  # after a length of eight bytes
         content = load_file(path) if is_safetensors else _read_checkpoint(path)
     except OSError as error:

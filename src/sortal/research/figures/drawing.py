@@ -19,6 +19,7 @@ from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import replace_all
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import open_regular
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
 FORMATS: tuple[style.Format, ...] = get_args(style.Format)
@@ -111,6 +112,6 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path) as file:
         return style.MADE_BY.encode() in file.read(4096)  # the start of a file has its metadata
     return False

@@ -7,7 +7,8 @@ from PIL import Image
 
 from sortal import __version__
 from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED, pillows_limit
-from sortal.runs.export.format import Request, has_content, utf8, visit, write_json
+from sortal.runs.export.format import Request, utf8, visit, write_json
+from sortal.system.regular_files import open_regular
 
 
 def write(request: Request) -> Sequence[str]:
@@ -43,10 +44,12 @@ def write(request: Request) -> Sequence[str]:
 
 def _size(path: str) -> tuple[int, int] | None:
     """Return the width and height of the upright image, read from its header; None if it cannot be read."""
-    if not has_content(path):
-        return None
     try:
-        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as image:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            open_regular(path) as file,
+            Image.open(file, formats=FORMATS) as image,
+        ):
             width, height = image.size
             # Reading EXIF that is not in a PNG's header would decode the image; Pillow turns TIFFs itself.
             has_exif = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)

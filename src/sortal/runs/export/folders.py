@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import re
-import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from unicodedata import category, normalize
@@ -15,6 +15,7 @@ from sortal.runs.export.format import How, Request, Row, has_content, utf8, visi
 from sortal.runs.run import UNSURE
 from sortal.runs.tables import record_columns, table
 from sortal.system.files import write_atomically
+from sortal.system.regular_files import NotAFileError, open_regular
 
 # Unless a folder is named like a split, the reader of an ImageFolder guesses splits from names such as test_1.png.
 SPLIT = "train"
@@ -24,6 +25,8 @@ METADATA = "metadata.jsonl"
 TABLES = (METADATA, "metadata.csv", "metadata.parquet")  # names it takes for tables, which no image may have
 LONGEST = 100  # bytes of the name of a file or folder
 ROOM = 14  # bytes of them, reserved for what makes a name unique
+PIECE = 2**20  # bytes that are copied at a time
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EIO)  # deleted or replaced, or a failing disk
 SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
 # Forbidden on Windows, and marks that reverse the direction of the following text and so disguise a name.
 UNSAFE = frozenset('<>:"/\\|?*\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069')
@@ -116,12 +119,17 @@ def _put(source: str, target: Path, how: How) -> bool:
     try:
         if how == "hardlink":
             os.link(os.path.realpath(source), target)  # a hard link to a relative link would be broken
+            if not stat.S_ISREG(os.lstat(target).st_mode):  # it has just been replaced by something else
+                target.unlink()
+                return False
         elif how == "symlink":
             os.symlink(source, target)
         else:
-            shutil.copyfile(source, target)
+            _copy(source, target)
+    except NotAFileError:
+        return False
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EIO):  # deleted since, or on a failing disk
+        if error.errno in GONE:
             target.unlink(missing_ok=True)
             return False
         if how == "copy" or error.errno in NO_SPACE:
@@ -131,6 +139,15 @@ def _put(source: str, target: Path, how: How) -> bool:
             Remedy("copy them instead", how="copy"),
         ) from error
     return True
+
+
+def _copy(source: str, target: Path) -> None:
+    """Copy a file as far as it reached when it was opened: it may be growing."""
+    with open_regular(source) as file, target.open("xb") as copy:
+        left = os.fstat(file.fileno()).st_size
+        while part := file.read(min(left, PIECE)):
+            copy.write(part)
+            left -= len(part)
 
 
 class Names:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from sortal.runs.run import MOVED, REJECTED, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import open_regular
 
 T = TypeVar("T")
 How: TypeAlias = Literal["hardlink", "symlink", "copy"]
@@ -91,10 +92,8 @@ def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[
 
 def has_content(path: str) -> bool:
     """Tell whether a path is a readable file that is not empty."""
-    with suppress(OSError):
-        if os.path.isfile(path):  # opening a pipe would block
-            with open(path, "rb") as file:
-                return bool(file.read(1))
+    with suppress(OSError), open_regular(path) as file:
+        return bool(file.read(1))
     return False
 
 

@@ -1,0 +1,55 @@
+"""Regular files, opened without ever waiting: a pipe, socket or device at their place is refused, even a moment ago."""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+# A pipe without a writer must not block, and a terminal must not become the one of this process.
+FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+UNKNOWN = 2**24  # bytes to read of files whose size is 0, which those of the kernel state whatever is in them
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class NotAFileError(OSError):
+    """A path leads to something that is not a regular file."""
+
+    def __init__(self, mode: int) -> None:
+        self.kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        super().__init__(None, f"it is {self.kind}, not a file")
+
+
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading; raise NotAFileError for anything else, and OSError as `open` does.
+
+    The path is checked before, because opening a device may have consequences, and what was opened is checked again,
+    because the file may have been replaced in between.
+    """
+    _check(os.stat(path))
+    try:
+        descriptor = os.open(path, FLAGS)
+    except BlockingIOError:  # another computer is about to give back a shared file, which is worth waiting for
+        descriptor = os.open(path, FLAGS & ~getattr(os, "O_NONBLOCK", 0))
+    try:
+        _check(os.fstat(descriptor))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_regular(path: str | Path) -> bytes:
+    """Read a regular file as far as it reached when it was opened: another process may be appending to it."""
+    with open_regular(path) as file:
+        return file.read(os.fstat(file.fileno()).st_size or UNKNOWN)
+
+
+def _check(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotAFileError(found.st_mode)

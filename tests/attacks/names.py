@@ -1,0 +1,197 @@
+"""Names of images and classes that disturb terminals, file systems, spreadsheets and other tools."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import unicodedata
+from contextlib import suppress
+from pathlib import Path
+
+import tiny_folder
+
+from attacks.attack import OPTIONS, Attack, Done, Trial
+
+# Each is the name of a file, without its extension, and, but for the slash, could be that of a class.
+NAMES = (
+    "x" * 251,
+    "é" * 125,
+    os.fsdecode(b"not utf-8 \xff\xfe\x80"),
+    "new\nline",
+    "\r\n\tblank ",
+    "\x1b[2J\x1b[31mred",
+    "\x1b]52;c;aGk=\x07clipboard",
+    "\x9b31mC1",
+    "\u202egnp.exe",
+    "\u2066isolated\u2069",
+    "zero\u200bwidth\ufeff",
+    "--help",
+    "-rf",
+    "-",
+    "case",
+    "CASE",
+    "dots...",
+    "space ",
+    " leading",
+    "CON",
+    "nul.tar",
+    "=1+1",
+    "@SUM(A1)",
+    "'quoted'",
+    '"double"',
+    "a,b;c",
+    "back\\slash",
+    "<script>alert(1)</script>",
+    "%s %n {0} ${HOME}",
+    "$(touch pwned)",
+    "[bold]rich[/bold] :smile:",
+    unicodedata.normalize("NFC", "café"),
+    unicodedata.normalize("NFD", "café"),
+    "\U0001f469\u200d\U0001f4bb",
+    "\u2028line\u2029",
+    "null",
+    "true",
+    "007",
+    "unsure",
+    "index.csv",
+    "metadata",
+)
+FORMATS = {
+    "csv": ".csv",
+    "parquet": ".parquet",
+    "coco": ".json",
+    "folders": "",
+    "imagefolder": "",
+    "fiftyone": "",
+    "labelstudio": "",
+}
+CLASSES = ("--placeholders", "classes", "--workers", "1")  # "null" is a class
+IMPORTED = ("csv", "parquet", "folders/index.csv", "fiftyone", "labelstudio/tasks.json")
+
+
+def write(trial: Trial, names: list[str]) -> tuple[Path, list[str]]:
+    """Write an image for each name, in folders of odd names too; return the folder and the files in it."""
+    folder, files = trial.folder / "images", []
+    for number, name in enumerate(names):
+        kind = tiny_folder.CLASSES[number % 3] if number % 2 else None
+        folder_name = trial.random.choice(names).replace("/", "_") if number % 5 == 1 else kind or "unlabelled"
+        for file in (f"{folder_name}/{name}.png",):
+            with suppress(OSError):  # which this file system does not take
+                tiny_folder.save(folder / file, tiny_folder.picture(tiny_folder.CLASSES[number % 6], number))
+                files.append(file)
+    return folder, sorted({*files})
+
+
+def quiet(done: Done) -> Done:
+    """Check that nothing in the output can move the cursor, change colours or direction, or hide."""
+    for text in (done.out, done.err):
+        odd = {each for each in text if not each.isprintable() and each != "\n"}
+        assert not odd, f"{odd} in {text[:2000]!r}"
+    return done
+
+
+def survive(trial: Trial) -> int:
+    """Take images with odd names through every command, and find each of them again in every export."""
+    names = [*NAMES] if trial.number == 0 else [*NAMES, *(_random(trial) for _ in range(40))]
+    folder, files = write(trial, names)
+    run, world = trial.folder / "run", trial.world
+    found = json.loads(quiet(world.sortal("check", folder, *CLASSES, "--json")).check(0).out)
+    assert found["images"] == len(files)
+    quiet(world.sortal("check", folder, *CLASSES)).check(0)
+    options = [each for each in OPTIONS if each != "6"]
+    k = str(2 + len({file.partition("/")[0] for file in files}))
+    options.insert(options.index("--k") + 1, k)
+    quiet(world.sortal("discover", folder, "--out", run, *CLASSES[:2], *options)).check(0)
+    assert sorted(row["file_name"] for row in tiny_folder.rows_of(run / "assignments.csv")) == files or _escaped(run)
+    csv_file = trial.folder / "-table.csv"
+    quiet(world.sortal("predict", run, folder, "--csv", trial.folder / "table.csv")).check(0)
+    assert len(tiny_folder.rows_of(trial.folder / "table.csv")) == len(files)
+    json.loads(quiet(world.sortal("predict", run, folder, "--json")).check(0).out)
+    quiet(world.sortal("predict", run, folder, "--csv", csv_file.name, cwd=trial.folder)).check(2)
+    for name, extension in FORMATS.items():
+        out = trial.folder / f"out-{name}{extension}"
+        quiet(world.sortal("export", run, "--format", name, "--out", out, "--how", "copy")).check(0)
+        assert _exported(name, out) == len(files), name
+    for name in IMPORTED:
+        kind, _, inside = name.partition("/")
+        source = trial.folder / f"out-{kind}{FORMATS[kind]}" / inside
+        done = quiet(world.sortal("import", run, source, "--json")).check(0)
+        assert not json.loads(done.out)["missing"], name
+    table = trial.folder / "out-csv.csv"
+    quiet(world.sortal("check", folder, "--labels", table, *CLASSES)).check(0)
+    reviewed = ("check", trial.folder / "out-folders", "--folders", "reviewed", *CLASSES, "--json")
+    assert json.loads(quiet(world.sortal(*reviewed)).check(0, 1).out)["images"] == len(files)
+    json.loads(quiet(world.sortal("decisions", run, "--json")).check(0).out)
+    quiet(world.sortal("decisions", run)).check(0)
+    quiet(world.sortal("report", run, quickly=False)).check(0)
+    return len(files)
+
+
+def _escaped(run: Path) -> bool:
+    """Tell whether only escapes against formulas make names differ, which reading the run undoes."""
+    from sortal.runs.storage import load_run
+
+    return sorted(load_run(run).assignments.files) == sorted(
+        row["file_name"].removeprefix("'") if row["file_name"][:1] == "'" else row["file_name"]
+        for row in tiny_folder.rows_of(run / "assignments.csv")
+    )
+
+
+def _exported(name: str, out: Path) -> int:
+    """Return how many images an export lists, each of which must be there."""
+    if name == "csv":
+        return len(tiny_folder.rows_of(out))
+    if name == "parquet":
+        from pyarrow import parquet
+
+        return int(parquet.ParquetFile(out).metadata.num_rows)
+    if name == "coco":
+        return len(json.loads(out.read_text())["images"])
+    if name == "labelstudio":
+        return len(json.loads((out / "tasks.json").read_text()))
+    if name == "fiftyone":
+        return len(json.loads((out / "labels.json").read_text())["labels"])
+    if name == "imagefolder":
+        lines = (out / "train" / "metadata.jsonl").read_text().splitlines()
+        assert all((out / "train" / json.loads(line)["file_name"]).is_file() for line in lines)
+        return len(lines)
+    with (out / "index.csv").open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        rows = [*csv.DictReader(file)]
+    assert all((out / row["file_name"].removeprefix("'")).is_file() for row in rows)
+    return len(rows)
+
+
+def _random(trial: Trial) -> str:
+    """Return a random name of up to 60 characters from all over Unicode, or of random bytes."""
+    draw = trial.random
+    if draw.random() < 0.3:
+        raw = bytes(draw.choice([each for each in range(1, 256) if each != 47]) for _ in range(draw.randint(1, 60)))
+        text = os.fsdecode(raw)
+    else:
+        blocks = ((1, 0x20), (0x20, 0x7F), (0x80, 0x250), (0x2000, 0x2070), (0x1F300, 0x1F700), (0xE0000, 0xE0080))
+        text = "".join(chr(draw.randrange(*draw.choice(blocks))) for _ in range(draw.randint(1, 60)))
+    text = text.replace("/", "_").replace("\0", "_")
+    return text if not text.startswith(".") else f"_{text}"
+
+
+def be_arguments(trial: Trial) -> int:
+    """Name folders and files on the command line by odd names: messages show them harmlessly."""
+    for name in NAMES if trial.number else trial.random.sample(NAMES, 2):
+        folder = trial.folder / name
+        for words in (
+            ("check", folder),
+            ("decisions", folder),
+            ("import", trial.folder, folder),
+            ("check", "--labels", folder),
+        ):
+            quiet(trial.world.sortal(*words)).check(2)
+        for words in (("check", name), (name,), ("check", ".", f"--{name}"), ("export", ".", "--format", name)):
+            quiet(trial.world.sortal(*words, cwd=trial.folder)).check(0, 2)
+    return 8 * len(NAMES)
+
+
+ATTACKS = (
+    Attack("names", "all commands", survive, quick=1, least=10),
+    Attack("names", "arguments", be_arguments, quick=1, least=3),
+)
