@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import kills, offline
+from attacks import kills, offline, pictures
 from attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS, *offline.ATTACKS)
+ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS, *offline.ATTACKS, *pictures.ATTACKS)
