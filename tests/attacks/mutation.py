@@ -128,7 +128,7 @@ def _concatenate(head: bytes, parts: list[bytes]) -> bytes:
 
 def _png_chunks(data: bytes) -> list[bytes]:
     """Return type and content of each chunk."""
-    chunks, at = [], 8
+    chunks, at = list[bytes](), 8
     while at + 12 <= len(data) and len(chunks) < 200:
         length = int.from_bytes(data[at : at + 4], "big")
         chunks.append(data[at + 4 : at + 8 + length])
@@ -143,7 +143,7 @@ def _join_png(head: bytes, chunks: list[bytes]) -> bytes:
 
 
 def _riff_chunks(data: bytes) -> list[bytes]:
-    chunks, at = [], 12
+    chunks, at = list[bytes](), 12
     while at + 8 <= len(data) and len(chunks) < 200:
         length = int.from_bytes(data[at + 4 : at + 8], "little")
         chunks.append(data[at : at + 4] + data[at + 8 : at + 8 + length])
