@@ -267,8 +267,14 @@ def patched(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def claiming(data: bytes, width: int, height: int) -> bytes:
-    """The same JPEG with another size in its header."""
-    return patched(data, data.index(b"\xff\xc0") + 5, struct.pack(">HH", height, width))
+    """The same JPEG, sequential or progressive, with another size in its header."""
+    at = max(data.find(b"\xff\xc0"), data.find(b"\xff\xc2"))
+    return patched(data, at + 5, struct.pack(">HH", height, width))
+
+
+def frame_of(gif: bytes) -> bytes:
+    """The only frame of a GIF with a palette of its own before it."""
+    return gif[13 + 3 * 2 ** ((gif[10] & 7) + 1) : -1]
 
 
 def without_middle(data: bytes, length: int = 1000) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import disk, environment, kills, moving, names, offline, text
+from attacks import disk, environment, kills, moving, names, offline, pictures, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -10,6 +10,7 @@ ATTACKS: tuple[Attack, ...] = (
     *disk.ATTACKS,
     *moving.ATTACKS,
     *names.ATTACKS,
+    *pictures.ATTACKS,
     *text.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,
