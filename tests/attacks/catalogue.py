@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from attacks import kills, text
+from attacks import browser, kills, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *text.ATTACKS,
+    *browser.ATTACKS,
 )
