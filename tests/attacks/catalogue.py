@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import disk, environment, kills, moving, names, offline, pictures, text
+from attacks import browser, disk, environment, kills, moving, names, offline, pictures, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -12,6 +12,7 @@ ATTACKS: tuple[Attack, ...] = (
     *names.ATTACKS,
     *pictures.ATTACKS,
     *text.ATTACKS,
+    *browser.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,
 )

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.errors import InputError, Remedy
+from sortal.errors import InputError, Remedy, quoted
 from sortal.images.decoding import Quarantined
 from sortal.runs import cache, journal, tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.run import DECISIONS, OPEN, Assignments, Candidate, Category, Run, columns_of
+from sortal.runs.run import DECISIONS, OPEN, REVIEWED, STATUSES, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import open_regular, read_regular
@@ -304,6 +304,10 @@ def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
     }
     for name in ("confidence", "distance", "next_distance"):
         numbers[name] = np.array([float(cell or "nan") for cell in table[name]])
+    states = {"status": STATUSES, "reviewed": REVIEWED}
+    for name, known in states.items():
+        if odd := {*table.get(name, ())} - {*known}:
+            raise ValueError(f"{name} in {ASSIGNMENTS} must be {' or '.join(known)}, got {quoted(min(odd), 60)}")
     return Assignments(
         files=tuple(table["file_name"]),
         folders=np.array(table["folder"], dtype=np.int64),
