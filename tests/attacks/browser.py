@@ -155,6 +155,9 @@ def report(trial: Trial) -> int:
         watched = watch(browser, "file://", case(trial, LOOKS))
         page = watched.page
         page.goto(path.as_uri())
+        policy = page.locator("meta[http-equiv]").get_attribute("content")
+        assert policy is not None
+        assert "require-trusted-types-for 'script'" in policy
         _walk_report(page, texts)
         watched.check()
     return n

@@ -34,7 +34,6 @@ from sortal.runs.storage import ASSIGNMENTS, CATEGORIES, QUARANTINE, load_run
 SCREENFUL = 20_000  # characters that a command may print for people, whatever names it shows
 FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that begin one, for some program
 TABLES = (ASSIGNMENTS, CATEGORIES, QUARANTINE)
-TOP = "MARK"  # a file beside what an export writes, which must stay the only one
 
 
 # What must hold
@@ -112,8 +111,8 @@ def commands(trial: Trial) -> int:
     names, others = draw(random, 6, at=at, fits=is_name), draw(random, 6, at=at + 3, fits=is_name)
     run, sortal, images = spoilt(trial, names, others), trial.world.sortal, trial.world.images
     assert [*load_run(run).names.values()] == names
-    for table in TABLES:
-        no_formula(run / table)
+    for name in TABLES:
+        no_formula(run / name)
     table = trial.folder / "table.csv"
     forms: tuple[tuple[tuple[str | Path, ...], ...], ...] = (
         (("decisions", run), ("predict", run, images, "--csv", table), ("discover", run, "--k", "5")),
@@ -428,7 +427,7 @@ def files(trial: Trial) -> int:
     random, sortal = trial.random, trial.world.sortal
     run = trial.world.copy_run(trial.folder / "run")
     kept = {each.name: each.read_bytes() for each in run.iterdir() if each.suffix in (".json", ".csv", ".jsonl")}
-    tried = 6
+    tried = 4
     for number in range(tried):
         name = sorted(kept)[(tried * trial.number + number) % len(kept)]
         text = draw(random, 6, at=trial.number)[random.randrange(6)]
@@ -483,7 +482,7 @@ def is_argument(text: str) -> bool:
 def words(trial: Trial) -> int:
     """Give commands hostile words: names of folders and files, values of options, options."""
     run, images, sortal = trial.world.run, trial.world.images, trial.world.sortal
-    texts = [each[:60_000] for each in draw(trial.random, 12, at=trial.number, fits=is_argument)]
+    texts = [each[:60_000] for each in draw(trial.random, 8, at=trial.number, fits=is_argument)]
     for text in texts:
         forms: tuple[tuple[str | Path, ...], ...] = (
             (text,),
@@ -552,11 +551,11 @@ def many(trial: Trial) -> int:
 
 ATTACKS = (
     Attack("text", "commands", commands, quick=1, least=16),
-    Attack("text", "labels", labels, quick=2, least=20),
+    Attack("text", "labels", labels, quick=1, least=20),
     Attack("text", "exports", exports, quick=1, least=10),
     Attack("text", "decisions", decisions, quick=1, least=5),
-    Attack("text", "journals", journals, quick=2, least=20),
-    Attack("text", "imports", imports, quick=2, least=20),
+    Attack("text", "journals", journals, quick=1, least=20),
+    Attack("text", "imports", imports, quick=1, least=20),
     Attack("text", "files of a run", files, quick=1, least=20),
     Attack("text", "words", words, quick=1, least=20),
     Attack("text", "folders", folders, quick=1, least=10),
