@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TypeAlias
 
 from sortal.config import AUTO
+from sortal.errors import NO_SPACE
 from sortal.system.text import duration
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # (task, done, total); a total of 0 is unknown
@@ -55,8 +56,12 @@ def say(text: str) -> None:
 
 
 def _write(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError as error:
+        if error.errno not in NO_SPACE:  # a full disk under a log is no reason to end the work
+            raise
 
 
 @contextmanager
