@@ -59,20 +59,22 @@ def limited(trial: Trial) -> None:
     check_resumed(command, trial.world, place)
 
 
-def fill_output() -> None:
-    """In a child: write standard output to a full disk."""
-    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+def fill_output(stream: int) -> None:
+    """In a child: write standard output (1) or standard error (2) to a full disk."""
+    os.dup2(os.open("/dev/full", os.O_WRONLY), stream)
 
 
 def output(trial: Trial) -> None:
-    """Let nothing be printed: the command fails, but what it has made is whole."""
+    """Let nothing be printed: without its output a command fails, but what it has made is whole."""
     if not os.path.exists("/dev/full"):
         return
     command: Command = case(trial, COMMANDS)
     expected = undisturbed(command, trial.world)
     place = trial.folder / "place"
     shutil.copytree(expected.prepared, place, symlinks=True)
-    done = trial.world.sortal(*command.words, cwd=place, before=fill_output).check(0, 1)
+    stream = 1 + trial.number // len(COMMANDS) % 2
+    done = trial.world.sortal(*command.words, cwd=place, before=fill_output, given=[stream])
+    done.check(0, 1 if stream == 1 else 0)
     assert done.code == 0 or "standard output" in done.err, done.err
     check_resumed(command, trial.world, place)
 
@@ -80,5 +82,5 @@ def output(trial: Trial) -> None:
 ATTACKS = (
     Attack("disk", "full", full, quick=4, least=8 * len(COMMANDS)),
     Attack("disk", "limited", limited, quick=1, least=4 * len(COMMANDS)),
-    Attack("disk", "full output", output, quick=0, least=len(COMMANDS)),
+    Attack("disk", "full output", output, quick=0, least=2 * len(COMMANDS)),
 )

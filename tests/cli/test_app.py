@@ -965,7 +965,7 @@ def test_an_ignored_signal_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_closed_pipe_ends_quietly_and_a_full_disk_is_reported() -> None:
     reader, gone = os.pipe()
     os.close(reader)
-    no_space = "sortal: error: Cannot write to standard output: no space left. Free some space, or send the output elsewhere.\n"
+    no_space = f"sortal: error: {app.FULL_OUTPUT}\n"
     for place, message in ((gone, ""), ("/dev/full", no_space)) if os.path.exists("/dev/full") else ((gone, ""),):
         with open(place, "w") as out, redirect_stdout(out), redirect_stderr(io.StringIO()) as err:
             assert app.main(["benchmark", "presets", "--json"]) == 1
