@@ -262,7 +262,7 @@ def cut_store(trial: Trial) -> None:
     """Cut the pixels that a command has mapped into memory: it ends with a message, and the next one starts afresh."""
     run = trial.world.copy_run(trial.folder / "run")
     (pixels,) = run.glob("cache/pixels/*/pixels.bin")
-    words = ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "1")
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "1")
     calls = 2 + trial.number % 40
     done = trial.world.sortal(*words, before=cut_later, given=[str(pixels), calls]).check(0, 2)
     assert done.code == 0 or repr(str(pixels)) in done.err, done.err

@@ -181,18 +181,26 @@ def _random(trial: Trial) -> str:
 
 def be_arguments(trial: Trial) -> int:
     """Name folders and files on the command line by odd names: messages show them harmlessly."""
-    for name in NAMES if trial.number else trial.random.sample(NAMES, 2):
-        folder = trial.folder / name
-        for words in (
-            ("check", folder),
-            ("decisions", folder),
-            ("import", trial.folder, folder),
-            ("check", "--labels", folder),
-        ):
+    names = NAMES if trial.number else trial.random.sample(NAMES, 2)
+    for name in names:
+        place = str(trial.folder / name)
+        refused: tuple[tuple[str, ...], ...] = (
+            ("check", place),
+            ("decisions", place),
+            ("import", place, place),
+            ("check", "--labels", place),
+        )
+        for words in refused:
             quiet(trial.world.sortal(*words)).check(2)
-        for words in (("check", name), (name,), ("check", ".", f"--{name}"), ("export", ".", "--format", name)):
-            quiet(trial.world.sortal(*words, cwd=trial.folder)).check(0, 2)
-    return 8 * len(NAMES)
+        perhaps: tuple[tuple[str, ...], ...] = (
+            ("check", name),
+            (name,),
+            ("check", ".", f"--{name}"),
+            ("export", ".", "--format", name),
+        )
+        for odd in perhaps:
+            quiet(trial.world.sortal(*odd, cwd=trial.folder)).check(0, 2)
+    return 8 * len(names)
 
 
 ATTACKS = (
