@@ -6,20 +6,22 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
-from attacks.swapping import IN_PLACE, KINDS, MOMENTS, make, remove, swap, swap_later
+from attacks.swapping import IN_PLACE, KINDS, make, remove, swap, swap_later
 
 READABLE = ("other", "out")  # kinds that leave an image, if another one; links are followed, wherever they lead
 LOST = tuple(kind for kind in KINDS if kind not in (*READABLE, *IN_PLACE, "forbidden"))  # that leave no file
 
 
-def moments(*more: str) -> tuple[str, ...]:
-    return ("before", *MOMENTS, *more)
+def moments() -> tuple[str, ...]:
+    return ("open", "stat", "fstat", "before")
 
 
 def kinds_at(moment: str) -> tuple[str, ...]:
@@ -96,7 +98,7 @@ def discover_images(trial: Trial) -> int:
 
 def predict_images(trial: Trial) -> int:
     """Replace images while `predict` reads them: all others are sorted as if nothing had happened."""
-    moment = case(trial, moments()[::-1])
+    moment = case(trial, moments())
     folder, table = Folder(trial, kinds_at(moment)), trial.folder / "table.csv"
     before, after = (trial.world.copy_run(trial.folder / name) for name in ("run", "same run"))  # each with a cache
     options = (folder.place, "--workers", "1", "--csv")
@@ -232,11 +234,47 @@ def replace_run_files(trial: Trial) -> int:
     return len(chosen)
 
 
+def cut_later(path: str, calls: int) -> None:
+    """In a command: cut a file before the pixels of a store are read for the nth time.
+
+    Reads take turns here. One that is under way in another thread at that moment cannot be saved.
+    """
+    from sortal.images.store.pixel_store import PixelStore
+
+    left, turn = calls, threading.RLock()
+
+    def cutting(read: Callable[..., Any]) -> Callable[..., Any]:
+        def taking_turns(*values: Any, **named: Any) -> Any:
+            nonlocal left
+            with turn:
+                left -= 1
+                if not left:
+                    os.truncate(path, 0)
+                return read(*values, **named)
+
+        return taking_turns
+
+    for name in ("crops", "image", "thumbnails"):
+        setattr(PixelStore, name, cutting(getattr(PixelStore, name)))
+
+
+def cut_store(trial: Trial) -> None:
+    """Cut the pixels that a command has mapped into memory: it ends with a message, and the next one starts afresh."""
+    run = trial.world.copy_run(trial.folder / "run")
+    (pixels,) = run.glob("cache/pixels/*/pixels.bin")
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "1")
+    calls = 2 + trial.number % 40
+    done = trial.world.sortal(*words, before=cut_later, given=[str(pixels), calls]).check(0, 2)
+    assert done.code == 0 or repr(str(pixels)) in done.err, done.err
+    trial.world.sortal(*words).check(0)
+
+
 ATTACKS = (
-    Attack("moving", "check", check_images, quick=4, least=40),
+    Attack("moving", "check", check_images, quick=2, least=40),
     Attack("moving", "discover", discover_images, quick=1, least=16),
     Attack("moving", "predict", predict_images, quick=1, least=16),
     Attack("moving", "export", export_images, quick=1, least=28),
     Attack("moving", "inputs", replace_inputs, quick=1, least=9),
     Attack("moving", "run files", replace_run_files, quick=1, least=12),
+    Attack("moving", "store", cut_store, quick=1, least=20),
 )

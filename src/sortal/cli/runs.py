@@ -1,6 +1,7 @@
 """The commands that use a run: predict, export, review, report and figures."""
 
 import json as jsonlib
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -130,7 +131,7 @@ def _check_table(out: Path, run: Path, force: bool) -> None:
         raise InputError(
             f"--csv needs a value: a file that does not begin with a hyphen, or - alone, got {str(out)!r}."
         )
-    if out.resolve().parent == run.resolve():
+    if os.path.dirname(os.path.realpath(out)) == os.path.realpath(run):  # Path.resolve fails on circular links
         raise InputError(f"The table must be outside the run, got {str(out)!r}.", ANOTHER)
     if out.is_dir():
         raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.", ANOTHER)

@@ -161,9 +161,11 @@ def _cells(path: Path) -> tuple[list[str], Rows]:
         raise InputError(f"must be one of {KINDS}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8.")
     if kind == ".parquet":
         return _renamed(*_parquet(path))
-    text = _text(path)
+    content = _content(path)
     if kind not in DELIMITERS:
-        return _renamed(*_json_lines(text))
+        return _renamed(*_json_lines(_text(content)))
+    raw = content.decode("utf-8-sig", "surrogateescape")  # Sortal exports file names whatever their bytes
+    text = raw if _is_exported_text(raw) else _text(content)
     header, rows = _renamed(*_delimited(text, DELIMITERS[kind]))
     if is_exported(header):
         rows = [{name: unescape_cell(str(cell)) for name, cell in row.items()} for row in rows]
@@ -224,14 +226,25 @@ def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
     return f" Did you mean to rename {' and '.join(hints)}?" if hints else ""
 
 
-def _text(path: Path) -> str:
+def _content(path: Path) -> bytes:
     try:
-        return read_regular(path).decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
+        return read_regular(path)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}.") from error
+
+
+def _is_exported_text(text: str) -> bool:
+    """Tell whether the first line of a table names all columns of one that Sortal exported."""
+    first = re.split(r"[\r\n]", text, maxsplit=1)[0]
+    return all(name in first for name in EXPORTED)
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"must be UTF-8 text; line {line:,} is not. Save it as UTF-8 (in Excel: CSV UTF-8).") from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}.") from error
 
 
 def _delimited(text: str, delimiters: str) -> tuple[list[str], Rows]:

@@ -2,8 +2,8 @@
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 # A pipe without a writer must not block, and a terminal must not become the one of this process.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
@@ -25,7 +25,7 @@ class NotAFileError(OSError):
         super().__init__(None, f"it is {self.kind}, not a file")
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file for reading; raise NotAFileError for anything else, and OSError as `open` does.
 
     The path is checked before, because opening a device may have consequences, and what was opened is checked again,

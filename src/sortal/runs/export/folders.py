@@ -129,7 +129,7 @@ def _put(source: str, target: Path, how: How) -> bool:
     except NotAFileError:
         return False
     except OSError as error:
-        if error.errno in GONE:
+        if error.errno in GONE or not os.path.isfile(source):
             target.unlink(missing_ok=True)
             return False
         if how == "copy" or error.errno in NO_SPACE:

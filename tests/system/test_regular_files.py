@@ -1,0 +1,64 @@
+"""Regular files are opened without waiting; whatever else is there, or takes their place, is refused."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from sortal.system.regular_files import NotAFileError, open_regular, read_regular
+
+
+def test_what_is_no_file_is_refused_at_once_and_by_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind("socket")
+    for name, kind in (("pipe", "a pipe"), ("socket", "a socket"), (".", "a folder"), ("/dev/null", "a device")):
+        with pytest.raises(NotAFileError) as error:
+            read_regular(name)
+        assert error.value.strerror == f"it is {kind}, not a file"
+    with pytest.raises(FileNotFoundError):
+        open_regular("nothing")
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    file, pipe = tmp_path / "file", tmp_path / "pipe"
+    file.write_bytes(b"123")
+    os.mkfifo(pipe)
+    found, before = os.stat(file), len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    with patch("os.stat", return_value=found), pytest.raises(NotAFileError):
+        open_regular(pipe)
+    assert not before or len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_is_read_as_far_as_it_reached_when_it_was_opened(tmp_path: Path) -> None:
+    file, fstat = tmp_path / "file", os.fstat
+    file.write_bytes(b"123")
+
+    def growing(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        with file.open("ab") as other:
+            other.write(b"4")
+        return found
+
+    with patch("os.fstat", growing):
+        assert read_regular(file) == b"1234"  # the second look is the one that counts
+
+
+def test_a_shared_file_that_another_computer_holds_is_waited_for(tmp_path: Path) -> None:
+    file, opened, flags = tmp_path / "file", os.open, []
+    file.write_bytes(b"123")
+
+    def held(path: str, how: int) -> int:
+        flags.append(how)
+        if how & os.O_NONBLOCK:
+            raise BlockingIOError
+        return opened(path, how)
+
+    with patch("os.open", held), open_regular(file) as found:
+        assert found.read() == b"123"
+    assert len(flags) == 2
