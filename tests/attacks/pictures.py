@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-import resource
 import struct
-import sys
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -20,67 +18,21 @@ from nasty import Ok
 from PIL import Image
 
 from attacks.attack import Attack, Trial
+from attacks.examining import examine
 from attacks.mutation import mutated
-from sortal.errors import LASTING, UnreadableError
-from sortal.images import check, decoding
+from sortal.errors import LASTING
+from sortal.images import decoding
 from sortal.images.image_set import image_set
 from sortal.images.store.packing import Settings, pack
 from sortal.system import workers
 from sortal.system.progress import Runtime
-from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
+from sortal.system.workers import JsonObject, WorkItem, run_workers
 
 MANY = 100  # mutated files in a trial
 LIMIT = 4_000_000  # pixels, so that a false header costs no time
 FEW = 8  # blocks of a JPEG that may be missing
 HANGING = 120  # seconds for one image
-MEMORY = 6 * 2**30  # bytes of address space of a worker
 RESIDENT = 2**30  # bytes that decoding may take, of which 80 million pixels take most
-OUTSIDE = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "ctypes.dlopen")
-
-
-# In a worker
-
-
-_outside: list[str] = []
-
-
-def examine(source: ImageSource, options: JsonObject) -> JsonObject:
-    """Decode an image as `check` does and at full size, within limits; return each outcome, and what it took."""
-    _limit()
-    _outside.clear()
-    assert isinstance(source, str)
-    found: JsonObject = {**outcomes(source, options["max_pixels"]), "outside": [*_outside]}
-    return {
-        **found,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-    }
-
-
-@cache
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    sys.addaudithook(lambda event, _: _outside.append(event) if event in OUTSIDE else None)
-
-
-def outcomes(path: str, max_pixels: int) -> JsonObject:
-    """Return why `check` and decoding refuse a file, if they do, else the size it claims and what its pixels are."""
-    found: JsonObject = {"check": "", "refused": ""}
-    try:
-        check.examine(path, {"max_pixels": max_pixels})
-    except UnreadableError as error:
-        found["check"] = error.reason
-    try:
-        data = decoding.read(path)
-        picture = decoding.decode(data, max_pixels=max_pixels)
-        claimed = decoding.size(data, max_pixels=max_pixels)
-    except UnreadableError as error:
-        return {**found, "refused": error.reason}
-    shape = list(picture.rgb.shape)
-    assert shape == [picture.height, picture.width, 3], "the facts contradict the pixels"
-    return {**found, "shape": shape, "claimed": sorted(claimed), "pixels": decoding.digest(picture.rgb)}
-
-
-# In the process that attacks
 
 
 def examined(files: Sequence[Path], max_pixels: int = LIMIT) -> list[JsonObject]:
