@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from attacks import environment, kills
+from attacks import arithmetic, concurrency, environment, kills
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
+    *concurrency.ATTACKS,
     *environment.ATTACKS,
+    *arithmetic.ATTACKS,
 )
