@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import browser, disk, environment, kills, moving, names, offline, pictures, text
+from attacks import browser, concurrency, disk, environment, kills, moving, names, offline, pictures, text
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -13,6 +13,7 @@ ATTACKS: tuple[Attack, ...] = (
     *pictures.ATTACKS,
     *text.ATTACKS,
     *browser.ATTACKS,
+    *concurrency.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,
 )

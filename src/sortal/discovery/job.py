@@ -64,6 +64,7 @@ class Job:
     reading: Reading = Reading()
     added: Additions = NOTHING  # images of the run in `place` that `predict` added
     retraining: str | None = None  # why this trains again, if settings of the run in `place` have changed
+    earlier: RunFacts | None = None  # about the run in `place`, from which the job was completed
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
     force: bool = False  # whether a run in `place` may be overwritten
@@ -159,6 +160,7 @@ def prepare(
         reading=wanted.reading,
         added=found.added,
         retraining=found.retraining,
+        earlier=found.earlier,
         force=force,
         processes=processes,
     )
@@ -172,6 +174,7 @@ class _Found(NamedTuple):
     wanted: Wanted
     added: Additions = NOTHING
     retraining: str | None = None
+    earlier: RunFacts | None = None
 
 
 def _find(
@@ -204,7 +207,7 @@ def _find(
         read = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
         found = _Found(read, folders, wanted)
     if earlier is not None:
-        found = found._replace(retraining=retraining(earlier, wanted.settings))
+        found = found._replace(retraining=retraining(earlier, wanted.settings), earlier=earlier)
         if found.images.pixels is None:
             everything, added = with_added(found.images, place, earlier)
             found = found._replace(images=everything, added=added)

@@ -28,7 +28,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.runs import cache
 from sortal.runs.run import REPORT, Run
-from sortal.runs.storage import load_run
+from sortal.runs.storage import load_run, peek
 from sortal.system.device import start
 from sortal.system.files import LOCK, lock_folder
 from sortal.system.progress import Runtime, shown
@@ -81,6 +81,7 @@ def carry_out(job: Job) -> Run:
     job.runtime.progress("Loading the network", 0, 0)
     backbone = processes.in_turn(lambda: load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed))
     with lock_folder(job.place if processes.is_first else None):
+        processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
             job.agree()
         job = replace(job, before=_before(job))
@@ -111,6 +112,15 @@ def carry_out(job: Job) -> Run:
         run.save({REPORT: page, **found.files})
     processes.barrier()
     return run
+
+
+def _check_unchanged(job: Job) -> None:
+    """Refuse a job that was completed from a run which another process has replaced before the folder was locked."""
+    if not job.force and peek(job.place) != job.earlier:
+        raise InputError(
+            f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "
+            "with that change."
+        )
 
 
 def _before(job: Job) -> Run | None:
