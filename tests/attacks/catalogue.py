@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks import kills
+from attacks import kills, run_folders, weights
 from attacks.attack import Attack
 
-ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS,)
+ATTACKS: tuple[Attack, ...] = (*kills.ATTACKS, *run_folders.ATTACKS, *weights.ATTACKS)

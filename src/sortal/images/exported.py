@@ -1,6 +1,5 @@
 """Folders that Sortal has exported: their subfolders are categories that a run proposed, not labels."""
 
-import json
 import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from unicodedata import normalize
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy
 from sortal.images import label_tables
+from sortal.system.plain_files import read_json
 
 MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
 INDEX = "index.csv"  # of the format `folders`: what each file is
@@ -21,7 +21,7 @@ NO_LABELS = Remedy("read it without labels", folders="ignore")
 def format_of(folder: Path) -> str | None:
     """Return the format of an exported folder; None for any other folder."""
     try:
-        found = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        found = read_json(folder / MARKER)
     except (OSError, ValueError):
         return None
     name = found.get("format") if isinstance(found, dict) else None

@@ -21,6 +21,7 @@ from unicodedata import normalize
 
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
+from sortal.system.plain_files import problem_of
 from sortal.system.text import plural, unescape_cell
 
 COLUMNS = ("file_name", "label", "truth")
@@ -224,6 +225,8 @@ def _meant(header: Sequence[str], missing: Sequence[str]) -> str:
 
 
 def _text(path: Path) -> str:
+    if problem := problem_of(path):
+        raise InputError(f"{problem}. Choose a file.")
     try:
         return path.read_bytes().decode("utf-8-sig")  # line breaks stay as they are: cells may contain any
     except UnicodeDecodeError as error:

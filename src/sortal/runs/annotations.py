@@ -11,6 +11,7 @@ from sortal.errors import InputError, listing
 from sortal.images import label_tables
 from sortal.images.label_tables import AS_EXPORTED, as_name
 from sortal.runs.run import CONFIRMED, LABELLED, MOVED
+from sortal.system.plain_files import problem_of
 
 TAG = CONFIRMED  # a tag of a label or sample in FiftyOne, by which a person says that the label is right
 INSIDE = ("labels.json", "samples.json")  # what to read in a folder that FiftyOne exported
@@ -79,6 +80,8 @@ def read_annotations(path: Path) -> AnnotationFile:
 
 
 def _json(path: Path) -> Any:
+    if problem := problem_of(path):
+        raise InputError(f"The annotations {str(path)!r} cannot be read: it {problem}.")
     try:
         return json.loads(path.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError):

@@ -18,6 +18,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
+from sortal.system.plain_files import parse_json, problem_of
 
 FORMAT = "sortal decisions 1"
 
@@ -61,6 +62,8 @@ def run_key(facts: RunFacts) -> str:
 
 def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
     """Read a journal about the run of these facts. A last line that a crash has torn is left out."""
+    if problem := problem_of(path):
+        raise InputError(f"The decisions in {str(path)!r} cannot be read: it {problem}. Correct it, or move it away.")
     try:
         lines = path.read_bytes().split(b"\n")[:-1]  # the last part has no end, or is empty
     except FileNotFoundError:
@@ -80,7 +83,7 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
 
 def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError as error:
         raise _damaged(path, number, error) from error
     if not isinstance(found, dict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import InputError
+from sortal.system.plain_files import read_json
 
 NEXT, COMMIT = ".sortal-next", "commit.json"  # the staging folder, and the file that commits it
 LOCK = ".lock"
@@ -22,7 +23,8 @@ def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
+        temporary.unlink(missing_ok=True)  # that of a killed process, or a link that would lead elsewhere
+        with temporary.open("xb") as file:
             for part in (content,) if isinstance(content, bytes) else content:
                 file.write(part)
             file.flush()
@@ -74,23 +76,32 @@ def finish(folder: Path) -> None:
     """Move committed files from the staging folder to their places; reject names that lead out of the folder."""
     staging = folder / NEXT
     try:
-        commit = json.loads((staging / COMMIT).read_text(encoding="utf-8"))
+        if not is_pending(folder):
+            return
+        commit = read_json(staging / COMMIT)
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
     if any(not isinstance(n, str) or n != os.path.basename(n) or n in ("", ".", "..") for n in files + gone):
         raise InputError(f"{str(staging)!r} was not written by Sortal: it names files outside its folder. Delete it.")
-    for name in gone:
-        (folder / name).unlink(missing_ok=True)
-    for name in files:
-        if (staging / name).exists():
-            os.replace(staging / name, folder / name)
-    shutil.rmtree(staging)
+    name = ""
+    try:
+        for name in gone:
+            (folder / name).unlink(missing_ok=True)
+        for name in files:
+            if (staging / name).exists():
+                os.replace(staging / name, folder / name)
+        shutil.rmtree(staging)
+    except OSError as error:
+        raise InputError(
+            f"{str(folder / name)!r} cannot be replaced: {error.strerror or error}. Move it away, and try again."
+        ) from error
 
 
 def is_pending(folder: Path) -> bool:
     """Tell whether committed files are still in the staging folder."""
-    return (folder / NEXT / COMMIT).is_file()
+    commit = folder / NEXT / COMMIT
+    return commit.is_file() and not (commit.is_symlink() or commit.parent.is_symlink())
 
 
 @contextmanager

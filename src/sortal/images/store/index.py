@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 from sortal.errors import Reason
 from sortal.images import near_duplicates
 from sortal.images.decoding import DECODER, FACTS
+from sortal.system.plain_files import parse_json, problem_of
 
 INDEX = "index.jsonl"
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
@@ -79,7 +80,7 @@ class Index:
 
     def _read(self, part: int) -> None:
         path, pixels = self.folder(part) / INDEX, self.pixels(part)
-        if not path.exists():
+        if problem_of(path) or not path.exists():
             return
         with path.open("rb") as file:
             file.seek(self._positions.get(part, 0))
@@ -88,7 +89,7 @@ class Index:
         size = pixels.stat().st_size if pixels.exists() else 0
         for line in text.split(b"\n"):
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:
                 continue
             if _is_record(record) and ("stored" not in record or StoredImage(**record["stored"]).end <= size):
@@ -159,7 +160,13 @@ def _is_stored(value: object) -> bool:
     if not isinstance(value, dict) or value.keys() != set(names):
         return False
     *place, facts = (value[name] for name in names)
-    return _is_list(place, int) and min(place) >= 0 and _is_list(facts, int, len(FACTS.names or ()))
+    return (
+        _is_list(place, int)
+        and min(place) >= 0
+        and min(place[1:]) >= 1
+        and _is_list(facts, int, len(FACTS.names or ()))
+        and all(0 <= fact < 2**31 for fact in facts)
+    )
 
 
 def _is_list(value: object, kind: type, length: int | None = None) -> bool:

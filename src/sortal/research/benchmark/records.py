@@ -13,6 +13,7 @@ from sortal.errors import InputError, quoted
 from sortal.runs.facts import SplitScores
 from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
+from sortal.system.plain_files import problem_of
 
 NAME = "benchmark.json"
 FORMAT = "sortal benchmark 1"
@@ -102,6 +103,8 @@ def load(path: str | os.PathLike[str]) -> Record:
     if not file.exists():
         problem = f"has no {NAME}" if place.is_dir() else "does not exist"
         raise InputError(f"{A_RUN}, got {str(place)!r}, which {problem}.")
+    if problem := problem_of(file):
+        raise InputError(f"The benchmark run {str(file)!r} cannot be read: it {problem}.")
     try:
         content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as error:
