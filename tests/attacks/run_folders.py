@@ -18,6 +18,7 @@ ROOM = 3 * 2**30  # bytes of address space that a command may take beyond what i
 SECONDS = 60  # after which a command counts as hanging
 
 Words: TypeAlias = Callable[[Path, Path, World], Sequence[str | Path]]  # of a run, a folder for output, and images
+ONE = ("--device", "cpu", "--workers", "1")
 COMMANDS: dict[str, Words] = {
     "report": lambda run, out, world: ("report", run),
     "export csv": lambda run, out, world: ("export", run, "--format", "csv", "--out", out / "table.csv"),
@@ -36,12 +37,11 @@ COMMANDS: dict[str, Words] = {
     "update": lambda run, out, world: ("predict", run, more(world), *ONE, "--update"),
     "figures": lambda run, out, world: ("figures", run, "--out", out / "figures"),
     "decisions": lambda run, out, world: ("decisions", run),
-    "import": lambda run, out, world: ("import", run, annotations(world)),
+    "import": lambda run, out, world: ("import", run, edited_table(world)),
     "discover": lambda run, out, world: ("discover", run, "--yes", *ONE),
     "discover again": lambda run, out, world: ("discover", world.images, "--out", run, "--yes", *ONE),
     "review": lambda run, out, world: ("review", run, "--no-browser"),
 }
-ONE = ("--device", "cpu", "--workers", "1")
 
 
 def more(world: World) -> Path:
@@ -52,7 +52,7 @@ def more(world: World) -> Path:
     return folder
 
 
-def annotations(world: World) -> Path:
+def edited_table(world: World) -> Path:
     """Return an exported table of the run with a few edited categories."""
     path = world.folder / "edited.csv"
     if not path.exists():
@@ -91,7 +91,7 @@ def among(damages: Mapping[str, Damage], *, folders: bool = False) -> Callable[[
         shutil.copytree(trial.world.run, place)
         here = damage.scene(trial.random, place, trial.folder)
         damages[kind](place / path, here)
-        commands = trial.random.sample([*COMMANDS], 3)
+        commands = trial.random.sample([*COMMANDS], 2)
         for number, command in enumerate(commands):
             _withstands(trial, here, path, command, trial.folder / str(number), f"{command}, {path} as {kind}")
         return len(commands)
@@ -141,9 +141,9 @@ def _stamps(folder: Path) -> list[tuple[str, int, int]]:
 
 
 ATTACKS = (
-    Attack("run_folders", "wrecks", among(damage.WRECKS), quick=2, least=40),
-    Attack("run_folders", "values", among(damage.BENDS), quick=2, least=40),
+    Attack("run_folders", "wrecks", among(damage.WRECKS), quick=1, least=40),
+    Attack("run_folders", "values", among(damage.BENDS), quick=1, least=40),
     Attack("run_folders", "code", among(damage.CODE), quick=1, least=40),
-    Attack("run_folders", "claims", among(damage.CLAIMS), quick=2, least=40),
-    Attack("run_folders", "no files", among(damage.NO_FILES), quick=2, least=40),
+    Attack("run_folders", "claims", among(damage.CLAIMS), quick=1, least=40),
+    Attack("run_folders", "no files", among(damage.NO_FILES), quick=1, least=40),
 )
