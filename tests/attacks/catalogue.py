@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from attacks import browser, concurrency, disk, environment, kills, moving, names, offline, pictures, text
+from attacks import (
+    browser,
+    concurrency,
+    disk,
+    environment,
+    kills,
+    moving,
+    names,
+    offline,
+    pictures,
+    run_folders,
+    text,
+    weights,
+)
 from attacks.attack import Attack
 
 ATTACKS: tuple[Attack, ...] = (
@@ -13,6 +26,8 @@ ATTACKS: tuple[Attack, ...] = (
     *pictures.ATTACKS,
     *text.ATTACKS,
     *browser.ATTACKS,
+    *run_folders.ATTACKS,
+    *weights.ATTACKS,
     *concurrency.ATTACKS,
     *environment.ATTACKS,
     *offline.ATTACKS,

@@ -1,5 +1,6 @@
 """What a job takes over from the run in its folder."""
 
+import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, discover
 from sortal.errors import InputError
-from sortal.runs import cache
 from sortal.runs.facts import ImageSource, RunFacts
 from sortal.runs.storage import FORMAT, load_run
 
@@ -82,7 +82,8 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def finished(place: Path, earlier: RunFacts) -> None:
     place.mkdir(parents=True)
-    cache.save(place / "run.json", {"format": FORMAT, **asdict(earlier)})
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "run.json").write_text(json.dumps({"format": FORMAT, **asdict(earlier)}))
 
 
 def asked(images: Any, out: Any = None, *, force: bool = False, given: tuple[str, ...] = (), **settings: Any) -> Job:

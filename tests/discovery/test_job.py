@@ -27,7 +27,6 @@ from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, Source, check_sortable, prepare
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
-from sortal.runs import cache
 from sortal.runs.facts import ImageSource
 from sortal.runs.storage import FORMAT
 from sortal.system.files import lock_folder
@@ -76,7 +75,8 @@ def finished(place: Path, folder: str | None) -> None:
         images=(ImageSource(folder=folder, images=6, paths={}),),
         settings=Discovery(backbone="convnet"),
     )
-    cache.save(place / "run.json", {"format": FORMAT, **asdict(facts)})
+    place.mkdir(parents=True, exist_ok=True)
+    (place / "run.json").write_text(json.dumps({"format": FORMAT, **asdict(facts)}))
 
 
 UNLABELLED = (

@@ -17,7 +17,6 @@ from sortal.runs.actions import Refit
 from sortal.runs.confidence import Ints
 from sortal.runs.decisions import Review
 from sortal.runs.run import Run
-from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
 
@@ -128,18 +127,14 @@ def read_words(path: Path) -> tuple[str, ...]:
 
 def _embedded(model: "ImageText", folder: Path, names: Sequence[str], place: Path, runtime: Runtime) -> Embeddings:
     """Embed names, or read what was embedded before: a large model takes minutes for a long list."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file, save
-
     files = sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in folder.iterdir())
     path = place / f"{cache.key('words', str(folder.resolve()), files, names)}.safetensors"
-    with suppress(OSError, SafetensorError, KeyError):
-        return load_file(path)["words"]
+    with suppress(ValueError, KeyError):
+        return (cache.load_arrays(path) or {})["words"]
     parts = []
     for start in range(0, len(names), STEP):
         runtime.progress("Reading the names", start, len(names))
         parts.append(model.embed_words(names[start : start + STEP]))
     found = np.concatenate(parts)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, save({"words": found}))
+    cache.save_arrays(path, {"words": found})
     return found

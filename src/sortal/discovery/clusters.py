@@ -26,7 +26,6 @@ from sortal.runs import cache
 from sortal.runs.confidence import Features, Floats, place
 from sortal.runs.facts import KChoice, TriedK
 from sortal.system.distributed import Processes
-from sortal.system.files import write_atomically
 from sortal.system.json_records import read_record
 from sortal.system.progress import Runtime
 from sortal.system.scratch import scratch
@@ -121,7 +120,14 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
     own = slice(*processes.share_of(len(x)))
     key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
     path = job.cache / "k" / f"{key}.json"
-    tried = processes.by_first(lambda: [read_record(Evaluation, each) for each in cache.load(path) or []])
+
+    def cached() -> list[Evaluation]:
+        with suppress(ValueError):
+            found = cache.load(path)
+            return [read_record(Evaluation, each) for each in found] if isinstance(found, list) else []
+        return []
+
+    tried = processes.by_first(cached)
 
     def on_k(at: Evaluation) -> None:
         tried.append(at)
@@ -167,12 +173,10 @@ def cluster(
 
 def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
     """Cluster smoothed features by k-means; labelled images (n,) stay in the clusters of their classes."""
-    from safetensors.numpy import save
-
     settings, processes = job.settings, job.processes
     inputs = *rows.key, cache.hashed(np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
     path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
-    if (cached := processes.by_first(lambda: _load_fit(path))) is not None:
+    if (cached := processes.by_first(lambda: _load_fit(path, len(rows.x), k))) is not None:
         return cached
     model = shared_kmeans.fit(
         rows.smoothed,
@@ -186,19 +190,23 @@ def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
     centres = np.ascontiguousarray(model.centres)
     found = Fit(clusters=model.labels, centres=centres, separation=_separation(rows, labels, centres))
     if processes.is_first:
-        path.parent.mkdir(parents=True, exist_ok=True)
         saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
-        write_atomically(path, save(saved))
+        cache.save_arrays(path, saved)
     return found
 
 
-def _load_fit(path: Path) -> Fit | None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    with suppress(OSError, SafetensorError, KeyError):
-        held = load_file(path)
-        return Fit(clusters=held["clusters"], centres=held["centres"], separation=float(held["separation"][0]))
+def _load_fit(path: Path, n: int, k: int) -> Fit | None:
+    """Return the cached clusters of n images in k clusters, unless they are damaged."""
+    with suppress(ValueError, KeyError, IndexError):
+        held = cache.load_arrays(path) or {}
+        clusters, centres = held["clusters"], held["centres"]
+        if (
+            clusters.shape == (n,)
+            and centres.ndim == 2
+            and len(centres) == k
+            and 0 <= clusters.min() <= clusters.max() < k
+        ):
+            return Fit(clusters=clusters, centres=centres, separation=float(held["separation"][0]))
     return None
 
 
@@ -221,9 +229,6 @@ def repeat(
     job: Job, rows: Rows, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
 ) -> Floats | None:
     """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file, save
-
     seed, labels, processes = job.settings.seed, images.labels, job.processes
     if job.recipe.clustering == "kmeans":
         labels = np.full(len(clusters), -1)
@@ -231,8 +236,9 @@ def repeat(
     path = job.cache / "stability" / f"{key}.safetensors"
 
     def cached() -> Floats | None:
-        with suppress(OSError, SafetensorError, KeyError):
-            return load_file(path)["agreement"]
+        with suppress(ValueError, KeyError):
+            found = (cache.load_arrays(path) or {})["agreement"]
+            return found if found.shape == clusters.shape else None
         return None
 
     if (agreement := processes.by_first(cached)) is not None:
@@ -241,8 +247,7 @@ def repeat(
         rows.smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device, processes=processes
     )
     if found is not None and processes.is_first:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, save({"agreement": found}))
+        cache.save_arrays(path, {"agreement": found})
     return found
 
 

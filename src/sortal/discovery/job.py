@@ -28,6 +28,7 @@ from sortal.runs.facts import RunFacts
 from sortal.runs.run import Run
 from sortal.runs.storage import peek
 from sortal.system.files import CACHE, LOCK, NEXT
+from sortal.system.own_files import check_tree
 from sortal.system.progress import Runtime
 from sortal.system.temporary import is_temporary
 from sortal.system.text import plural, setting
@@ -300,6 +301,8 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
                 f"The run must be outside the folder of images, got {str(place)!r}.",
                 Remedy("choose another folder", out=f"{folder}-run"),
             )
+    for name in (CACHE, NEXT):
+        check_tree(place / name)
     if force or not place.is_dir():
         return
     facts = peek(place)

@@ -1,6 +1,5 @@
 """Folders that Sortal has exported: their subfolders are categories that a run proposed, not labels."""
 
-import json
 import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from unicodedata import normalize
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy
 from sortal.images import label_tables
-from sortal.system.regular_files import read_regular
+from sortal.system.regular_files import read_json
 
 MARKER = ".sortal-export.json"  # says that a folder is an export, and in which format; hidden from other tools
 INDEX = "index.csv"  # of the format `folders`: what each file is
@@ -22,7 +21,7 @@ NO_LABELS = Remedy("read it without labels", folders="ignore")
 def format_of(folder: Path) -> str | None:
     """Return the format of an exported folder; None for any other folder."""
     try:
-        found = json.loads(read_regular(folder / MARKER))
+        found = read_json(folder / MARKER)
     except (OSError, ValueError):
         return None
     name = found.get("format") if isinstance(found, dict) else None

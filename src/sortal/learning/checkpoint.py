@@ -19,7 +19,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
 from sortal.learning.methods.method import Method
 from sortal.system.files import write_atomically
-from sortal.system.regular_files import read_regular
+from sortal.system.regular_files import open_regular, parse_json, read_regular
 
 logger = logging.getLogger(__name__)
 
@@ -99,13 +99,25 @@ def load(folder: Path) -> Checkpoint | None:
     found = [path for name in (NAME, PREVIOUS) if (path := folder / name).is_file()]
     for path in found:
         try:
-            return parse(read_regular(path))
-        except (ValueError, KeyError, TypeError, OSError) as error:
+            return parse(_read(path))
+        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
             os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it
     if found:
         logger.warning("No checkpoint is intact; training starts over.")
     return None
+
+
+def _read(path: Path) -> bytes:
+    """Read a file whose header describes exactly what follows, as a sparse one would not fit into memory."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        open_regular(path).close()  # or opening a pipe would block
+        with safe_open(path, "pt"):
+            return read_regular(path)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
 
 
 def parse(content: bytes) -> Checkpoint:
@@ -115,11 +127,11 @@ def parse(content: bytes) -> Checkpoint:
 
     try:
         tensors = from_bytes(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except SafetensorError as error:
         raise ValueError(str(error)) from error
     text = header["__metadata__"]["sortal"]
     if header["__metadata__"]["digest"] != digest(tensors, text):
         raise ValueError("its content does not match its digest")
-    state: dict[str, Any] = json.loads(text)
+    state: dict[str, Any] = parse_json(text)
     return Checkpoint(state.pop("key"), TrainingProgress(**state), tensors)

@@ -24,9 +24,9 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import FrozenEncoder, views_at_once
+from sortal.runs.cache import load_arrays, save_arrays
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
-from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.scratch import scratch
 from sortal.system.signals import defer_signals
@@ -68,17 +68,13 @@ class FeatureCache:
 
     def fill(self, contents: NDArray[np.bytes_], first: NDArray[np.int64], x: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Fill in the rows `first` of x whose contents (sorted) are cached; return the mask of these contents."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         have = np.zeros(len(contents), dtype=bool)
         for path in sorted(self.folder.glob("*.safetensors")) if len(contents) else ():
             try:
-                block = load_file(path)
-                digests, rows = block["digests"].view("S32").ravel(), block["features"]
-                if rows.shape != (len(digests), x.shape[1]):
-                    raise ValueError(f"shape {rows.shape}, expected {(len(digests), x.shape[1])}")
-            except (SafetensorError, OSError, KeyError, ValueError) as error:
+                digests, rows = _read_block(path)
+                if rows.shape != (len(digests), x.shape[1]) or rows.dtype != x.dtype:
+                    raise ValueError(f"{rows.dtype} {rows.shape}, expected {x.dtype} {(len(digests), x.shape[1])}")
+            except (KeyError, ValueError) as error:
                 logger.warning("Recomputing the damaged features in %s: %s", path, error)
                 continue
             at = np.minimum(np.searchsorted(contents, digests), len(contents) - 1)
@@ -89,12 +85,10 @@ class FeatureCache:
 
     def contents(self) -> set[str]:
         """Return the contents whose features are cached."""
-        from safetensors import SafetensorError, safe_open
-
         found = set[str]()
         for path in self.folder.glob("*.safetensors"):
-            with suppress(SafetensorError, OSError, ValueError), safe_open(path, "numpy") as block:
-                found.update(each.decode() for each in block.get_tensor("digests").view("S32").ravel().tolist())
+            with suppress(KeyError, ValueError):
+                found.update(each.decode() for each in _read_block(path)[0].tolist())
         return found
 
     def load(self, contents: NDArray[np.bytes_], x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -106,12 +100,15 @@ class FeatureCache:
         return _copied(x, first, inverse)
 
     def add(self, contents: NDArray[np.bytes_], rows: NDArray[np.float32]) -> None:
-        from safetensors.numpy import save
-
         digests = np.ascontiguousarray(contents.astype("S32")).view(np.uint8).reshape(-1, 32)
-        content = save({"digests": digests, "features": np.ascontiguousarray(rows)})
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / f"{hashlib.sha256(digests.tobytes()).hexdigest()[:16]}.safetensors", content)
+        path = self.folder / f"{hashlib.sha256(digests.tobytes()).hexdigest()[:16]}.safetensors"
+        save_arrays(path, {"digests": digests, "features": rows})
+
+
+def _read_block(path: Path) -> tuple[NDArray[np.bytes_], NDArray[np.float32]]:
+    """Read the contents (n,) and the features (n, d) in a file of the cache."""
+    block = load_arrays(path) or {}
+    return block["digests"].view("S32").ravel(), block["features"]
 
 
 def extract(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from numpy.typing import NDArray
 
 import sortal
 from sortal.system.files import write_atomically
-from sortal.system.regular_files import read_regular
+from sortal.system.regular_files import open_regular, read_json
 
+DIGEST = "sha256"
 CODE = 3  # incremented when a stage gives another result from the same input
 
 
@@ -31,14 +33,47 @@ def hashed(*arrays: NDArray[Any]) -> str:
 
 
 def load(path: Path) -> Any:
-    """Return a cached value, or None."""
+    """Return a cached value; None if there is none, or if it is damaged."""
     try:
-        return json.loads(read_regular(path))
+        held = read_json(path)
     except (OSError, ValueError):
         return None
+    whole = isinstance(held, dict) and held.keys() == {"value", DIGEST} and held[DIGEST] == _digest(held["value"])
+    return held["value"] if whole else None
 
 
 def save(path: Path, value: Any) -> None:
-    """Cache a value as JSON."""
+    """Cache a value as JSON, with its digest."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(value).encode())
+    write_atomically(path, json.dumps({"value": value, DIGEST: _digest(value)}).encode())
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
+    """Return cached arrays by name; None if there are none. Raises a ValueError if they are damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        open_regular(path).close()  # or opening a pipe would block
+        with safe_open(path, "numpy") as held:
+            arrays = {name: held.get_tensor(name) for name in sorted(held.keys())}
+            whole = (held.metadata() or {}).get(DIGEST) == hashed(*arrays.values())
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, OSError, AttributeError, TypeError, KeyError) as error:  # of types that NumPy lacks, too
+        raise ValueError(str(error)) from error
+    if not whole:
+        raise ValueError("its content does not match its digest")
+    return arrays
+
+
+def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Cache arrays by name, with their digest."""
+    from safetensors.numpy import save
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = {name: np.ascontiguousarray(arrays[name]) for name in sorted(arrays)}
+    write_atomically(path, save(whole, metadata={DIGEST: hashed(*whole.values())}))

@@ -18,7 +18,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
-from sortal.system.regular_files import read_regular
+from sortal.system.regular_files import parse_json, read_regular
 from sortal.system.text import shorten
 
 FORMAT = "sortal decisions 1"
@@ -83,7 +83,7 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
 
 def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError as error:
         raise _damaged(path, number, error) from error
     if not isinstance(found, dict):

@@ -1,6 +1,7 @@
 """The two-dimensional map of the images: a sample of them, and their coordinates."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -39,11 +40,13 @@ def coordinates(
     if folder is None:
         return _scaled(place(features, seed))
     path = folder / f"{cache.key('t-SNE', cache.hashed(features), seed)}.json"
-    found = cache.load(path)
-    if found is None:
-        found = _scaled(place(features, seed)).tolist()
-        cache.save(path, found)
-    return np.array(found, dtype=np.int64).reshape(len(features), 2)
+    with suppress(ValueError, TypeError, OverflowError):
+        found = np.array(cache.load(path), dtype=np.int64).reshape(len(features), 2)
+        if ((found >= 0) & (found <= SPAN)).all():
+            return found
+    made = _scaled(place(features, seed))
+    cache.save(path, made.tolist())
+    return made
 
 
 def _scaled(xy: Matrix) -> NDArray[np.int64]:

@@ -159,17 +159,23 @@ class Run:
         sizes = {category.id: category.size for category in self.categories}
         ids, counts = np.unique(a.category_id, return_counts=True)
         found = dict(zip(ids.tolist(), counts.tolist(), strict=True))
-        rules = {
-            "every category must have an id of its own and a centre": len(sizes) == len(self.categories) == k,
-            "the sizes of categories must be those of the assignments": found == {j: n for j, n in sizes.items() if n},
-            "every next category must exist": {-1, *sizes} >= {*np.unique(a.next_category_id).tolist()},
-            "every image must have features": len(a) == len(self.features),
-            "every category must have a usual distance": c.usual.shape == c.deviation.shape == (k,),
-            "a classifier must have a row for each category": self.head is None or self.head.shape == (k, d + 1),
-        }
-        for rule, holds in rules.items():
+        own, following = {j: n for j, n in sizes.items() if n}, {*np.unique(a.next_category_id).tolist()}
+        rules = (
+            (len(sizes) == len(self.categories) == k, "every category must have an id of its own and a centre",
+             "categories.csv, centres.npy"),
+            (found == own, "the sizes of categories must be those of the assignments",
+             "categories.csv, assignments.csv"),
+            ({-1, *sizes} >= following, "every next category must exist", "assignments.csv, categories.csv"),
+            (self.features.shape == (len(a), d), "every image must have features as long as the centres",
+             "assignments.csv, features.npy, centres.npy"),
+            (c.usual.shape == c.deviation.shape == (k,), "every category must have a usual distance",
+             "categories.csv, confidence.json"),
+            (self.head is None or self.head.shape == (k, d + 1), "a classifier must have a row for each category",
+             "head.npy, categories.csv"),
+        )  # fmt: skip
+        for holds, rule, files in rules:
             if not holds:
-                raise ValueError(rule)
+                raise ValueError(f"{rule} ({files})")
 
     @property
     def report(self) -> Path:
@@ -178,8 +184,12 @@ class Run:
     @property
     def cache(self) -> Path:
         """The folder of the stages' results; a benchmark's runs share one as long as it exists."""
-        shared = self.facts.cache
-        return Path(shared) if shared and Path(shared).is_dir() else self.folder / CACHE
+        shared = None if self.facts.cache is None else Path(self.facts.cache)
+        # A folder like BENCHMARK/cache/DATASET of a run below BENCHMARK, so that no run leads elsewhere
+        near = (
+            shared is not None and shared.parent.name == CACHE and shared.parents[1] in self.folder.absolute().parents
+        )
+        return shared if shared is not None and near and shared.is_dir() else self.folder / CACHE
 
     @property
     def names(self) -> dict[int, str]:

@@ -4,10 +4,11 @@ import csv
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from itertools import count, takewhile
+from itertools import count, filterfalse, takewhile
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, TypeVar
@@ -22,8 +23,10 @@ from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.run import DECISIONS, OPEN, REVIEWED, STATUSES, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import files as disk
+from sortal.system.files import CACHE
 from sortal.system.json_records import read_record
-from sortal.system.regular_files import open_regular, read_regular
+from sortal.system.own_files import check_own, check_tree
+from sortal.system.regular_files import open_regular, parse_json, read_json, read_regular
 from sortal.system.text import plural
 
 T = TypeVar("T")
@@ -34,6 +37,19 @@ QUARANTINE, CANDIDATES, REJECTED = "quarantine.csv", "candidates.csv", "rejected
 FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
 OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED}  # removed where a run has none
 FORMER = ("strangers", "surest")  # keys of CONFIDENCE that are no longer used
+WRITTEN = {".json", ".jsonl", ".csv", ".npy", ".safetensors", ".html"}  # extensions of files of a run
+DAMAGES = (
+    OSError,
+    EOFError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+    csv.Error,
+)
+HEXADECIMAL = re.compile("[0-9a-f]{32}")  # the digest of a content
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
 LISTS, TEXTS, NUMBERS = (
@@ -85,7 +101,7 @@ def _changed_features(run: Run) -> tuple[dict[str, disk.Content], list[str]]:
         if saved.hashes.features == run.facts.hashes.features:
             return {}, []
         with suppress(OSError, ValueError):
-            n = sum(len(_map_array(run.folder / name)) for name in names)
+            n = sum(len(_read_array(run.folder / name)) for name in names)
             # Rows that were added get a file of their own: a run of a million images is not rewritten for a few more.
             if 0 < n < len(run.features) and cache.hashed(run.features[:n]) == saved.hashes.features:
                 return {_segment(len(names)): _npy_parts(run.features[n:])}, []
@@ -217,48 +233,116 @@ def _read_about(folder: Path) -> dict[str, Any] | None:
         if disk.is_pending(folder):
             with suppress(InputError), disk.lock_folder(folder):  # a process that is writing completes it itself
                 disk.finish(folder)
-        about = _read_json(folder / RUN)
+        if not (folder / RUN).is_dir():
+            check_own(folder / RUN)
+        about = read_json(folder / RUN)
+    except InputError:
+        raise
     except (OSError, ValueError):
         return None
-    return about if isinstance(about, dict) and about.get("format") in (FORMAT, FORMAT_1) else None
+    if not isinstance(about, dict) or about.get("format") not in (FORMAT, FORMAT_1):
+        return None
+    check_files(folder)
+    return about
+
+
+def check_files(folder: Path) -> None:
+    """Raise InputError unless what Sortal writes into a run's folder are plain files and folders of its own.
+
+    A link could lead Sortal to files elsewhere, and reading a pipe or a device need not end.
+    """
+    for name in sorted(os.listdir(folder)):
+        path = folder / name
+        if name in (CACHE, disk.NEXT):
+            check_tree(path)
+        elif path.suffix in WRITTEN or name == disk.LOCK:
+            check_own(path)
 
 
 def _load(place: Path) -> Run:
     about = _read_about(place)
     if about is None:
-        what = "holds none" if place.is_dir() else "is not a folder"
+        what = _why_no_run(place)
         raise InputError(
             f"A run must be a folder that sortal discover wrote, got {str(place)!r}, which {what}. "
             "If sortal discover was interrupted, repeat it to resume."
         )
-    try:
+    with _named(place, RUN):
         facts = _read_facts(about)
-        confidence, table = _read_json(place / CONFIDENCE), tables.read(place / CATEGORIES)
-        metrics = _read_json(place / METRICS) if (place / METRICS).exists() else None
+    with _named(place, CONFIDENCE):
+        confidence = dict(read_json(place / CONFIDENCE))
+    with _named(place, CATEGORIES):
+        table = tables.read(place / CATEGORIES)
+    with _named(place, METRICS):
+        metrics = read_json(place / METRICS) if (place / METRICS).exists() else None
         if about["format"] == FORMAT_1:
             _upgrade(about, table, confidence, metrics)
+        scores = None if metrics is None else read_record(Metrics, metrics, METRICS)
+    with _named(place, CONFIDENCE):
         for former in FORMER:
             confidence.pop(former, None)
+        confident = read_record(Confidence, confidence, CONFIDENCE)
+    with _named(place, CATEGORIES):
+        categories = _read_categories(table)
+    with _named(place, ASSIGNMENTS):
+        assignments = _read_assignments(tables.read(place / ASSIGNMENTS), len(facts.images))
+    with _named(place, K):
+        k = read_record(KChoice, read_json(place / K), K)
+    with _named(place, FEATURES):
+        features = _read_features(place)
+    with _named(place, CENTRES):
+        centres = np.array(_read_array(place / CENTRES))
+    with _named(place, QUARANTINE):
         bad: Mapping[str, list[Any]] = tables.read(place / QUARANTINE)
+        quarantine = tuple(map(Quarantined, bad["file_name"], bad["reason"], bad["detail"]))
+    with _named(place, CANDIDATES):
+        candidates = _read_candidates(place / CANDIDATES, {each.id for each in categories})
+    with _named(place, HEAD):
         has_head = facts.recipe.clustering == "head" or (place / HEAD).exists()
+        head = np.array(_read_array(place / HEAD)) if has_head else None
+    with _named(place, REJECTED):
+        rejected = _read_rejected(place / REJECTED)
+    with _named(place, ""):
         return Run(
             folder=place,
             facts=facts,
-            assignments=_read_assignments(tables.read(place / ASSIGNMENTS)),
-            categories=_read_categories(table),
-            k=read_record(KChoice, _read_json(place / K), K),
-            confidence=read_record(Confidence, confidence, CONFIDENCE),
-            metrics=None if metrics is None else read_record(Metrics, metrics, METRICS),
-            features=_read_features(place),
-            centres=_read_array(place / CENTRES),
-            quarantine=tuple(map(Quarantined, bad["file_name"], bad["reason"], bad["detail"])),
-            candidates=_read_candidates(place / CANDIDATES),
-            head=_read_array(place / HEAD) if has_head else None,
-            rejected=_read_rejected(place / REJECTED),
+            assignments=assignments,
+            categories=categories,
+            k=k,
+            confidence=confident,
+            metrics=scores,
+            features=features,
+            centres=centres,
+            quarantine=quarantine,
+            candidates=candidates,
+            head=head,
+            rejected=rejected,
         )
-    except (OSError, EOFError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError, csv.Error) as error:
+
+
+def _why_no_run(place: Path) -> str:
+    if not place.is_dir():
+        return "is not a folder"
+    try:
+        read_json(place / RUN)
+    except FileNotFoundError:
+        return "holds none"
+    except (OSError, ValueError) as error:
+        return f"has a damaged {RUN}: {getattr(error, 'strerror', None) or error}"
+    return f"has a {RUN} of another format"
+
+
+@contextmanager
+def _named(place: Path, name: str) -> Iterator[None]:
+    """Turn whatever reading a damaged file raises into an InputError that names it."""
+    try:
+        yield
+    except DAMAGES as error:
+        text = str(error).rstrip(".") or type(error).__name__
+        if isinstance(error, InputError):
+            text = error.message.rstrip(".")
         raise InputError(
-            f"The run in {str(place)!r} is damaged: {str(error).rstrip('.') or type(error).__name__}.",
+            f"The run in {str(place)!r} is damaged: {text if name in text else f'{name}: {text}'}.",
             Remedy("repeat the command that made it", force=True),
         ) from error
 
@@ -280,42 +364,48 @@ def _upgrade(about: Mapping[str, Any], categories: dict[str, list[str]], confide
         each["low"], each["high"] = each.pop("from"), each.pop("to")
 
 
-def _read_array(path: Path) -> NDArray[np.float32]:
-    with open_regular(path) as file:
-        found: NDArray[np.float32] = np.load(file, allow_pickle=False)
-    return found
-
-
 def _read_features(place: Path) -> NDArray[np.float32]:
     """Map the features into memory where they are one file, else join them."""
-    parts = [_map_array(place / name) for name in _segments(place) or [FEATURES]]
+    parts = [_read_array(place / name) for name in _segments(place) or [FEATURES]]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _map_array(path: Path) -> NDArray[np.float32]:
-    open_regular(path).close()  # or opening a pipe would block
-    found: NDArray[np.float32] = np.load(path, mmap_mode="r", allow_pickle=False)
+def _read_array(path: Path) -> NDArray[np.float32]:
+    """Map an array into memory, which must be the whole file: a header cannot claim more than there is."""
+    try:
+        open_regular(path).close()  # or opening a pipe would block
+        found = np.lib.format.open_memmap(path, mode="r")
+    except DAMAGES as error:
+        raise ValueError(f"{path.name} cannot be read as an array: {error}") from error
+    if found.dtype != np.float32 or found.ndim != 2:
+        raise ValueError(f"{path.name} must be float32 of shape (n, d), got {found.dtype} of shape {found.shape}")
     return found
 
 
-def _read_assignments(table: Mapping[str, Sequence[str]]) -> Assignments:
+def _read_assignments(table: Mapping[str, Sequence[str]], sources: int) -> Assignments:
     numbers: dict[str, Any] = {
         f"{name}_id": np.array(_ids(table, name), dtype=np.int64) for name in ("category", "next_category")
     }
     for name in ("confidence", "distance", "next_distance"):
         numbers[name] = np.array([float(cell or "nan") for cell in table[name]])
-    states = {"status": STATUSES, "reviewed": REVIEWED}
-    for name, known in states.items():
-        if odd := {*table.get(name, ())} - {*known}:
-            raise ValueError(f"{name} in {ASSIGNMENTS} must be {' or '.join(known)}, got {quoted(min(odd), 60)}")
+    folders = np.array(table["folder"], dtype=np.int64)
+    reviewed = table.get("reviewed", [OPEN] * len(table["file_name"]))
+    for column, values, allowed in (
+        ("status", {*table["status"]}, {*STATUSES}),
+        ("reviewed", {*reviewed}, {*REVIEWED}),
+        ("folder", {*folders.tolist()}, {*range(sources)}),
+        ("content", {*filterfalse(HEXADECIMAL.fullmatch, table["content"])}, set[str]()),
+    ):
+        if wrong := [*map(quoted, values - allowed)]:
+            raise ValueError(f"the column {column} of {ASSIGNMENTS} has an invalid cell, {min(wrong)}")
     return Assignments(
         files=tuple(table["file_name"]),
-        folders=np.array(table["folder"], dtype=np.int64),
+        folders=folders,
         contents=tuple(table["content"]),
         labels=tuple(name or None for name in table["label"]),
         truth=tuple(name or None for name in table.get("truth", [""] * len(table["file_name"]))),
         status=np.array(table["status"], dtype=np.str_),
-        reviewed=np.array(table.get("reviewed", [OPEN] * len(table["file_name"])), dtype=np.str_),
+        reviewed=np.array(reviewed, dtype=np.str_),
         **numbers,
     )
 
@@ -329,20 +419,22 @@ def _read_categories(table: Mapping[str, Sequence[str]]) -> tuple[Category, ...]
     categories = []
     for row in rows:
         cells = {**row, "nearest_known_id": _ids(row, "nearest_known")}
-        values = {name: json.loads(cells[name] or "null") for name in ("id", *NUMBERS)}
-        values |= {name: json.loads(row[name]) for name in LISTS if name in row}
+        values = {name: parse_json(cells[name] or "null") for name in ("id", *NUMBERS)}
+        values |= {name: parse_json(row[name]) for name in LISTS if name in row}
         values |= {name: row[name] for name in TEXTS} | {"weight": int(row[WEIGHT])}
         categories.append(read_record(Category, values, CATEGORIES))
     return tuple(categories)
 
 
-def _read_candidates(path: Path) -> tuple[Candidate, ...]:
+def _read_candidates(path: Path, ids: Collection[int]) -> tuple[Candidate, ...]:
     if not path.exists():
         return ()
     table = tables.read(path)
     found: dict[tuple[int, int], list[tuple[str, int]]] = {}
     columns = (*(table[name] for name in CANDIDATE[:3]), _ids(table, "nearest"))
     for number, file, folder, nearest in zip(*columns, strict=True):
+        if int(nearest) not in ids:
+            raise ValueError(f"{CANDIDATES} names a category that does not exist, {quoted(nearest)}")
         found.setdefault((int(number), int(nearest)), []).append((file, int(folder)))
     return tuple(
         Candidate(id=number, files=tuple(f for f, _ in rows), folders=tuple(at for _, at in rows), nearest_id=nearest)
@@ -360,7 +452,3 @@ def _read_rejected(path: Path) -> frozenset[tuple[str, int]]:
 def _ids(cells: Mapping[str, T], name: str) -> T:
     """Return the ids of categories in a table, or in a row of it; earlier versions wrote them under the bare name."""
     return cells[f"{name}_id"] if f"{name}_id" in cells else cells[name]
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(read_regular(path))

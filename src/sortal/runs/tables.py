@@ -66,4 +66,6 @@ def read(path: Path) -> dict[str, list[str]]:
     finally:
         csv.field_size_limit(limit)
     cells = [[unescape_cell(cell) for cell in row] for row in rows]
+    if len({*header}) < len(header) or any(len(row) != len(header) for row in cells):
+        raise ValueError(f"{path.name} must have different columns, and a cell of each in every row")
     return {name: [row[at] for row in cells] for at, name in enumerate(header)}

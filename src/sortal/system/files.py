@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import NO_SPACE, InputError, no_space
-from sortal.system.regular_files import read_regular
+from sortal.system.regular_files import read_json
 from sortal.system.temporary import move_file, sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
 
@@ -96,23 +96,32 @@ def finish(folder: Path) -> None:
     """Move committed files from the staging folder to their places; reject names that lead out of the folder."""
     staging = folder / NEXT
     try:
-        commit = json.loads(read_regular(staging / COMMIT))
+        if not is_pending(folder):
+            return
+        commit = read_json(staging / COMMIT)
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
     if any(not isinstance(n, str) or n != os.path.basename(n) or n in ("", ".", "..") for n in files + gone):
         raise InputError(f"{str(staging)!r} was not written by Sortal: it names files outside its folder. Delete it.")
-    for name in gone:
-        (folder / name).unlink(missing_ok=True)
-    for name in files:
-        if (staging / name).exists():
-            os.replace(staging / name, folder / name)
-    shutil.rmtree(staging)
+    name = ""
+    try:
+        for name in gone:
+            (folder / name).unlink(missing_ok=True)
+        for name in files:
+            if (staging / name).exists():
+                os.replace(staging / name, folder / name)
+        shutil.rmtree(staging)
+    except OSError as error:
+        raise InputError(
+            f"{str(folder / name)!r} cannot be replaced: {error.strerror or error}. Move it away, and try again."
+        ) from error
 
 
 def is_pending(folder: Path) -> bool:
     """Tell whether committed files are still in the staging folder."""
-    return (folder / NEXT / COMMIT).is_file()
+    commit = folder / NEXT / COMMIT
+    return commit.is_file() and not (commit.is_symlink() or commit.parent.is_symlink())
 
 
 @contextmanager

@@ -1,12 +1,18 @@
 """Regular files, opened without ever waiting: a pipe, socket or device at their place is refused, even a moment ago."""
 
+import json
 import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
+
+from sortal.system.text import byte_sizes
 
 # A pipe without a writer must not block, and a terminal must not become the one of this process.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+# Bytes that a file may have which is read as a whole; the largest that Sortal writes are far smaller.
+LARGEST = {".json": 2**30, ".jsonl": 2**33, ".csv": 2**33, ".tsv": 2**33}
 UNKNOWN = 2**24  # bytes to read of files whose size is 0, which those of the kernel state whatever is in them
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -21,8 +27,25 @@ class NotAFileError(OSError):
     """A path leads to something that is not a regular file."""
 
     def __init__(self, mode: int) -> None:
-        self.kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        self.kind = kind_of(mode)
         super().__init__(None, f"it is {self.kind}, not a file")
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def kind_of(mode: int) -> str:
+    """Name what is not a regular file."""
+    return KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def oversize(path: str | Path, size: int) -> str:
+    """Say that a file is larger than any of its kind; empty if it is not."""
+    most = LARGEST.get(Path(path).suffix.lower(), size)
+    if size <= most:
+        return ""
+    has, limit = byte_sizes(size, most)
+    return f"has {has}, and a file of this kind has at most {limit}"
 
 
 def open_regular(path: str | Path) -> BufferedReader:
@@ -47,7 +70,23 @@ def open_regular(path: str | Path) -> BufferedReader:
 def read_regular(path: str | Path) -> bytes:
     """Read a regular file as far as it reached when it was opened: another process may be appending to it."""
     with open_regular(path) as file:
-        return file.read(os.fstat(file.fileno()).st_size or UNKNOWN)
+        size = os.fstat(file.fileno()).st_size
+        if problem := oversize(path, size):
+            raise OSError(f"it {problem}")
+        return file.read(size or UNKNOWN)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON; what is nested too deeply is a ValueError, like everything else that is wrong with it."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file; raise OSError if it cannot be read, and ValueError for whatever is not JSON."""
+    return parse_json(read_regular(path))
 
 
 def _check(found: os.stat_result) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias, get_args
 from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
 from sortal.images.decoding import DECODER, FACTS
-from sortal.system.regular_files import open_regular
+from sortal.system.regular_files import open_regular, parse_json
 
 INDEX = "index.jsonl"
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
@@ -93,7 +93,7 @@ class Index:
         self._positions[part] = self._positions.get(part, 0) + text.rfind(b"\n") + 1
         for line in text.split(b"\n"):
             try:
-                record = json.loads(line)
+                record = parse_json(line)
             except ValueError:
                 continue
             if _is_record(record) and ("stored" not in record or StoredImage(**record["stored"]).end <= size):
@@ -164,7 +164,13 @@ def _is_stored(value: object) -> bool:
     if not isinstance(value, dict) or value.keys() != set(names):
         return False
     *place, facts = (value[name] for name in names)
-    return _is_list(place, int) and min(place) >= 0 and _is_list(facts, int, len(FACTS.names or ()))
+    return (
+        _is_list(place, int)
+        and min(place) >= 0
+        and min(place[1:]) >= 1
+        and _is_list(facts, int, len(FACTS.names or ()))
+        and all(0 <= fact < 2**31 for fact in facts)
+    )
 
 
 def _is_list(value: object, kind: type, length: int | None = None) -> bool:

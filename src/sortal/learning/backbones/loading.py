@@ -1,15 +1,15 @@
 """Loading of backbones by name: timm's vision transformers and ResNets, and a small network for tiny images."""
 
-import json
 import os
 from dataclasses import fields, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from sortal.config import CONVNET
-from sortal.errors import InputError, Remedy, listing
+from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones import hub
 from sortal.learning.backbones import weights as files
 from sortal.learning.backbones.backbone import FORMAT, Backbone, Spec
@@ -23,11 +23,12 @@ from sortal.learning.backbones.names import (
     unknown,
 )
 from sortal.learning.backbones.vit import VisionTransformer
-from sortal.system.regular_files import read_regular
+from sortal.system.json_records import read_record
+from sortal.system.regular_files import read_json
 
 FIELDS = {"sha256", "trained", *(field.name for field in fields(Spec))}  # of the .json of a saved backbone
 TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # modules of timm
-IMAGE_SIZE, TINY_SIZE, MIN_TINY_SIZE = 224, 16, 8
+IMAGE_SIZE, TINY_SIZE, MIN_TINY_SIZE, MAX_SIZE = 224, 16, 8, 8192
 
 
 def load_backbone(
@@ -45,8 +46,8 @@ def load_backbone(
     (once; never with HF_HUB_OFFLINE=1). `trained` is the number of last blocks to train; by default 1, but all blocks
     of "convnet".
     """
-    if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
-        raise InputError(f"image_size must be a whole number of at least 1, got {image_size!r}.")
+    if image_size is not None and (not isinstance(image_size, int) or not 1 <= image_size <= MAX_SIZE):
+        raise InputError(f"image_size must be a whole number from 1 to {MAX_SIZE:,}, got {quoted(image_size, 100)}.")
     if (saved := path_of_saved(name)) is not None:
         if weights is not None or image_size is not None:
             raise has_its_own_weights(saved)
@@ -182,7 +183,9 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
     if about is None:
         raise InputError(f"{str(path)!r} is not the .json of a saved backbone. Check the path.")
     file = path.with_suffix(".safetensors")
-    if file.is_file() and files.sha256(file) != about["sha256"]:
+    check_file(file)
+    files.check_header(file)  # before its digest, as a sparse file would take hours
+    if files.sha256(file) != about["sha256"]:
         raise InputError(
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
@@ -195,8 +198,12 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
 def _read_json(path: Path) -> dict[str, Any] | None:
     """Read the .json of a saved backbone; None if the file is something else."""
     try:
-        about = json.loads(read_regular(path))
-    except (OSError, ValueError):
+        about = read_json(path)
+        valid = isinstance(about, dict) and about.get("format") == FORMAT and about.keys() >= FIELDS
+        if not valid or str(about["name"]).endswith(".json"):
+            return None
+        spec = read_record(Spec, {field.name: about[field.name] for field in fields(Spec)}, path.name)
+        read_record(int, about["trained"], "trained")
+    except (OSError, ValueError, OverflowError):
         return None
-    valid = isinstance(about, dict) and about.get("format") == FORMAT and about.keys() >= FIELDS
-    return about if valid and not str(about["name"]).endswith(".json") else None
+    return about if all(map(isfinite, (*spec.mean, *spec.std))) and min(spec.std) > 0 else None

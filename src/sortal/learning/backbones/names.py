@@ -10,6 +10,7 @@ from pathlib import Path
 from sortal.config import CONVNET
 from sortal.errors import InputError, listing
 from sortal.learning.backbones import hub
+from sortal.system.regular_files import kind_of
 
 RANDOM = "random"  # untrained weights
 FAMILIES = ("vit_", "resnet")  # whose names are suggested
@@ -52,7 +53,7 @@ def check_saved(path: Path) -> None:
 def check_file(path: Path) -> None:
     """Raise InputError unless a file of weights exists."""
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
+        what = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "does not exist"
         raise InputError(f"The weights file {str(path)!r} {what}. Check the path.")
 
 

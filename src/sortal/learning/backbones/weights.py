@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sortal.errors import InputError, Remedy, listing
+from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones.names import check_file
 from sortal.system.regular_files import open_regular
 
 State = dict[str, Tensor]
+
+LONGEST = 200  # characters of a name in a message
+DEEPEST = 10  # wrappers around weights
 
 # Keys under which checkpoints hold the weights, the preferred ones first.
 PLACES = ("teacher", "model_ema", "state_dict", "model", "module", "student")
@@ -52,7 +56,37 @@ def read(path: str | os.PathLike[str]) -> State:
     state = _unwrap(content)
     if not state:
         raise InputError(f"The file {str(path)!r} holds no weights: it has no named tensors.")
+    for key, value in state.items():
+        if problem := _problem_of(value):
+            raise InputError(
+                f"The weights in {str(path)!r} must be plain numbers, but {quoted(key, LONGEST)} is {problem}."
+            )
     return state
+
+
+def _problem_of(value: Tensor) -> str:
+    """Say why a tensor is not an array of real numbers in memory; empty if it is one."""
+    if value.layout != torch.strided or value.is_nested:
+        return "sparse or nested"
+    if value.is_meta:
+        return "without values"
+    if value.is_quantized:
+        return "quantised"
+    if value.is_complex():
+        return "complex"
+    size, held = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+    return "" if size <= held else f"of {size:,} bytes, of which the file holds {held:,}"  # repeats its values
+
+
+def check_header(path: Path) -> None:
+    """Raise InputError unless the header of a safetensors file describes exactly what follows it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt"):
+            return
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"The weights file {str(path)!r} is damaged: {error}.") from error
 
 
 def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
@@ -65,7 +99,7 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
     unexpected = sorted(state.keys() - own.keys())
     both = (("missing", missing), ("unexpected", unexpected))
     problems = [f"{len(keys)} {what}: {listing(keys)}" for what, keys in both if keys] or [
-        f"{key!r} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
+        f"{quoted(key, LONGEST)} must have shape {tuple(own[key].shape)}, got {tuple(value.shape)}"
         for key, value in state.items()
         if value.shape != own[key].shape
     ][:1]
@@ -75,16 +109,19 @@ def fill(net: nn.Module, state: State, *, name: str, origin: str) -> None:
             Remedy("name the architecture of the file", backbone=...),
         )
     for key, value in state.items():
+        shown = quoted(key, LONGEST)
         if value.is_floating_point() != own[key].is_floating_point():
             raise InputError(
-                f"The weights in {origin} must match {name}: {key!r} must be {own[key].dtype}, got {value.dtype}."
+                f"The weights in {origin} must match {name}: {shown} must be {own[key].dtype}, got {value.dtype}."
             )
         if value.is_floating_point() and not value.isfinite().all():
-            raise InputError(f"The weights in {origin} must be finite, but {key!r} is not. Download the file again.")
+            raise InputError(f"The weights in {origin} must be finite, but {shown} is not. Download the file again.")
     net.load_state_dict(state, strict=False)
 
 
 def _read_checkpoint(path: Path) -> Any:
+    if zipfile.is_zipfile(path):
+        _check_archive(path)
     with torch.serialization.safe_globals(_safe_types()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about problems that are errors here, or harmless
         try:
@@ -98,6 +135,24 @@ def _read_checkpoint(path: Path) -> Any:
             ) from None
 
 
+def _check_archive(path: Path) -> None:
+    """Raise InputError for an archive whose entries claim more bytes than it has, which torch would allocate.
+
+    torch.save does not compress.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            claimed = sum(max(each.file_size, each.compress_size) for each in archive.infolist())
+            compressed = any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError) as error:
+        raise InputError(f"The weights file {str(path)!r} is damaged: {error}. Download it again.") from error
+    if compressed or claimed > path.stat().st_size:
+        raise InputError(
+            f"The weights file {str(path)!r} must be safetensors or a checkpoint as torch.save writes it, but it is a "
+            f"compressed archive, or claims more than it holds ({claimed:,} bytes)."
+        )
+
+
 def _safe_types() -> list[Any]:
     """List the types that full DINO checkpoints hold besides weights: the arguments of a run, and NumPy scalars."""
     number, types = np.float64(0).__reduce__()[0], ("f2", "f4", "f8", "i4", "i8", "?")
@@ -108,16 +163,17 @@ def _safe_types() -> list[Any]:
 def _explain(error: str) -> str:
     """Replace torch's message, which recommends to run the file's code."""
     if wanted := re.search(r"GLOBAL (\S+)", error):
-        return f"it needs {wanted[1]}"
+        return f"it needs {quoted(wanted[1], LONGEST)[1:-1]}"
     return "it is a TorchScript program" if "TorchScript" in error else "it is damaged or has another format"
 
 
 def _unwrap(content: Any) -> State:
     if not isinstance(content, Mapping):
         return {}
-    while inner := [content[place] for place in PLACES if isinstance(content.get(place), Mapping)]:
-        content = inner[0]
-    state = {str(key): value for key, value in content.items() if isinstance(value, Tensor)}
+    for _ in range(DEEPEST):  # a pickle may contain itself
+        inner = [content[place] for place in PLACES if isinstance(content.get(place), Mapping)]
+        content = inner[0] if inner else content
+    state = {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
     return {CHUNK.sub(r"blocks.\1.", WRAPPERS.sub("", key)): value for key, value in state.items()}
 
 
@@ -131,7 +187,7 @@ def _translate(net: nn.Module, state: State) -> State:
     try:
         with contextlib.redirect_stdout(None):  # timm prints the weights it omits
             translated = dict(translate(dict(state), net))
-    except (RuntimeError, KeyError, ValueError, AttributeError, AssertionError, IndexError):
+    except Exception:  # timm does not check what it is given
         return state  # another architecture, which the check of names and shapes reports
     if PATCHES in state and state[PATCHES].dim() == 4:
         translated[PATCHES] = state[PATCHES]  # timm would silently resample patches of another size

@@ -14,6 +14,7 @@ from sortal.images.decoding import Quarantined
 from sortal.runs.facts import SplitScores
 from sortal.system.files import write_atomically, writing
 from sortal.system.json_records import read_record
+from sortal.system.regular_files import read_regular
 
 NAME = "benchmark.json"
 FORMAT = "sortal benchmark 1"
@@ -105,7 +106,7 @@ def load(path: str | os.PathLike[str]) -> Record:
         problem = f"has no {NAME}" if place.is_dir() else "does not exist"
         raise InputError(f"{A_RUN}, got {str(place)!r}, which {problem}.")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        content = json.loads(read_regular(file), parse_constant=_refuse_constant)
     except OSError as error:
         raise InputError(f"The benchmark run {str(file)!r} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:

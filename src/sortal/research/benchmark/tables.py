@@ -15,9 +15,9 @@ from sortal.research.benchmark import aggregate, published
 from sortal.research.benchmark.aggregate import NOTHING, Figure, Group, figure, flat, lines, share, shortened
 from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
 from sortal.research.benchmark.records import SHARES, Record
-from sortal.runs import cache
 from sortal.runs.tables import table as csv_table
 from sortal.system.files import replace_all
+from sortal.system.regular_files import read_json
 from sortal.system.text import plain
 
 FILE, MARKER = "tables.md", ".sortal-tables.json"  # MARKER lists the files written
@@ -260,7 +260,10 @@ def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = F
 
 def _listed(folder: Path) -> set[str]:
     """Return the tables that the marker of a folder lists, ignoring anything else in it."""
-    listed = cache.load(folder / MARKER)
+    try:
+        listed = read_json(folder / MARKER)
+    except (OSError, ValueError):
+        return set()
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
     return {name for name in names if name == os.path.basename(name) and name.endswith(".csv")}
 
