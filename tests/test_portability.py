@@ -117,8 +117,9 @@ def unguarded(tree: ast.AST) -> Iterator[str]:
     nodes = [*ast.walk(tree)]
     for node in nodes:
         for name in _posix_only(node):
-            scopes = [each for each in nodes if isinstance(each, ast.FunctionDef) and node in ast.walk(each)]
-            if not any(_asks(each, name) for scope in scopes or [tree] for each in ast.walk(scope)):
+            inside = (each for each in nodes if isinstance(each, ast.FunctionDef) and node in ast.walk(each))
+            scopes: list[ast.AST] = [*inside] or [tree]
+            if not any(_asks(each, name) for scope in scopes for each in ast.walk(scope)):
                 yield f"line {getattr(node, 'lineno', 0)}: {name}"
 
 
