@@ -80,7 +80,7 @@ def _bomb(path: Path, here: Scene) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", pickle.dumps({}, protocol=2))
         with archive.open("archive/data/0", "w", force_zip64=True) as entry:
-            for _ in range(64):
+            for _ in range(100):
                 entry.write(bytes(2**20))
 
 

@@ -46,8 +46,10 @@ def load_backbone(
     (once; never with HF_HUB_OFFLINE=1). `trained` is the number of last blocks to train; by default 1, but all blocks
     of "convnet".
     """
-    if image_size is not None and (not isinstance(image_size, int) or not 1 <= image_size <= MAX_SIZE):
-        raise InputError(f"image_size must be a whole number from 1 to {MAX_SIZE:,}, got {quoted(image_size, 100)}.")
+    if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
+        raise InputError(f"image_size must be a whole number of at least 1, got {quoted(image_size, 100)}.")
+    if image_size is not None and image_size > MAX_SIZE:
+        raise InputError(f"image_size must be at most {MAX_SIZE:,}, got {image_size:,}.")
     if (saved := path_of_saved(name)) is not None:
         if weights is not None or image_size is not None:
             raise has_its_own_weights(saved)
@@ -202,7 +204,9 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         valid = isinstance(about, dict) and about.get("format") == FORMAT and about.keys() >= FIELDS
         if not valid or str(about["name"]).endswith(".json"):
             return None
-        spec = read_record(Spec, {field.name: about[field.name] for field in fields(Spec)}, path.name)
+        spec = read_record(
+            Spec, {**{field.name: about[field.name] for field in fields(Spec)}, "image_size": 1}, path.name
+        )
         read_record(int, about["trained"], "trained")
     except (OSError, ValueError, OverflowError):
         return None
