@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from attacks import (
+    arithmetic,
     browser,
     concurrency,
     disk,
@@ -30,5 +31,6 @@ ATTACKS: tuple[Attack, ...] = (
     *weights.ATTACKS,
     *concurrency.ATTACKS,
     *environment.ATTACKS,
+    *arithmetic.ATTACKS,
     *offline.ATTACKS,
 )
