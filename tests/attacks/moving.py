@@ -205,7 +205,8 @@ def replace_inputs(trial: Trial) -> int:
         if done.code == 2:
             assert os.path.samestat(os.lstat(thing), before), words
         remove(str(thing))
-        remove(str(trial.folder / "out"))
+        for written in ("out", "no-such-file"):  # where a dangling link leads
+            remove(str(trial.folder / written))
     return len(commands)
 
 
