@@ -176,7 +176,7 @@ def signals(trial: Trial) -> None:
     ignored = trial.number % 4 < 2
     run = trial.folder / "run"
     every = trial.random.randint(1, 6)
-    words = ("discover", trial.world.images, "--out", run, *OPTIONS)
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS)
     done = trial.world.sortal(*words, before=disturb, given=[int(number), every, ignored])
     done.check(*((0,) if ignored else (0, 130)))
     if not ignored:
@@ -216,7 +216,7 @@ def clocks(trial: Trial) -> None:
     """A clock that jumps between the stages of a run changes no result, and no duration is negative or absurd."""
     seconds = (3600.0, 1e6, 1.5e9)[trial.number % 3]
     run = trial.folder / "run"
-    words = ("discover", trial.world.images, "--out", run, *OPTIONS)
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS)
     trial.world.sortal(*words, before=jump, given=[seconds, trial.random.randrange(10**6)]).check(0)
     same(run, trial.world.run)
     facts = load_run(run).facts
