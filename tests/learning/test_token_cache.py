@@ -1,7 +1,6 @@
 """Tokens: cached ones match the trunk, killed runs resume, and plans respect their budgets."""
 
 import io
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -37,6 +36,7 @@ from sortal.learning.token_cache import (
     cache_tokens,
     plan_tokens,
 )
+from sortal.runs import cache
 from sortal.system.device import Compute
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
@@ -137,9 +137,12 @@ def kept_in(folder: Path, **options: Any) -> tuple[CachedTokens, int]:
     return made, sum(trunk.sizes)
 
 
-def spoil(folder: Path, mark: bytes, size: int | None = 12 * 384) -> None:
-    """Replace the file by this many other bytes, and its mark."""
-    (folder / "tokens.json").write_bytes(mark)
+def spoil(folder: Path, mark: Any, size: int | None = 12 * 384) -> None:
+    """Replace the file by this many other bytes, and its mark, by bytes or by a value with its digest."""
+    if isinstance(mark, bytes):
+        (folder / "tokens.json").write_bytes(mark)
+    else:
+        cache.save(folder / "tokens.json", mark)
     (folder / "tokens.bf16").unlink()
     if size is not None:
         (folder / "tokens.bf16").write_bytes(b"\x42" * size)
@@ -151,7 +154,7 @@ def test_marked_tokens_are_reused_and_the_rest_computed(
 ) -> None:
     monkeypatch.setattr(token_cache, "PIECE", 4)
     wanted = kept_in(tmp_path)[0].tokens.flatten(0, 1).clone()
-    spoil(tmp_path, json.dumps({"key": "run", "done": done}).encode())
+    spoil(tmp_path, {"key": "run", "done": done})
     reports: list[Report] = []
     again, views_computed = kept_in(tmp_path, runtime=Runtime(progress=lambda *report: reports.append(report)))
     assert views_computed == 12 - done
@@ -159,10 +162,10 @@ def test_marked_tokens_are_reused_and_the_rest_computed(
     found = again.tokens.flatten(0, 1)
     assert bits(found[done:]) == bits(wanted[done:])
     assert bits(found[:done]) == b"\x42" * done * 384  # these were not touched
-    assert json.loads((tmp_path / "tokens.json").read_text()) == {"key": "run", "done": 12}
+    assert cache.load(tmp_path / "tokens.json") == {"key": "run", "done": 12}
 
 
-ALL_DONE = b'{"key": "run", "done": 12}'
+ALL_DONE = {"key": "run", "done": 12}
 
 
 @pytest.mark.parametrize(
@@ -171,18 +174,20 @@ ALL_DONE = b'{"key": "run", "done": 12}'
         (b"", 4608),
         (b"null", 4608),
         (b"\xff\xfe\x00", 4608),
-        (b'{"done": 12}', 4608),
-        (b'{"key": "run", "done": "12"}', 4608),
-        (b'{"key": "run", "done": -1}', 4608),
-        (b'{"key": "run", "done": 13}', 4608),
-        (b'{"key": "another", "done": 12}', 4608),
+        (b'{"key": "run", "done": 12}', 4608),  # without a digest
+        (None, 4608),
+        ({"done": 12}, 4608),
+        ({"key": "run", "done": "12"}, 4608),
+        ({"key": "run", "done": -1}, 4608),
+        ({"key": "run", "done": 13}, 4608),
+        ({"key": "another", "done": 12}, 4608),
         (ALL_DONE, None),
         (ALL_DONE, 4607),
         (ALL_DONE, 4609),
     ],
 )
 def test_damaged_or_foreign_marks_and_files_of_the_wrong_size_are_not_trusted(
-    tmp_path: Path, mark: bytes, size: int | None
+    tmp_path: Path, mark: Any, size: int | None
 ) -> None:
     wanted = bits(kept_in(tmp_path)[0].tokens)
     spoil(tmp_path, mark, size)
@@ -215,7 +220,7 @@ def test_marks_are_written_periodically_and_at_the_end(tmp_path: Path, monkeypat
 
     def look(*_: object) -> None:
         mark = tmp_path / "tokens.json"
-        marks.append(json.loads(mark.read_text())["done"] if mark.exists() else 0)
+        marks.append(cache.load(mark)["done"] if mark.exists() else 0)
 
     kept_in(tmp_path, runtime=Runtime(progress=look))
     assert marks == [0, 0, 6, 6, 10, 12]
