@@ -375,9 +375,11 @@ def imports(trial: Trial) -> None:
     names = [each if not short or each.isprintable() else f"ok {number}" for number, each in enumerate(names)]
     file = trial.folder / ("annotations.csv" if kind == "table" else "annotations.json")
     if kind == "table":
-        cells = [("content", "label", "sorted_as", "category", "file_name", "status")]
+        cells = [("content", "label", "sorted_as", "category", "category_id", "reviewed", "file_name", "status")]
+        said = [text.encode("utf-8", "replace").decode() for text in texts] if short else texts  # tables are UTF-8
         cells += [
-            (a.contents[row], name, "", "", text, "new") for row, name, text in zip(rows, names, texts, strict=True)
+            (a.contents[row], name, "", "", "0", "no", text, "new")
+            for row, name, text in zip(rows, names, said, strict=True)
         ]
         file.write_bytes(tables.table([(name, column) for name, *column in zip(*cells, strict=True)]))
     else:

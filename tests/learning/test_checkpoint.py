@@ -18,6 +18,7 @@ from torch import Tensor
 
 from sortal.config import Training
 from sortal.learning import checkpoint
+from sortal.learning import checkpoint
 from sortal.learning.checkpoint import NAME, PREVIOUS, Checkpoint, TrainingProgress, load, parse, run_key, save
 
 KEY = {"settings": '{"lr": 0.1}', "weights": "0123", "images": "Äpfel"}
@@ -185,7 +186,7 @@ def test_an_unreadable_checkpoint_is_skipped(
     save(example(1), tmp_path)
     save(example(2), tmp_path)
     contents = [OSError(5, "Input/output error"), (tmp_path / PREVIOUS).read_bytes()]
-    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=contents))
+    monkeypatch.setattr(checkpoint, "read_regular", Mock(side_effect=contents))
     assert alike(load(tmp_path), example(1))
     assert "Input/output error" in caplog.text
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from sortal.system.regular_files import NotAFileError, open_regular, read_regular
+from sortal.system.regular_files import NotAFileError, open_regular, openable, read_regular
 
 
 def test_what_is_no_file_is_refused_at_once_and_by_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +63,15 @@ def test_a_shared_file_that_another_computer_holds_is_waited_for(tmp_path: Path)
     with patch("os.open", held), open_regular(file) as found:
         assert found.read() == b"123"
     assert len(flags) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names that are not UTF-8 exist on Linux only")
+def test_a_library_that_takes_utf_8_only_opens_any_file(tmp_path: Path) -> None:
+    for name in ("plain", "caf\u00e9", os.fsdecode(b"byte \xff")):
+        path = tmp_path / name
+        path.write_text(name.encode("utf-8", "surrogateescape").hex())
+        with openable(path) as by:
+            by.encode()
+            assert Path(by).read_text() == path.read_text()
+    with pytest.raises(FileNotFoundError), openable(tmp_path / "missing"):
+        pytest.fail("it was opened")

@@ -19,7 +19,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
 from sortal.learning.methods.method import Method
 from sortal.system.files import write_atomically
-from sortal.system.regular_files import open_regular, parse_json, read_regular
+from sortal.system.regular_files import openable, parse_json, read_regular
 
 logger = logging.getLogger(__name__)
 
@@ -113,8 +113,7 @@ def _read(path: Path) -> bytes:
     from safetensors import SafetensorError, safe_open
 
     try:
-        open_regular(path).close()  # or opening a pipe would block
-        with safe_open(path, "pt"):
+        with openable(path) as name, safe_open(name, "pt"):
             return read_regular(path)
     except SafetensorError as error:
         raise ValueError(str(error)) from error

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import sortal
 from sortal.system.files import write_atomically
-from sortal.system.regular_files import open_regular, read_json
+from sortal.system.regular_files import openable, read_json
 
 DIGEST = "sha256"
 CODE = 3  # incremented when a stage gives another result from the same input
@@ -57,8 +57,7 @@ def load_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        open_regular(path).close()  # or opening a pipe would block
-        with safe_open(path, "numpy") as held:
+        with openable(path) as name, safe_open(name, "numpy") as held:
             arrays = {name: held.get_tensor(name) for name in sorted(held.keys())}
             whole = (held.metadata() or {}).get(DIGEST) == hashed(*arrays.values())
     except FileNotFoundError:

@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,14 @@ def open_regular(path: str | Path) -> BufferedReader:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+@contextmanager
+def openable(path: str | Path) -> Iterator[str]:
+    """Yield a name by which libraries can open a regular file that only take UTF-8, whatever its own name is."""
+    with open_regular(path) as file:
+        name = str(path)
+        yield name if name.encode("utf-8", "replace").decode() == name else f"/dev/fd/{file.fileno()}"
 
 
 def read_regular(path: str | Path) -> bytes:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.learning.backbones.names import check_file
-from sortal.system.regular_files import open_regular
+from sortal.system.regular_files import open_regular, openable
 
 State = dict[str, Tensor]
 
@@ -49,7 +49,8 @@ def read(path: str | os.PathLike[str]) -> State:
     try:
         with open_regular(path) as file:
             is_safetensors = file.read(9)[8:] == b"{"  # after a length of eight bytes
-        content = load_file(path) if is_safetensors else _read_checkpoint(path)
+        with openable(path) as name:
+            content = load_file(name) if is_safetensors else _read_checkpoint(path)
     except OSError as error:
         raise InputError(f"The weights file {str(path)!r} cannot be read: {error.strerror or error}.") from error
     except SafetensorError as error:
@@ -84,7 +85,7 @@ def check_header(path: Path) -> None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "pt"):
+        with openable(path) as name, safe_open(name, "pt"):
             return
     except (SafetensorError, OSError) as error:
         raise InputError(f"The weights file {str(path)!r} is damaged: {error}.") from error

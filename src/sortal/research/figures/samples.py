@@ -24,6 +24,7 @@ from sortal.research.figures.style import LeftOutError
 from sortal.runs.categories import known_names
 from sortal.runs.run import INITIAL, LABELLED, MODEL, Run
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import openable
 from sortal.system.text import plural
 
 HALVES = (slice(0, DIGEST // 2), slice(DIGEST // 2, DIGEST))  # of a hexadecimal digest, 64 bits each
@@ -123,7 +124,8 @@ def untrained_backbone(run: Run, after: Backbone | None = None) -> Backbone:
     before = trained_backbone(run) if after is None else copy.deepcopy(after)
     trained = {name: value for name, value in before.named_parameters() if value.requires_grad}
     try:
-        initial = load_file(path)
+        with openable(path) as name:
+            initial = load_file(name)
         if {name: value.shape for name, value in initial.items()} != {name: trained[name].shape for name in trained}:
             raise ValueError("it does not have the names and shapes of the trained parameters")
         for name, value in trained.items():
