@@ -18,7 +18,6 @@ from torch import Tensor
 
 from sortal.config import Training
 from sortal.learning import checkpoint
-from sortal.learning import checkpoint
 from sortal.learning.checkpoint import NAME, PREVIOUS, Checkpoint, TrainingProgress, load, parse, run_key, save
 
 KEY = {"settings": '{"lr": 0.1}', "weights": "0123", "images": "Äpfel"}
