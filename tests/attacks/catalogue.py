@@ -15,6 +15,7 @@ from attacks import (
     pictures,
     run_folders,
     text,
+    unsteady,
     weights,
 )
 from attacks.attack import Attack
@@ -23,6 +24,7 @@ ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *disk.ATTACKS,
     *moving.ATTACKS,
+    *unsteady.ATTACKS,
     *names.ATTACKS,
     *pictures.ATTACKS,
     *text.ATTACKS,

@@ -127,7 +127,7 @@ def export_images(trial: Trial) -> int:
     moment = case(trial, ("open", "before", "stat", "fstat"))
     format_ = FORMATS[trial.number // 4 % len(FORMATS)] if trial.number else "folders"
     how = trial.random.choice(("hardlink", "copy")) if trial.number else "hardlink"
-    run, folder = _own_run(trial)
+    run, folder = own_run(trial)
     out = trial.folder / f"exported.{format_}"
     done = folder.attack(moment, "export", run, "--format", format_, "--out", out, "--how", how).check(0, 3)
     for place, folders, files in os.walk(out):
@@ -139,7 +139,7 @@ def export_images(trial: Trial) -> int:
     return len(folder.kind_of)
 
 
-def _own_run(trial: Trial) -> tuple[Path, Folder]:
+def own_run(trial: Trial) -> tuple[Path, Folder]:
     """Return a run of images that may be replaced, made from the one of the world."""
     folder = Folder(trial, [kind for kind in KINDS if kind not in ("gone", "folder")], like=trial.world.images)
     run = trial.world.copy_run(trial.folder / "run")
