@@ -270,6 +270,34 @@ def cut_store(trial: Trial) -> None:
     trial.world.sortal(*words).check(0)
 
 
+def cut_tokens_later(folder: str, calls: int) -> None:
+    """In a command: cut the file of cached tokens before it is used for the nth time."""
+    from sortal.learning import token_cache
+
+    left, check = calls, token_cache.check_whole
+
+    def cut_once(*values: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            (path,) = Path(folder).rglob(token_cache.TOKENS)
+            os.truncate(path, os.path.getsize(path) // 2)
+        check(*values)
+
+    token_cache.check_whole = cut_once
+
+
+def cut_tokens(trial: Trial) -> None:
+    """Cut the file of tokens while they are computed or learned from: a message says so, and the next run is whole."""
+    out, calls = trial.folder / "run", 1 + trial.number % 8
+    backbone = ("--backbone", "test_vit", "--weights", "random")
+    words = ("discover", trial.world.images, "--out", out, *backbone, *OPTIONS[2:])
+    done = trial.world.sortal(*words, before=cut_tokens_later, given=[str(out), calls]).check(0, 2)
+    assert calls > 1 or done.code == 2, "the tokens are in a file"
+    assert done.code == 0 or "tokens.bf16" in done.err, done.err
+    trial.world.sortal(*words).check(0)
+
+
 ATTACKS = (
     Attack("moving", "check", check_images, quick=2, least=40),
     Attack("moving", "discover", discover_images, quick=1, least=16),
@@ -278,4 +306,5 @@ ATTACKS = (
     Attack("moving", "inputs", replace_inputs, quick=1, least=9),
     Attack("moving", "run files", replace_run_files, quick=1, least=12),
     Attack("moving", "store", cut_store, quick=1, least=20),
+    Attack("moving", "tokens", cut_tokens, quick=0, least=8),
 )

@@ -107,5 +107,3 @@ def replace_served(trial: Trial) -> int:
 
 
 ATTACKS: tuple[Attack, ...] = (Attack("moving", "review", replace_served, quick=0, least=24),)
-
-

@@ -39,7 +39,7 @@ def kind_of(mode: int) -> str:
     return KINDS.get(stat.S_IFMT(mode), "something else")
 
 
-def special(path: str | Path) -> str:
+def special(path: str | os.PathLike[str]) -> str:
     """Name what a path leads to if it is a pipe, a socket or a device, which output must not replace; else empty."""
     try:
         mode = os.stat(path).st_mode
