@@ -13,8 +13,10 @@ from attacks import (
     names,
     offline,
     pictures,
+    racing,
     run_folders,
     text,
+    unsteady,
     weights,
 )
 from attacks.attack import Attack
@@ -23,6 +25,8 @@ ATTACKS: tuple[Attack, ...] = (
     *kills.ATTACKS,
     *disk.ATTACKS,
     *moving.ATTACKS,
+    *unsteady.ATTACKS,
+    *racing.ATTACKS,
     *names.ATTACKS,
     *pictures.ATTACKS,
     *text.ATTACKS,

@@ -77,6 +77,12 @@ def _digits(world: World, place: Path) -> None:
             tiny_folder.save(place / "data" / name / f"{n}.png", tiny_folder.picture(name, n))
 
 
+def _recorded(world: World, place: Path) -> None:
+    """The records of a benchmark, whose tables are to be written."""
+    _digits(world, place)
+    world.sortal(*split(BENCHMARK, *ON_CPU), cwd=place).check(0)
+
+
 def split(words: str, *more: str) -> tuple[str, ...]:
     return (*words.split(), *more)
 
@@ -94,11 +100,16 @@ COMMANDS = (
     Command("import", split("import run tasks.json --by ann"), _annotated),
     Command("export csv", split("export run --format csv --out out.csv --force"), _run),
     Command("export labelstudio", split("export run --format labelstudio --out out --force"), _run, codes=(0, 2)),
+    Command("export parquet", split("export run --format parquet --out out.parquet --force"), _run),
+    Command("export coco", split("export run --format coco --out out.json --force"), _run),
+    Command("export imagefolder", split("export run --format imagefolder --out out --how copy --force"), _earlier),
+    Command("export fiftyone", split("export run --format fiftyone --out out --how copy --force"), _earlier),
     Command("table", split("predict run more --csv table.csv --force", *ON_CPU), _more),
     Command("report", ("report", "run"), _run),
     Command("figures", split("figures run --which tsne", *ON_CPU), _run),
     Command("sample", split("sample digits digits"), _empty, codes=(0, 2)),
     Command("benchmark", split(BENCHMARK, *ON_CPU), _digits, changing=TIMES),
+    Command("benchmark table", split("benchmark table out --out tables --force"), _recorded),
 )
 
 

@@ -127,7 +127,7 @@ def export_images(trial: Trial) -> int:
     moment = case(trial, ("open", "before", "stat", "fstat"))
     format_ = FORMATS[trial.number // 4 % len(FORMATS)] if trial.number else "folders"
     how = trial.random.choice(("hardlink", "copy")) if trial.number else "hardlink"
-    run, folder = _own_run(trial)
+    run, folder = own_run(trial)
     out = trial.folder / f"exported.{format_}"
     done = folder.attack(moment, "export", run, "--format", format_, "--out", out, "--how", how).check(0, 3)
     for place, folders, files in os.walk(out):
@@ -139,7 +139,7 @@ def export_images(trial: Trial) -> int:
     return len(folder.kind_of)
 
 
-def _own_run(trial: Trial) -> tuple[Path, Folder]:
+def own_run(trial: Trial) -> tuple[Path, Folder]:
     """Return a run of images that may be replaced, made from the one of the world."""
     folder = Folder(trial, [kind for kind in KINDS if kind not in ("gone", "folder")], like=trial.world.images)
     run = trial.world.copy_run(trial.folder / "run")
@@ -270,6 +270,34 @@ def cut_store(trial: Trial) -> None:
     trial.world.sortal(*words).check(0)
 
 
+def cut_tokens_later(folder: str, calls: int) -> None:
+    """In a command: cut the file of cached tokens before it is used for the nth time."""
+    from sortal.learning import token_cache
+
+    left, check = calls, token_cache.check_whole
+
+    def cut_once(*values: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            (path,) = Path(folder).rglob(token_cache.TOKENS)
+            os.truncate(path, os.path.getsize(path) // 2)
+        check(*values)
+
+    token_cache.check_whole = cut_once
+
+
+def cut_tokens(trial: Trial) -> None:
+    """Cut the file of tokens while they are computed or learned from: a message says so, and the next run is whole."""
+    out, calls = trial.folder / "run", 1 + trial.number % 8
+    backbone = ("--backbone", "test_vit", "--weights", "random")
+    words = ("discover", trial.world.images, "--out", out, *backbone, *OPTIONS[2:])
+    done = trial.world.sortal(*words, before=cut_tokens_later, given=[str(out), calls]).check(0, 2)
+    assert calls > 1 or done.code == 2, "the tokens are in a file"
+    assert done.code == 0 or "tokens.bf16" in done.err, done.err
+    trial.world.sortal(*words).check(0)
+
+
 ATTACKS = (
     Attack("moving", "check", check_images, quick=2, least=40),
     Attack("moving", "discover", discover_images, quick=1, least=16),
@@ -278,4 +306,5 @@ ATTACKS = (
     Attack("moving", "inputs", replace_inputs, quick=1, least=9),
     Attack("moving", "run files", replace_run_files, quick=1, least=12),
     Attack("moving", "store", cut_store, quick=1, least=20),
+    Attack("moving", "tokens", cut_tokens, quick=0, least=8),
 )

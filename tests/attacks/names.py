@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
 
+import fork_server
 import tiny_folder
+from reviews import serving
 
 from attacks.attack import OPTIONS, Attack, Done, Trial
+from sortal.runs.run import DECISIONS
+from sortal.runs.storage import load_run
 
 # Each is the name of a file, without its extension, and, but for the slash, could be that of a class.
 NAMES = (
@@ -129,13 +134,67 @@ def survive(trial: Trial) -> int:
     quiet(world.sortal("decisions", run)).check(0)
     if trial.number:
         quiet(world.sortal("report", run, quickly=False)).check(0)
+        review(trial, run, len(files))
     return len(files)
+
+
+def review(trial: Trial, run: Path, images: int) -> None:
+    """Review a run with odd names over HTTP, and take its decisions to a copy of it, as a journal and as a table."""
+    copies = [trial.folder / name for name in ("merged", "imported")]
+    for copy in copies:
+        shutil.copytree(run, copy)
+    fork_server.shared().run(decide, str(run), images, codes=[0])
+    json.loads(quiet(trial.world.sortal("decisions", run, "--json")).check(0).out)
+    quiet(trial.world.sortal("decisions", run)).check(0)
+    quiet(trial.world.sortal("decisions", "merge", copies[0], run / DECISIONS)).check(0)
+    table = trial.folder / "reviewed.csv"
+    quiet(trial.world.sortal("export", run, "--format", "csv", "--out", table)).check(0)
+    edited = edit(trial.folder / "out-csv.csv", table)
+    quiet(trial.world.sortal("import", copies[1], edited, "--by", "ann")).check(0)
+    expected = load_run(run)
+    for copy in copies:
+        found = load_run(copy)
+        assert found.assignments.files == expected.assignments.files
+        assert (found.assignments.category_id == expected.assignments.category_id).all(), copy.name
+
+
+def edit(table: Path, like: Path) -> Path:
+    """Give images in a table the categories that they have in another one, as a person would in a spreadsheet."""
+    found, wanted = tiny_folder.rows_of(table), tiny_folder.rows_of(like)
+    edited = table.with_name("edited.csv")
+    with edited.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.DictWriter(file, [*found[0]])
+        writer.writeheader()
+        writer.writerows({**row, "category": other["category"]} for row, other in zip(found, wanted, strict=True))
+    return edited
+
+
+def decide(folder: str, images: int) -> None:
+    """In a child: look at every category and image of a run, and decide about every seventh image."""
+    from sortal.discovery.reviewing import open_session
+
+    session = open_session(Path(folder))
+    with serving(session) as client, tiny_folder.quickly():
+        client.enter()
+        overview = client.get("/api/overview")
+        assert overview["images"] == images
+        rows = [row for each in overview["categories"] for row in client.get(f"/api/category/{each['id']}")["rows"]]
+        assert sorted(rows) == [*range(images)]
+        shown = client.get(f"/api/images?rows={','.join(map(str, rows))}")["file"]
+        assert not {unicodedata.category(each) for name in shown for each in name} & {"Cc", "Cs"}, shown
+        assert all(client.ask("GET", f"/thumb/{row}").code == 200 for row in rows[::9])
+        moved, (first, *_, last) = rows[::7], overview["categories"]
+        for seen, (do, category) in enumerate((("move", last["id"]), ("move", first["id"]))):
+            answer = client.decide(seen, do=do, rows=moved[seen::2], category=category)
+            assert answer.code == 200, answer.body
+    contents = session.run.assignments.contents
+    found = load_run(Path(folder))
+    given = dict(zip(found.assignments.contents, found.assignments.category_id.tolist(), strict=True))
+    assert all(given[contents[row]] == last["id"] for row in moved[::2])
 
 
 def _escaped(run: Path) -> bool:
     """Tell whether only escapes against formulas make names differ, which reading the run undoes."""
-    from sortal.runs.storage import load_run
-
     return sorted(load_run(run).assignments.files) == sorted(
         row["file_name"].removeprefix("'") if row["file_name"][:1] == "'" else row["file_name"]
         for row in tiny_folder.rows_of(run / "assignments.csv")

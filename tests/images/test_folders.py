@@ -1,5 +1,6 @@
 """Folders: which files are found, in which order, with links, hidden files and odd names."""
 
+import inspect
 import os
 import shutil
 import sys
@@ -165,3 +166,14 @@ def test_a_locked_folder_is_reported_and_a_link_into_it_is_listed(tmp_path: Path
             find(tmp_path / "locked" / "root")
     finally:
         (tmp_path / "locked").chmod(0o700)
+
+
+def test_folders_may_be_nested_deeper_than_functions(tmp_path: Path) -> None:
+    plant(tmp_path, "a/" * 100 + "x.png")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 50)
+    try:
+        found = find(tmp_path)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert found == (["a/" * 100 + "x.png"], [])

@@ -784,6 +784,17 @@ def test_a_torn_last_line_is_dropped_and_then_replaced(saved: Run) -> None:
     assert load_run(saved.folder).names == {**saved.names, 5: "fern", 4: "lichen"}
 
 
+def test_a_journal_that_somebody_else_has_changed_refuses_decisions(saved: Run) -> None:
+    path, line = saved.folder / DECISIONS, journal.decide(Undo())
+    after = journal.append(path, saved.facts, [line], after=0)
+    assert after == journal.length(path) == path.stat().st_size
+    for content in (None, b"", path.read_bytes() * 2):
+        path.unlink() if content is None else path.write_bytes(content)
+        with pytest.raises(InputError, match="must not be changed during a review"):
+            journal.append(path, saved.facts, [line], after=after)
+        assert (path.read_bytes() if path.exists() else None) == content
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -14,6 +14,7 @@ from sortal.cli import printing
 from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Several, Workers, source_of, split
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
+from sortal.system.regular_files import special
 from sortal.system.temporary import sweep
 from sortal.system.text import plain
 
@@ -135,6 +136,8 @@ def _check_table(out: Path, run: Path, force: bool) -> None:
         raise InputError(f"The table must be outside the run, got {str(out)!r}.", ANOTHER)
     if out.is_dir():
         raise InputError(f"The table must be a file, got {str(out)!r}, which is a folder.", ANOTHER)
+    if kind := special(out):
+        raise InputError(f"The table must be a file, got {str(out)!r}, which is {kind}.", ANOTHER)
     if not out.parent.is_dir():
         raise InputError(f"The table must be in an existing folder, got {str(out)!r}. Create its folder first.")
     if out.exists() and not force:

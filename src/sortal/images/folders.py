@@ -22,7 +22,7 @@ def find(folder: Path) -> tuple[list[str], list[str]]:
         raise InputError(f"The image folder {str(folder)!r} {what}. Give a folder of images.")
     images: list[str] = []
     others: list[str] = []
-    for name in sorted(_walk(folder, "", ()), key=lambda name: (normalize("NFC", name), name)):  # whatever the accents
+    for name in sorted(_walk(folder), key=lambda name: (normalize("NFC", name), name)):  # whatever the accents
         (images if is_image(name) else others).append(name)
     return images, others
 
@@ -32,27 +32,32 @@ def is_image(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
-def _walk(folder: Path, prefix: str, inside: tuple[tuple[int, int], ...]) -> Iterator[str]:
-    """Yield the files below `folder`; `inside` lists its parents by device and inode, which links must not enter."""
-    try:
-        at = os.stat(folder)
-        entries = list(os.scandir(folder))
-    except OSError as error:
-        raise InputError(f"The folder {str(folder)!r} cannot be read: {error.strerror}.") from error
-    here = (at.st_dev, at.st_ino)
-    if here in inside:
-        return
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
+def _walk(top: Path) -> Iterator[str]:
+    """Yield the files below a folder, however deep."""
+    # Folders to read, each with its parents by device and inode, which links must not enter.
+    waiting: list[tuple[Path, str, frozenset[tuple[int, int]]]] = [(top, "", frozenset())]
+    while waiting:
+        folder, prefix, inside = waiting.pop()
         try:
-            is_folder = entry.is_dir()
-        except OSError:  # a circular link, or one into a folder without access
-            is_folder = False
-        if is_folder:
-            yield from _walk(folder / entry.name, f"{prefix}{entry.name}/", (*inside, here))
-        else:
-            yield prefix + entry.name
+            at = os.stat(folder)
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            raise InputError(f"The folder {str(folder)!r} cannot be read: {error.strerror}.") from error
+        here = (at.st_dev, at.st_ino)
+        if here in inside:
+            continue
+        within = inside | {here}
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                is_folder = entry.is_dir()
+            except OSError:  # a circular link, or one into a folder without access
+                is_folder = False
+            if is_folder:
+                waiting.append((folder / entry.name, f"{prefix}{entry.name}/", within))
+            else:
+                yield prefix + entry.name
 
 
 def are_folders(source: Sequence[str | os.PathLike[str]]) -> bool:

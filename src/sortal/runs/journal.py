@@ -18,7 +18,8 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
-from sortal.system.regular_files import parse_json, read_regular
+from sortal.system.own_files import check_own
+from sortal.system.regular_files import open_regular, parse_json, read_regular
 from sortal.system.text import shorten
 
 FORMAT = "sortal decisions 1"
@@ -106,13 +107,21 @@ def _damaged(path: Path, number: int, error: ValueError) -> InputError:
     return InputError(f"Line {number} of {str(path)!r} is damaged: {error}. Correct it, or move the file away.")
 
 
-def append(path: Path, facts: RunFacts, more: Iterable[Decision]) -> None:
-    """Append decisions, which are on disk when this returns; if they cannot be written, the file stays as it was."""
+def append(path: Path, facts: RunFacts, more: Iterable[Decision], *, after: int | None = None) -> int:
+    """Append decisions, which are on disk when this returns; if they cannot be written, the file stays as it was.
+
+    Returns the length of the file. With `after`, this must have been its length before: nobody else has changed it.
+    """
     text = "".join(f"{json.dumps(each.to_json())}\n" for each in more)
     try:
+        check_own(path)
         new = not path.exists()
+        if new and after:
+            raise _changed(path)
         with path.open("ab+", buffering=0) as file:
             end = _whole_lines(file)
+            if after not in (None, end):
+                raise _changed(path)
             if not end:
                 text = f"{json.dumps({'format': FORMAT, 'run': run_key(facts)})}\n{text}"
             try:
@@ -126,11 +135,28 @@ def append(path: Path, facts: RunFacts, more: Iterable[Decision]) -> None:
                 raise
         if new:
             sync_folder(path.parent)
+        return end + len(text)
     except OSError as error:
         problem = f"The decision cannot be saved in {str(path)!r}: {error.strerror or error}. Nothing has changed;"
         if error.errno in NO_SPACE:
             raise NoSpaceError(f"{problem} free some space, and try again.") from error
         raise InputError(f"{problem} permit writing, and try again.") from error
+
+
+def _changed(path: Path) -> InputError:
+    return InputError(
+        f"The decisions in {str(path)!r} must not be changed during a review, but were. The decision is not saved; "
+        "start the review again."
+    )
+
+
+def length(path: Path) -> int:
+    """Return the length of a journal up to the end of its last whole line; 0 if there is none."""
+    try:
+        with open_regular(path) as file:
+            return _whole_lines(file)
+    except OSError:
+        return 0
 
 
 def _whole_lines(file: Any) -> int:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.errors import NoSpaceError
 from sortal.runs import cache
 
 POINTS = 5000  # images on the map at most, unless they are placed on a GPU
@@ -45,7 +46,8 @@ def coordinates(
         if ((found >= 0) & (found <= SPAN)).all():
             return found
     made = _scaled(place(features, seed))
-    cache.save(path, made.tolist())
+    with suppress(OSError, NoSpaceError):  # the map does without
+        cache.save(path, made.tolist())
     return made
 
 

@@ -9,6 +9,7 @@ from sortal.errors import InputError, quoted
 from sortal.system.regular_files import LARGEST, kind_of, oversize
 
 MAPPED = (".npy", ".safetensors", ".bin", ".bf16", ".html")  # further extensions of files that Sortal writes
+DEEPEST = 16  # folders within one another; Sortal makes far fewer
 
 
 def check_own(path: Path) -> None:
@@ -46,15 +47,17 @@ def _problem_of(path: Path) -> str:
     return oversize(path, found.st_size)
 
 
-def _walk(path: Path) -> Iterator[Path]:
+def _walk(path: Path, depth: int = 0) -> Iterator[Path]:
     """Yield a path and everything below it, without following links."""
+    if depth > DEEPEST:
+        raise _refused(path, f"lies {depth} folders deep")
     if not os.path.lexists(path):
         return
     yield path
     try:
         if stat.S_ISDIR(path.lstat().st_mode):
             for name in sorted(os.listdir(path)):
-                yield from _walk(path / name)
+                yield from _walk(path / name, depth + 1)
     except FileNotFoundError:  # another process has just deleted it
         return
     except OSError as error:

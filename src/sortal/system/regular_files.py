@@ -41,6 +41,15 @@ def kind_of(mode: int) -> str:
     return KINDS.get(stat.S_IFMT(mode), "something else")
 
 
+def special(path: str | os.PathLike[str]) -> str:
+    """Name what a path leads to if it is a pipe, a socket or a device, which output must not replace; else empty."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else kind_of(mode)
+
+
 def oversize(path: str | Path, size: int) -> str:
     """Say that a file is larger than any of its kind; empty if it is not."""
     most = LARGEST.get(Path(path).suffix.lower(), size)

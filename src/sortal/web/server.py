@@ -253,7 +253,9 @@ def application(session: Session) -> Starlette:
         Route("/image/{row:int}", picture(LARGE)),
     ]
     return Starlette(
-        routes=routes, middleware=[Middleware(Intact, session=session)], exception_handlers={InputError: _unavailable}
+        routes=routes,
+        middleware=[Middleware(Intact, session=session)],
+        exception_handlers=dict.fromkeys((InputError, NoSpaceError, OSError), _unavailable),
     )
 
 

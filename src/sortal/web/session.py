@@ -54,6 +54,7 @@ class Session:
         self._overview: dict[str, Any] = {}
         self._review = journal.reviewed(self.run, self.lines)
         self._history = History()
+        self._length = journal.length(self.run.folder / DECISIONS)
         self._told = journal.in_words(self.run, self.lines, self._history)
         self._confidence: tuple[list[tuple[int, bool, float | None]], Ints, Floats] = (
             [],
@@ -77,7 +78,8 @@ class Session:
             try:
                 self._review.take(action)
                 words = self._history.add(action, words)
-                journal.append(self.run.folder / DECISIONS, self.run.facts, [line])
+                path, after = self.run.folder / DECISIONS, self._length
+                self._length = journal.append(path, self.run.facts, [line], after=after)
             except BaseException:
                 self._review, self._history = journal.reviewed(self.run, self.lines), before
                 raise

@@ -11,6 +11,7 @@ from sortal.runs.export.format import Format, How, Request, rows_of
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import special
 
 FORMATS: dict[str, Format] = {
     "csv": Format(write=table.csv, extension=".csv"),
@@ -64,6 +65,8 @@ def export(
         out = f"{run.folder.resolve().name}{kind}{chosen.extension}"
     if chosen.needs_files:
         run.paths()  # raises if the images have no files
+    if kind := special(out):  # before links are resolved, as the end of standard input is no path
+        raise InputError(f"Cannot write the export {os.fspath(out)!r}: it is {kind}. Choose another place.")
     rows = rows_of(run)
     with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
         missing = chosen.write(Request(run=run, rows=rows, out=place, how=how, runtime=runtime))

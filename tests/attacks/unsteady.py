@@ -1,0 +1,109 @@
+"""Files of a run that are cut, deleted or replaced while the review app serves it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import fork_server
+import tiny_folder
+from fork_server import say
+from reviews import Client, serving
+
+from attacks.attack import Attack, Trial, case
+from attacks.moving import own_run
+from attacks.swapping import swap
+from sortal.runs import journal
+from sortal.runs.run import DECISIONS
+from sortal.runs.storage import load_run
+
+# What is replaced, as patterns below the run and its images, each with all kinds of replacement.
+TARGETS = ("cache/pixels/*/pixels.bin", "features.npy", DECISIONS, "cache", "*.*", "images/*/*", "cache/pixels/*/*")
+KINDS = ("cut", "gone", "pipe", "loop", "folder", "empty", "longer", "other", "device")
+SHORTER = ("cut", "empty")  # reading a mapped file at the very moment it is cut cannot be saved
+PATHS = (
+    "/api/overview",
+    "/thumb/{row}",
+    "/api/queue",
+    "/image/{row}",
+    "/api/category/{few}",
+    "/api/map",
+    "/api/near/{row}",
+    "/api/images?rows=0,5,{row}",
+    "/api/grow/{few}",
+    "/api/parts/{few}",
+    "/api/names/{few}",
+    "/api/version",
+    "/api/words",
+    "/api/refit",
+    "/",
+)
+READERS = 4
+
+
+def ask(client: Client, number: int, *codes: int) -> int:
+    """Ask for one of the paths; the answer must have one of the codes, and say why it is not what was asked for."""
+    answer = client.ask("GET", PATHS[number % len(PATHS)].format(row=number % 120, few=number % 6))
+    assert answer.code in codes, f"{PATHS[number % len(PATHS)]}: {answer.code} {answer.body[:500]!r}"
+    assert answer.code == 200 or answer.json()["message"].strip()
+    return answer.code
+
+
+def serve(folder: str, targets: list[str], kind: str, outside: str) -> None:
+    """In a child: serve a run, decide, replace files while others read, and decide again."""
+    from sortal.discovery.reviewing import open_session
+
+    problems, ended = list[str](), threading.Event()
+
+    def read(client: Client, number: int) -> None:
+        try:
+            while not ended.is_set():
+                ask(client, number, 200, 404, 503)
+                number += 1
+        except BaseException as error:
+            problems.append(repr(error))
+
+    session = open_session(Path(folder))
+    with serving(session) as client, tiny_folder.quickly():
+        client.enter()
+        answer = client.decide(0, do="move", rows=[0, 1], category=1)
+        assert answer.code == 200, answer.body
+        for number in range(4):
+            ask(client, number, 200)
+        readers = [threading.Thread(target=read, args=[client, 7 * number]) for number in range(READERS)]
+        for reader in readers if kind not in SHORTER else []:
+            reader.start()
+        for path in targets:
+            if os.path.isfile(path) or kind not in (*SHORTER, "longer"):
+                swap(path, kind, outside)
+        say("asked", [ask(client, number, 200, 404, 503) for number in range(2 * len(PATHS))])
+        answers = [client.decide(1, do="move", rows=[5, 6], category=2) for _ in range(2)]
+        say("decided", [each.code for each in answers], [each.body.decode() for each in answers])
+        ended.set()
+        for reader in readers if kind not in SHORTER else []:
+            reader.join()
+    assert not problems, problems
+
+
+def replace_served(trial: Trial) -> int:
+    """Replace files of a run under review: every request is answered, and decisions are saved or refused."""
+    target, kind = case(trial, TARGETS), KINDS[(trial.number + trial.number // len(TARGETS)) % len(KINDS)]
+    run, images = own_run(trial)
+    base = images.place.parent if target.startswith("images") else run
+    facts = load_run(run, raw=True).facts
+    journal.append(run / DECISIONS, facts, [])  # exists from the start, without a decision
+    found = sorted(str(path) for path in base.glob(target) if path.name not in ("run.json", ".lock"))
+    assert found, target
+    ended = fork_server.shared().run(serve, str(run), found, kind, str(images.outside), codes=[0])
+    ((codes, bodies),) = ended.each("decided")
+    assert codes[0] in (200, 400, 503), bodies
+    assert codes[1] == (409 if codes[0] == 200 else codes[0]), bodies
+    for body in bodies:
+        assert "message" in body or "version" in body, body
+    if codes[0] == 200:
+        assert len(journal.read(run / DECISIONS, facts)) == 2, "what was saved before is still there"
+    return 2 * len(PATHS)
+
+
+ATTACKS: tuple[Attack, ...] = (Attack("moving", "review", replace_served, quick=0, least=24),)
