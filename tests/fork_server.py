@@ -32,6 +32,7 @@ class Ended:
     """How a child ended, and what it said before."""
 
     code: int = 0  # its exit code; below 0: the signal that killed it
+    peak: int = 0  # bytes of memory that it, or a process that it started, had at most
     said: list[list[Any]] = field(default_factory=list)  # the words of each `say`
 
     def each(self, kind: str) -> list[Any]:
@@ -78,7 +79,7 @@ class ForkServer:
                 os.kill(pid, signal.SIGKILL)
                 kill = None
         self._send(["reap"])
-        (ended.code,) = self._words()
+        ended.code, ended.peak = self._words()
         assert ended.code in codes, self.errors.read_text()
         return ended
 
@@ -182,5 +183,6 @@ def _serve() -> None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         say("ended")
         sys.stdin.readline()
-        say(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        _, status, usage = os.wait4(pid, 0)
+        say(os.waitstatus_to_exitcode(status), usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
     os._exit(0)  # unloading the libraries in order takes seconds

@@ -63,6 +63,7 @@ class Done:
     code: int
     out: str
     err: str
+    peak: int = 0  # bytes of memory that it had at most
 
     def check(self, *codes: int) -> Done:
         """Fail unless the command ended with one of the codes and without a traceback."""
@@ -117,7 +118,7 @@ class World:
                 codes=range(-64, 256),
             )  # fmt: skip
             out, err = (Path(file).read_text(errors="replace") if Path(file).exists() else "" for file in files)
-            return Done(ended.code, out, err)
+            return Done(ended.code, out, err, ended.peak)
 
 
 # Settings with which a run of the planted images takes a second or two.

@@ -301,6 +301,11 @@ def as_folder(path: Path, here: Scene) -> None:
     (path / "file").write_text("x")
 
 
+def as_file(path: Path, here: Scene) -> None:
+    _remove(path)
+    path.write_text("x")
+
+
 def as_pipe(path: Path, here: Scene) -> None:
     _remove(path)
     os.mkfifo(path)
@@ -389,6 +394,12 @@ NO_FILES: dict[str, Damage] = {
     "loop": as_loop,
     "dangling link": as_dangling_link,
 }
+ALL: dict[str, Damage] = {**WRECKS, **BENDS, **CODE, **CLAIMS, **NO_FILES}
+NO_FOLDERS: dict[str, Damage] = {"file": as_file, **{kind: NO_FILES[kind] for kind in NO_FILES if kind != "folder"}}
+# Of a file that people name, which may well be a link to another one
+GIVEN: dict[str, Damage] = {
+    kind: change for kind, change in ALL.items() if kind not in ("link to a secret", "link to a copy", "device")
+} | {"bent again": bend, "bent once more": bend}
 
 
 def files_of(folder: Path) -> list[Path]:

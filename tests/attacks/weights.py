@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import zipfile
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from attacks import damage
-from attacks.attack import OPTIONS, Attack, Trial, case
+from attacks.attack import OPTIONS, Attack, Done, Trial, case
+from attacks.complete_run import ONE, more
 from attacks.damage import Scene
-from attacks.run_folders import limit_memory
+from attacks.run_folders import MEMORY, limit_memory, usual_peak
 
 Kind: TypeAlias = Callable[[Path, Scene], None]
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 343279349\n"
@@ -150,6 +152,37 @@ def foreign(trial: Trial) -> None:
     assert len(done.err) < 5000, f"The message about {kind} is too long:\n{done.err[:500]}"
     assert "\x1b[2J" not in done.err, "A name in the file disturbs the terminal."
     assert not here.marker.exists(), f"Code was executed: {kind}."
+    _check_memory(trial, done, kind)
 
 
-ATTACKS = (Attack("weights", "foreign", foreign, quick=3, least=2 * len(KINDS)),)
+# Networks that have more weights than the file of a saved backbone
+CLAIMS: dict[str, dict[str, Any]] = {
+    "vit_7b_patch16_dinov3": {"name": "vit_7b_patch16_dinov3", "image_size": 224},
+    "vit_giant_patch14_dinov2": {"name": "vit_giant_patch14_dinov2", "image_size": 518},
+    "a vit_base for large images": {"name": "vit_base_patch16_224", "image_size": 8192},
+    "a ResNet": {"name": "resnet152", "image_size": 224},
+    "images of gigabytes": {"name": "vit_tiny_patch16_224", "image_size": 10**9},
+    "no number": {"image_size": "1e9"},
+}
+
+
+def claimed(trial: Trial) -> None:
+    """Let the model of a run claim a network that its weights are too few for: it is refused before it is made."""
+    claim = case(trial, [*CLAIMS])
+    run = trial.world.copy_run(trial.folder / "run")
+    path = run / "model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **CLAIMS[claim]}))
+    done = trial.world.sortal("predict", run, more(trial.world), *ONE, before=limit_memory).check(2)
+    assert "model.json" in done.err or "image_size" in done.err, done.err
+    _check_memory(trial, done, claim)
+
+
+def _check_memory(trial: Trial, done: Done, kind: str) -> None:
+    most = usual_peak(trial.world) + MEMORY
+    assert done.peak <= most, f"{kind} took {done.peak / 2**20:,.0f} MiB of memory, more than {most / 2**20:,.0f}."
+
+
+ATTACKS = (
+    Attack("weights", "foreign", foreign, quick=3, least=2 * len(KINDS)),
+    Attack("weights", "claimed", claimed, quick=0, least=2 * len(CLAIMS)),
+)

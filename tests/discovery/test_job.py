@@ -229,6 +229,26 @@ def test_a_folder_with_other_content_is_refused_unless_forced(photos: Path) -> N
         assert "which contains 'metrics.json'. " in refusal(photos, name)
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "has a damaged run.json: Expecting property name"),
+        (json.dumps({"format": FORMAT}), "has a damaged run.json: run.json has no key 'backbone'"),
+        (json.dumps({"format": "another"}), "has a run.json of another format"),
+    ],
+)
+def test_a_damaged_run_is_not_taken_for_a_folder_of_images(photos: Path, content: str, problem: str) -> None:
+    run = a_folder(photos.parent / "run")  # pictures such as those of `sortal figures`
+    for name in ("assignments.csv", "categories.csv", "centres.npy"):
+        (run / name).touch()
+    (run / "run.json").write_text(content)
+    assert f"'{run}' cannot be sorted again, as it {problem}" in refusal(run)
+    assert f"got 'run', which {problem}" in refusal(photos, "run")
+    assert asked(photos, "run", force=True).place == Path("run")
+    (run / "centres.npy").unlink()
+    assert len(asked(run, "elsewhere").images) == 6
+
+
 def test_an_earlier_run_is_resumed_but_not_overwritten(photos: Path) -> None:
     finished(Path("photos-run"), str(photos))
     Path("photos-run/more.txt").touch()

@@ -26,6 +26,9 @@ def path(home: Path) -> Path:
     return home / "index.jsonl"
 
 
+A, B, C = ("a" * 32, "b" * 32, "c" * 32)  # digests
+
+
 def noted(path: str, digest: str, stamp: list[int] = STAMP) -> dict[str, object]:
     return {"path": path, "stamp": stamp, "digest": digest, "stored": STORED}
 
@@ -34,38 +37,38 @@ def test_flushed_lines_are_read_again_and_nothing_is_written_twice(home: Path, p
     name = os.fsdecode(b"/caf\xe9.jpg")  # not UTF-8
     index = Index(home)
     index.flush()
-    index.add(noted(name, "aa"))
-    index.add({"path": "/b", "stamp": [1], "digest": "bb", "unreadable": ["truncated", "in the middle"]})
+    index.add(noted(name, A))
+    index.add({"path": "/b", "stamp": [1], "digest": B, "unreadable": ["truncated", "in the middle"]})
     assert not path.exists()
     index.flush()
     written = path.read_bytes()
     index.flush()
     assert path.read_bytes() == written
     other = Index(home)  # as in another process
-    for one, file in ((other, "/c"), (index, "/d")):
-        one.add(noted(file, file))
+    for one, file, digest in ((other, "/c", C), (index, "/d", A)):
+        one.add(noted(file, digest))
         one.flush()
     index.refresh()
     both = Index(home)
-    assert both.content("/b", [1]) == index.content("/b", [1]) == "bb"
-    assert index.content("/c", STAMP) == "/c"
-    assert [both.content(file, STAMP) for file in ("/c", "/d")] == ["/c", "/d"]
+    assert both.content("/b", [1]) == index.content("/b", [1]) == B
+    assert index.content("/c", STAMP) == C
+    assert [both.content(file, STAMP) for file in ("/c", "/d")] == [C, A]
     for one in (index, both):
-        assert (one.content(name, STAMP), one.content("/b", [1])) == ("aa", "bb")
-        assert one.stored["aa"] == IMAGE
-        assert one.unreadable == {"bb": ("truncated", "in the middle")}
+        assert (one.content(name, STAMP), one.content("/b", [1])) == (A, B)
+        assert one.stored[A] == IMAGE
+        assert one.unreadable == {B: ("truncated", "in the middle")}
 
 
 def test_an_unchanged_file_is_known_by_any_path_to_it(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, file = Index(home), str(tmp_path / "a.png")
-    index.add(noted(file, "aa"))
+    index.add(noted(file, A))
     assert index.content(file, [7, 1, 2, 4]) is None
     assert index.content("/other", STAMP) is None
     monkeypatch.chdir(tmp_path)
-    assert index.content("a.png", STAMP) == "aa"
-    assert index.content(str(tmp_path / "x" / ".." / "a.png"), STAMP) == "aa"
+    assert index.content("a.png", STAMP) == A
+    assert index.content(str(tmp_path / "x" / ".." / "a.png"), STAMP) == A
     index.add(noted(file, "changed", [8, 1, 2, 3]))
     assert index.content(file, STAMP) is None
     assert index.content(file, [8, 1, 2, 3]) == "changed"
@@ -75,10 +78,10 @@ def test_an_unchanged_file_is_known_by_any_path_to_it(
 
 def test_a_torn_line_loses_only_that_line(home: Path, path: Path) -> None:
     index = Index(home)
-    index.add(noted("/ä\n", "aa"))
+    index.add(noted("/ä\n", A))
     index.flush()
     whole = len(path.read_bytes())
-    index.add(noted("/b", "bb"))
+    index.add(noted("/b", B))
     index.flush()
     text = path.read_bytes()
     for end in range(whole, len(text) - 1):
@@ -86,10 +89,23 @@ def test_a_torn_line_loses_only_that_line(home: Path, path: Path) -> None:
         torn = Index(home)
         if end < len(text) - 2:
             assert torn.content("/b", STAMP) is None
-        assert torn.content("/ä\n", STAMP) == "aa"
-        torn.add(noted("/c", "cc"))
+        assert torn.content("/ä\n", STAMP) == A
+        torn.add(noted("/c", C))
         torn.flush()
-        assert Index(home).content("/c", STAMP) == "cc"
+        assert Index(home).content("/c", STAMP) == C
+
+
+def test_a_line_with_a_changed_byte_is_skipped(home: Path, path: Path) -> None:
+    index = Index(home)
+    index.add(noted("/a", A))
+    index.flush()
+    text = path.read_bytes()
+    for at in range(1, len(text) - 1):
+        for flipped in (1, 2, 4, 128):
+            path.write_bytes(text[:at] + bytes([text[at] ^ flipped]) + text[at + 1 :])
+            damaged = Index(home)
+            assert not damaged.stored, path.read_bytes()
+            assert damaged.last_content("/a", STAMP) is None
 
 
 WRONG: list[object] = [
@@ -110,23 +126,25 @@ def test_foreign_lines_are_skipped(home: Path, path: Path) -> None:
         b"{}",
         b'["digest"]',
         b'{"digest": ["x"], "path": "/x", "stamp": [1]}',
-        b'{"digest": "x", "path": "/x"}',
-        b'{"digest": "x", "path": 3, "stamp": [1]}',
-        b'{"digest": "x", "path": "/x", "stamp": ["1"]}',
-        b'{"digest": "x", "unreadable": ["truncated", ""]}',
-        b'{"digest": "x", "unreadable": "no", "decoder": "1"}',
-        b'{"digest": "x", "unreadable": ["no reason", ""], "decoder": "1"}',
-        *(json.dumps({"path": "/a", "stamp": STAMP, "digest": "x", "stored": wrong}).encode() for wrong in WRONG),
+        b'{"digest": "DIGEST", "path": "/x"}',
+        b'{"digest": "DIGEST", "path": 3, "stamp": [1]}',
+        b'{"digest": "DIGEST", "path": "/x", "stamp": ["1"]}',
+        b'{"digest": "DIGEST", "unreadable": ["truncated", ""]}',
+        b'{"digest": "DIGEST", "unreadable": "no", "decoder": "1"}',
+        b'{"digest": "DIGEST", "unreadable": ["no reason", ""], "decoder": "1"}',
+        *(json.dumps(noted("/a", digest)).encode() for digest in ("", "x", A.upper(), A[1:], f"{A}0", f"{A}\n")),
+        *(json.dumps({"path": "/a", "stamp": STAMP, "digest": C, "stored": wrong}).encode() for wrong in WRONG),
     ]
-    good = [json.dumps(noted(name, name)).encode() for name in ("/a", "/b")]
+    good = [json.dumps(noted(name, digest)).encode() for name, digest in (("/a", A), ("/b", B))]
     text = b"\n".join([good[0], *foreign, good[1]])
+    text = text.replace(b"DIGEST", C.encode())
     path.write_bytes(text.replace(b'"decoder": "1"', b'"decoder": ' + json.dumps(DECODER).encode()))
     index = Index(home)
-    assert (index.content("/a", STAMP), index.content("/b", STAMP)) == ("/a", "/b")
-    assert index.stored == {"/a": IMAGE, "/b": IMAGE}
+    assert (index.content("/a", STAMP), index.content("/b", STAMP)) == (A, B)
+    assert index.stored == {A: IMAGE, B: IMAGE}
     assert index.unreadable == {}
-    bad = {"path": "/a", "stamp": STAMP, "digest": "aa", "unreadable": ["truncated", ""]}
-    for decoder, known in ((DECODER, "aa"), ("an older one, which may differ", None)):
+    bad = {"path": "/a", "stamp": STAMP, "digest": A, "unreadable": ["truncated", ""]}
+    for decoder, known in ((DECODER, A), ("an older one, which may differ", None)):
         path.write_text(json.dumps({**bad, "decoder": decoder}))
         assert Index(home).content("/a", STAMP) == known
 

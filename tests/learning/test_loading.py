@@ -327,6 +327,28 @@ def test_a_saved_backbone_is_restored(name: str, size: int, trained: int, tmp_pa
             load_backbone(path, **options)
 
 
+@pytest.mark.parametrize(
+    ("claim", "problem"),
+    [
+        (
+            {"name": "vit_7b_patch16_dinov3"},
+            r"x\.json' names vit_7b_patch16_dinov3 with an image_size of 32, which has 6,",
+        ),
+        ({"image_size": 8192}, r"x\.json' names test_vit with an image_size of 8,192, which has 1"),
+        ({"image_size": 10**4000}, "image_size must be at most 8,192, got 1000"),
+        ({"name": "no_such_model"}, "must be 'convnet' or a timm model, got 'no_such_model'"),
+    ],
+)
+def test_a_network_that_is_larger_than_its_file_is_refused_before_it_is_made(
+    claim: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    random("test_vit", 32).save(tmp_path / "x")
+    about = tmp_path / "x.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), **claim}))
+    with pytest.raises(InputError, match=problem):
+        load_backbone(str(about))
+
+
 def test_changed_or_missing_weights_are_reported(tmp_path: Path) -> None:
     random().save(tmp_path / "x")
     path, about = tmp_path / "x.safetensors", tmp_path / "x.json"

@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from sample_run import HOSTILE, QUICK, by_hand, place, sample_run
 from stores import small_store, store_of
 
 from sortal import web
+from sortal.errors import Reason
 from sortal.images.decoding import Quarantined
 from sortal.runs import cache, projection
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
@@ -91,7 +92,7 @@ def test_accuracy_is_shown_only_if_the_truth_is_known() -> None:
 
 
 def test_hostile_names_are_escaped_everywhere() -> None:
-    lost = [Quarantined(name, "damaged", name) for name in HOSTILE]
+    lost = [Quarantined(name, cast(Reason, name), name) for name in HOSTILE]  # reasons that others have written
     run = sample_run(
         categories=8,
         known=5,

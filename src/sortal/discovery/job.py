@@ -26,7 +26,7 @@ from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import Run
-from sortal.runs.storage import peek
+from sortal.runs.storage import peek, why_damaged
 from sortal.system.files import CACHE, LOCK, NEXT
 from sortal.system.own_files import check_tree
 from sortal.system.progress import Runtime
@@ -131,6 +131,11 @@ def prepare(
     place = Path(out) if out is not None else Path(f"{os.path.basename(folders[0])}-run")
     if len(folders) == 1 and (facts := peek(Path(folders[0]))) is not None:  # a run, which is to be sorted again
         place, folders = Path(folders[0]) if out is None else place, _own_folders(folders[0], facts)
+    elif len(folders) == 1 and (problem := why_damaged(Path(folders[0]))):
+        raise InputError(
+            f"The run in {folders[0]!r} cannot be sorted again, as it {problem.rstrip('.')}.",
+            Remedy("give its images again, with the folder of the run", out=folders[0], force=True),
+        )
     wanted = Wanted(
         settings=settings,
         reading=reading,
@@ -314,9 +319,10 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
         }
         others -= {LOCK, CACHE, NEXT, *filter(is_temporary, others)}  # left by an interrupted run
         if others:
+            problem = why_damaged(place) or f"contains {listing(sorted(others))}"
             raise InputError(
-                f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which contains "
-                f"{listing(sorted(others))}.",
+                f"The run must be a new or empty folder or an earlier run, got {str(place)!r}, which "
+                f"{problem.rstrip('.')}.",
                 ANOTHER_FOLDER,
                 Remedy("write into it nevertheless", force=True),
             )

@@ -320,16 +320,26 @@ def _load(place: Path) -> Run:
         )
 
 
+def why_damaged(folder: Path) -> str:
+    """Say what is wrong with the run in a folder that has the tables of one; empty where it has none, or is right."""
+    if not all((folder / name).exists() for name in (RUN, ASSIGNMENTS, CATEGORIES, CENTRES)) or peek(folder):
+        return ""
+    return _why_no_run(folder)
+
+
 def _why_no_run(place: Path) -> str:
     if not place.is_dir():
         return "is not a folder"
     try:
-        read_json(place / RUN)
+        about = read_json(place / RUN)
+        if not isinstance(about, dict) or about.get("format") not in (FORMAT, FORMAT_1):
+            return f"has a {RUN} of another format"
+        _read_facts(about)
     except FileNotFoundError:
         return "holds none"
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:
         return f"has a damaged {RUN}: {getattr(error, 'strerror', None) or error}"
-    return f"has a {RUN} of another format"
+    return "holds none"
 
 
 @contextmanager

@@ -7,13 +7,17 @@ import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, get_args
+from zlib import crc32
 
 from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
-from sortal.images.decoding import DECODER, FACTS
+from sortal.images.decoding import DECODER, DIGEST, FACTS
 from sortal.system.regular_files import open_regular, parse_json
 
 INDEX = "index.jsonl"
+SUM = b',"crc":'  # before the checksum, which ends a line
+HEXADECIMAL = frozenset("0123456789abcdef")
+KEYS = {"path", "stamp", "digest", "stored", "unreadable", "decoder"}
 Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever its content does
 
 
@@ -49,8 +53,8 @@ class Index:
     """Logs of JSON lines, one for each part of a store; this process appends to one of them, and reads all.
 
     A line has the "digest" of a content and some of: "path" and "stamp" of a file with that content, the fields of its
-    StoredImage ("stored"), or why it is "unreadable" (reason, detail) and for which "decoder". A line torn by a kill is
-    skipped.
+    StoredImage ("stored"), or why it is "unreadable" (reason, detail) and for which "decoder", and a checksum of all
+    that, which lines of earlier versions lack. A line that was torn by a kill, or is damaged, is skipped.
     """
 
     def __init__(self, home: Path, part: int = 0) -> None:
@@ -93,7 +97,7 @@ class Index:
         self._positions[part] = self._positions.get(part, 0) + text.rfind(b"\n") + 1
         for line in text.split(b"\n"):
             try:
-                record = parse_json(line)
+                record = parse_json(_checked(line))
             except ValueError:
                 continue
             if _is_record(record) and ("stored" not in record or StoredImage(**record["stored"]).end <= size):
@@ -118,7 +122,7 @@ class Index:
         if "unreadable" in record:
             record = {**record, "decoder": DECODER}
         self._note(record, self.part)
-        self._unwritten.append(json.dumps(record, separators=(",", ":")))
+        self._unwritten.append(_line(record))
 
     def flush(self) -> None:
         """Append the added records to the file, in one write."""
@@ -143,9 +147,25 @@ class Index:
             self.unreadable[digest] = (reason, detail)
 
 
+def _line(record: dict[str, Any]) -> str:
+    text = json.dumps(record, separators=(",", ":"))
+    return f"{text[:-1]}{SUM.decode()}{crc32(text.encode())}}}"
+
+
+def _checked(line: bytes) -> bytes:
+    """Return a line without its checksum; raise ValueError if it does not match."""
+    text, found, checksum = line.rpartition(SUM)
+    if not found:
+        return line
+    text += b"}"
+    if checksum != b"%d}" % crc32(text):
+        raise ValueError("a line does not match its checksum")
+    return text
+
+
 def _is_record(record: object) -> bool:
     """Return whether `Index.add` could have written a line."""
-    if not isinstance(record, dict) or not isinstance(record.get("digest"), str):
+    if not isinstance(record, dict) or not record.keys() <= KEYS or not _is_digest(record.get("digest")):
         return False
     unreadable = record.get("unreadable", ["damaged", ""])
     return (
@@ -157,6 +177,10 @@ def _is_record(record: object) -> bool:
         and _is_list(unreadable, str, 2)
         and unreadable[0] in get_args(Reason)
     )
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and len(value) == DIGEST and HEXADECIMAL.issuperset(value)
 
 
 def _is_stored(value: object) -> bool:

@@ -46,10 +46,8 @@ def load_backbone(
     (once; never with HF_HUB_OFFLINE=1). `trained` is the number of last blocks to train; by default 1, but all blocks
     of "convnet".
     """
-    if image_size is not None and (not isinstance(image_size, int) or image_size < 1):
-        raise InputError(f"image_size must be a whole number of at least 1, got {quoted(image_size, 100)}.")
-    if image_size is not None and image_size > MAX_SIZE:
-        raise InputError(f"image_size must be at most {MAX_SIZE:,}, got {image_size:,}.")
+    if image_size is not None:
+        _check_image_size(image_size)
     if (saved := path_of_saved(name)) is not None:
         if weights is not None or image_size is not None:
             raise has_its_own_weights(saved)
@@ -81,6 +79,13 @@ def load_without_weights(name: str) -> Backbone:
     _check_name(name)
     with torch.random.fork_rng(devices=[]):
         return _create_timm(name, IMAGE_SIZE, draw=False).train_last(1)
+
+
+def _check_image_size(image_size: object) -> None:
+    if not isinstance(image_size, int) or image_size < 1:
+        raise InputError(f"image_size must be a whole number of at least 1, got {quoted(image_size, 100)}.")
+    if image_size > MAX_SIZE:
+        raise InputError(f"image_size must be at most {MAX_SIZE:,}, got {quoted(image_size, 100)}.")
 
 
 def _create_convnet(image_size: int) -> Backbone:
@@ -192,9 +197,24 @@ def _load_saved(path: Path, trained: int | None) -> Backbone:
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
     trained = about["trained"] if trained is None else trained
+    _check_image_size(about["image_size"])
+    if about["name"] != CONVNET:
+        _check_claim(about["name"], about["image_size"], path, file)
     backbone = load_backbone(about["name"], weights=file, image_size=about["image_size"], trained=trained)
     backbone.spec = replace(backbone.spec, shorter_side=about["shorter_side"])
     return backbone
+
+
+def _check_claim(name: str, image_size: int, path: Path, file: Path) -> None:
+    """Raise InputError if a network has more weights than its file has bytes, before memory is allocated for them."""
+    _check_name(name)
+    with torch.device("meta"):  # allocates no weights
+        weights = sum(each.numel() for each in _create_timm(name, image_size, draw=False).net.parameters())
+    if weights > (size := file.stat().st_size):
+        raise InputError(
+            f"{str(path)!r} names {name} with an image_size of {image_size:,}, which has {weights:,} weights, but "
+            f"{str(file)!r} has only {size:,} bytes. Save the backbone again."
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
