@@ -1,13 +1,16 @@
 """The report: its content, its size, and the escaping of names."""
 
 import base64
+import errno
 import hashlib
 import io
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -198,6 +201,16 @@ def test_coordinates_fill_the_span_and_are_cached_under_another_name_than_before
         assert found.tolist() == [[0, 5000], [2000, 5000], [9999, 5000]]
     assert seen == [7]
     assert projection.coordinates(x[:0], placed, seed=7, folder=tmp_path).shape == (0, 2)
+
+
+def test_a_cache_that_cannot_be_written_to_does_not_keep_the_map_from_being_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, sound in ((errno.EACCES, True), (errno.EROFS, True), (errno.EIO, False)):
+        monkeypatch.setattr(cache, "save", Mock(side_effect=OSError(code, "", "place")))
+        with nullcontext() if sound else pytest.raises(OSError, match="place"):
+            found = projection.coordinates(np.eye(3, dtype=np.float32), place, seed=7, folder=tmp_path)
+            assert found.shape == (3, 2)
 
 
 def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The two-dimensional map of the images: a sample of them, and their coordinates."""
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from sortal.runs import cache
 
 POINTS = 5000  # images on the map at most, unless they are placed on a GPU
 SPAN = 9999  # coordinates are whole numbers from 0 to this
+READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)  # what a cache that cannot be written to raises
 Matrix = NDArray[np.float64]
 Placer: TypeAlias = Callable[[NDArray[np.float32], int], Matrix]  # features (n, d) and a seed to positions (n, 2)
 
@@ -45,7 +47,11 @@ def coordinates(
         if ((found >= 0) & (found <= SPAN)).all():
             return found
     made = _scaled(place(features, seed))
-    cache.save(path, made.tolist())
+    try:
+        cache.save(path, made.tolist())
+    except OSError as error:
+        if error.errno not in READ_ONLY:
+            raise
     return made
 
 
