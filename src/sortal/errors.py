@@ -93,6 +93,8 @@ class UnreadableError(SortalError):
 # Errors of the operating system that mean: no room left on the disk, or no more of it for this user or this file.
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+NO_TEMPORARY = "There is no folder for temporary files. Set TMPDIR to one that can be written to."
+
 
 def no_space(error: OSError, place: str, needed: str = "") -> NoSpaceError:
     """Return the one error of all full disks: what could not be written, why, and the way out."""

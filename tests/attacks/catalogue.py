@@ -6,6 +6,7 @@ from attacks import (
     arithmetic,
     browser,
     concurrency,
+    degenerate,
     disk,
     environment,
     kills,
@@ -38,5 +39,6 @@ ATTACKS: tuple[Attack, ...] = (
     *concurrency.ATTACKS,
     *environment.ATTACKS,
     *arithmetic.ATTACKS,
+    *degenerate.ATTACKS,
     *offline.ATTACKS,
 )

@@ -19,12 +19,18 @@ from reviews import Client, saved_run, serving, session_of
 from sample_run import sample_run
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, World, _command, case
+from sortal.runs.export import export
+from sortal.runs.run import Run
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
 
-BUSY = "Another process is using"
+# What Sortal says to the one of two commands that it refuses
+REFUSALS = (
+    "Another process is using {run!r}. Wait until it is done, or choose another folder.",
+    "The run in {run!r} was changed by another process meanwhile. Repeat the command to sort ",
+)
 NAMES = ("discover", "predict", "import", "report", "review", "export", "decisions", "figures")
-PAIRS = [(one, other) for one in NAMES[:5] for other in NAMES]
+PAIRS = [(one, other) for one in NAMES[:5] for other in NAMES] + [(name, name) for name in NAMES[5:]]
 Words = list[str]
 
 
@@ -48,7 +54,7 @@ def commands(world: World, folder: Path, run: Path) -> dict[str, Words]:
         "review": ["review", run, "--no-browser", "--workers", "1"],
         "export": ["export", run, "--format", "csv", "--out", folder / f"{run.name}.csv", "--force"],
         "decisions": ["decisions", run, "--json"],
-        "figures": ["figures", run, "--which", "tsne", "--out", folder / f"{run.name}-figures", *here],
+        "figures": ["figures", run, "--which", "tsne", *here],
     }
     return {name: [str(word) for word in words] for name, words in lines.items()}
 
@@ -136,7 +142,7 @@ def check_pair(trial: Trial, names: tuple[str, str], done: Sequence[Done], run: 
     carried_out = []
     for name, each in zip(names, done, strict=False):
         each.check(0, 2)
-        assert each.code == 0 or BUSY in each.err or "changed" in each.err, each
+        assert each.code == 0 or any(text.format(run=str(run)) in each.err for text in REFUSALS), each
         carried_out += [name] if each.code == 0 else []
     assert carried_out, "one of two is carried out"
     possible = [[name for name in order if name in carried_out] for order in orders]
@@ -150,15 +156,27 @@ def pairs(trial: Trial) -> None:
     names: tuple[str, str] = case(trial, PAIRS[::-1])
     run = trial.world.copy_run(trial.folder / "run")
     lines = commands(trial.world, trial.folder, run)
-    if names[0] == names[1]:
-        return
     done = run_both(trial, together, [lines[name] for name in names])
     check_pair(trial, names, done, run, (names, names[::-1]))
+    check_written(trial, run, {name for name, each in zip(names, done, strict=True) if each.code == 0})
+
+
+def check_written(trial: Trial, run: Path, names: set[str]) -> None:
+    """Require that what commands wrote outside the state of a run is whole, and nothing else is left."""
+    if "export" in names:
+        rows = tiny_folder.rows_of(trial.folder / f"{run.name}.csv")
+        counts = (len(tiny_folder.rows_of(trial.world.run / "assignments.csv")), len(load_run(run).assignments.files))
+        assert len(rows) in counts, "the table is of one state"
+    if "figures" in names:
+        drawn = {path.name: path.read_bytes() for path in (run / "figures").iterdir()}
+        assert drawn.keys() == {"tsne.png", "tsne.svg"}, sorted(drawn)
+        assert drawn["tsne.png"].endswith(b"IEND\xaeB`\x82")
+        assert drawn["tsne.svg"].rstrip().endswith(b"</svg>")
 
 
 def between(trial: Trial) -> None:
     """A command that changes the run between what another one read first and its lock is not undone."""
-    names: tuple[str, str] = case(trial, [pair for pair in PAIRS if pair[0] != pair[1]])
+    names: tuple[str, str] = case(trial, [pair for pair in PAIRS if pair[0] in NAMES[:5]])  # those that lock it
     run = trial.world.copy_run(trial.folder / "run")
     lines = commands(trial.world, trial.folder, run)
     done = run_both(trial, interposed, lines[names[0]], lines[names[1]], str(run))
@@ -166,10 +184,17 @@ def between(trial: Trial) -> None:
     check_pair(trial, names, done, run, (names[::-1],))
 
 
+def export_bytes(run: Run, out: Path) -> bytes:
+    """Export a run as a table, and return it."""
+    export(run, "csv", out, force=True)
+    return out.read_bytes()
+
+
 def replacing(trial: Trial) -> int:
-    """Readers see a run that is replaced again and again as it was before or after, and never a mixture."""
+    """Readers and exports see a run that is replaced again and again as before or after, and never a mixture."""
     place, tries = trial.folder / "run", 30
     states = [replace(sample_run(images=72 + 6 * at, seed=at, categories=6 + at), folder=place) for at in range(2)]
+    tables = [export_bytes(each, trial.folder / f"{at}.csv") for at, each in enumerate(states)]
     states[0].save()
     ended, seen, problems = threading.Event(), set[int](), list[BaseException]()
 
@@ -185,7 +210,14 @@ def replacing(trial: Trial) -> int:
         except BaseException as error:
             problems.append(error)
 
-    readers = [threading.Thread(target=read) for _ in range(3)]
+    def write() -> None:
+        try:
+            while not ended.is_set():
+                assert export_bytes(load_run(place), trial.folder / "table.csv") in tables, "the table is of one state"
+        except BaseException as error:
+            problems.append(error)
+
+    readers = [threading.Thread(target=each) for each in (read, read, write)]
     for reader in readers:
         reader.start()
     with tiny_folder.quickly():

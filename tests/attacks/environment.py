@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +20,7 @@ from typing import Any
 import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
+from attacks.operations import EVENTS
 from sortal.runs.storage import load_run
 
 SECONDS = 300  # for a process to end, on a slow machine
@@ -261,12 +266,10 @@ FOLDERS: tuple[tuple[str, Callable[..., None], tuple[int, ...], tuple[int, ...]]
 )
 
 
-def commands(trial: Trial) -> None:
-    """Every command that reads or writes a run withstands a lack of folders, open files, space and memory."""
-    name, before, values, codes = case(trial, FOLDERS)
-    number = trial.number // len(FOLDERS)
-    run, out = trial.world.copy_run(trial.folder / "run"), trial.folder / "out"
-    every: tuple[tuple[str | Path, ...], ...] = (
+def lines(trial: Trial, run: Path) -> tuple[tuple[str | Path, ...], ...]:
+    """Return a command line of every kind that reads or writes a run."""
+    out = trial.folder / "out"
+    return (
         ("export", run, "--format", "csv"),
         ("check", trial.world.images, "--workers", "1"),
         ("decisions", run),
@@ -279,12 +282,215 @@ def commands(trial: Trial) -> None:
         ("figures", run, "--device", "cpu"),
         ("export", run, "--format", "labelstudio", "--out", out),
     )
+
+
+def commands(trial: Trial) -> None:
+    """Every command withstands a lack of folders, open files, space and memory: the run is whole, and can be used."""
+    name, before, values, codes = case(trial, FOLDERS)
+    number = trial.number // len(FOLDERS)
+    run = trial.world.copy_run(trial.folder / "run")
+    every = lines(trial, run)
     words = every[number % len(every)]
     done = trial.world.sortal(*words, cwd=trial.folder, before=before, given=[trial.random.choice(values)])
-    if name == "little memory" and (done.code < 0 or "bad alloc" in done.err.lower()):
-        return  # libraries may abort; the run must be whole nevertheless
-    done.check(*codes)
+    aborted = done.code < 0 or "bad alloc" in done.err.lower()  # by a library that lacks memory
+    if name != "little memory" or not aborted:
+        done.check(*codes)
     load_run(run)
+    for path in (trial.folder / "out", trial.folder / "run.csv"):  # else it is not replaced
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    trial.world.sortal(*words, cwd=trial.folder).check(0)
+    if words[0] != "discover":
+        same(run, trial.world.run)
+    elif done.code:
+        fresh = trial.folder / "fresh"
+        trial.world.sortal("discover", trial.world.images, "--out", fresh, *OPTIONS, "--seed", "1").check(0)
+        same(run, fresh)
+
+
+# Folders that cannot be written to
+
+
+def deny(folder: str, code: int) -> None:
+    """In a child: let nothing below a folder be written, by a mount where that is allowed, else by an audit hook."""
+    if code == errno.EROFS and _mount_read_only(folder):
+        return
+
+    access = os.access
+
+    def is_below(path: Any) -> bool:
+        if not isinstance(path, str | bytes | os.PathLike):
+            return False
+        return os.path.commonpath([folder, os.path.abspath(os.fsdecode(path))]) == folder
+
+    def audit(event: str, values: tuple[Any, ...]) -> None:
+        if event == "open" and not (values[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            return
+        for path in values[: PATHS[event]] if event in PATHS else ():
+            if is_below(path) and not (event == "os.mkdir" and os.path.exists(path)):
+                raise OSError(code, os.strerror(code), os.fsdecode(path))
+
+    def may(path: Any, mode: int, **named: Any) -> bool:
+        return not (mode & os.W_OK and is_below(path)) and access(path, mode, **named)
+
+    os.access = may
+    sys.addaudithook(audit)
+
+
+PATHS = {"open": 1, **EVENTS, "os.utime": 1, "os.chmod": 1}
+NEW_MOUNTS, READ_ONLY, REMOUNT, BIND, RECURSIVE, PRIVATE = 0x20000, 0x1, 0x20, 0x1000, 0x4000, 0x40000
+
+
+def _mount_read_only(folder: str) -> bool:
+    """Mount a folder on itself, read-only, for this process alone; tell whether the system allows it."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return False
+    system, place = ctypes.CDLL(None, use_errno=True), os.fsencode(folder)
+    return (
+        system.unshare(NEW_MOUNTS) == 0
+        and system.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None) == 0
+        and system.mount(place, place, None, BIND, None) == 0
+        and system.mount(place, place, None, BIND | REMOUNT | READ_ONLY, None) == 0
+    )
+
+
+def deny_and_end(folder: str, code: int) -> None:
+    """In a child: deny, and let a review end as soon as it has begun."""
+    from unittest.mock import patch
+
+    patch("sortal.web.server.Server.run", lambda *_, **__: None).start()
+    deny(folder, code)
+
+
+def unwritable(trial: Trial) -> None:
+    """A run or a cache that cannot be written to: commands that only read do their work, others say why they cannot."""
+    run, more = trial.world.copy_run(trial.folder / "run"), trial.folder / "more"
+    denied = (run, run / "cache")[trial.number % 2]
+    code = (errno.EROFS, errno.EACCES)[trial.number // 2 % 2]
+    tiny_folder.write(more, {f"{at}.png": f"oak {at}" for at in range(3)})
+    here = ("--device", "cpu", "--workers", "1")
+    reading: tuple[tuple[str | Path, ...], ...] = (
+        ("export", run, "--format", "csv", "--out", trial.folder / "table.csv"),
+        ("decisions", run),
+        ("figures", run, "--out", trial.folder / "figures", "--which", "tsne,k-curve", *here),
+        ("predict", run, more, "--dry-run", *here),
+        ("export", run, "--format", "folders", "--out", trial.folder / "sorted"),
+    )
+    writing = (
+        ("predict", run, more, *here),
+        ("review", run, "--no-browser", "--workers", "1"),
+        ("report", run, *here),
+        ("predict", run, more, "--update", *here),
+        ("figures", run, *here),
+        ("import", run, run / "assignments.csv"),
+        ("discover", trial.world.images, "--out", run, *OPTIONS),
+        ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "3"),
+    )
+    every = reading + writing
+    words = every[trial.number // 4 % len(every)]
+    before = tiny_folder.contents(run, but=() if denied == run else (".lock",))
+    done = trial.world.sortal(*words, before=deny_and_end, given=[str(denied), code])
+    done.check(0, *(() if words in reading else (2,)))
+    if done.code == 2:
+        assert "sortal: error: " in done.err, done
+        assert os.strerror(code) in done.err, done
+    after = tiny_folder.contents(run, but=() if denied == run else (".lock",))
+    held = [name for name in {**before, **after} if denied == run or name.startswith("cache/")]
+    assert {name: before.get(name) for name in held} == {name: after.get(name) for name in held}, "nothing is written"
+    load_run(run)
+
+
+# Two signals
+
+
+def doubled(trial: Trial) -> None:
+    """Two signals to a process, while it loads libraries or works: it ends with 130, and the run can be resumed."""
+    run, err = trial.folder / "run", trial.folder / "err"
+    first, second = case(
+        trial, [(a, b) for a in (signal.SIGINT, signal.SIGTERM) for b in (signal.SIGINT, signal.SIGTERM)]
+    )
+    loaded = trial.random.randint(1, 1500) if trial.random.random() < 0.5 else None  # modules, else files
+    files, answered = trial.random.randint(1, 40), trial.random.random() < 0.5
+    words: list[str | Path] = ["discover", trial.world.images, "--out", run, *OPTIONS]
+
+    def reached() -> bool:
+        if loaded is None:
+            return sum(1 for _ in run.rglob("*")) >= files
+        _, command_line, rest = err.read_text(errors="replace").partition("| cyclopts")
+        return bool(command_line) and rest.count("import time:") >= loaded
+
+    with err.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-X", "importtime", "-m", "sortal", *map(str, words)],
+            preexec_fn=usual_signals, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stream,
+        )  # fmt: skip
+        _signal_when(process, first, reached)
+        _signal_when(process, second, lambda: not answered or "stopping" in err.read_text(errors="replace"))
+        out, _ = process.communicate(timeout=SECONDS)
+    printed = "".join(line for line in err.read_text(errors="replace").splitlines(True) if "import time:" not in line)
+    done = Done(process.returncode, out.decode(errors="replace"), printed)
+    finished = "Report:" in done.out
+    done.check(*((0, 130, -first, -second) if finished else (130,)))  # the last where it is unloading libraries
+    trial.world.sortal(*words).check(0)
+    same(run, trial.world.run)
+
+
+def usual_signals() -> None:
+    """Set signals as a shell does: what starts the tests may ignore some."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _signal_when(process: subprocess.Popen[bytes], number: int, reached: Callable[[], bool]) -> None:
+    """Send a signal as soon as something is reached, unless the process ends before."""
+    while process.poll() is None:
+        with contextlib.suppress(OSError):  # files come and go
+            if reached():
+                process.send_signal(number)
+                return
+        time.sleep(0.002)
+
+
+# Folders of the system
+
+LONG = "/" + "/".join(["long" * 50] * 30)
+PLACES: tuple[dict[str, str], ...] = (
+    {"TMPDIR": "/nonexistent", "HOME": "/nonexistent"},
+    {"TMPDIR": "/proc", "HOME": "/proc"},  # where not even root can write
+    {"TMPDIR": FULL, "HOME": FULL},
+    {"TMPDIR": "", "HOME": ""},
+    {"TMPDIR": "below", "HOME": "below"},
+    {"TMPDIR": "\udcff\n\x1b[31m", "HOME": "\udcff\n\x1b[31m"},
+    {"TMPDIR": LONG, "HOME": LONG},
+    {"XDG_CACHE_HOME": "/proc", "HF_HOME": "/proc", "TORCH_HOME": "/proc", "MPLCONFIGDIR": "/proc"},
+)
+
+
+def forget_temporary(none: bool) -> None:
+    """In a child: look for the folder of temporary files anew, or find none."""
+    import tempfile
+    from unittest.mock import patch
+
+    tempfile.tempdir = None
+    if none:
+        patch("tempfile._candidate_tempdir_list", lambda: ["/nonexistent"]).start()
+
+
+def system_folders(trial: Trial) -> None:
+    """Folders for temporary files and of the user that are missing, odd or read-only change no result."""
+    place, run = PLACES[trial.number // 2 % len(PLACES)], trial.folder / "run"
+    none = trial.number % (4 * len(PLACES)) >= 3 * len(PLACES)
+    discovers = trial.number % 2 == 0
+    words: list[str | Path] = ["discover", trial.world.images, "--out", run, *OPTIONS]
+    if not discovers:
+        words = ["check", trial.world.images, "--workers", "1"]
+    done = trial.world.sortal(*words, cwd=trial.folder, env=place, before=forget_temporary, given=[none])
+    done.check(*((1, 2) if none else (0,)))
+    if none:
+        assert "TMPDIR" in done.err, done
+    elif discovers:
+        same(run, trial.world.run)
+    left = {path.name for path in trial.folder.iterdir()} - {"run"}
+    assert not left, f"nothing else is written, got {left}"
 
 
 ATTACKS = (
@@ -292,5 +498,8 @@ ATTACKS = (
     Attack("environment", "broken pipe", broken_pipe, quick=1, least=4),
     Attack("environment", "signals", signals, quick=1, least=24),
     Attack("environment", "clocks", clocks, quick=1, least=9),
-    Attack("environment", "shortages", commands, quick=4, least=8 * len(FOLDERS)),
+    Attack("environment", "shortages", commands, quick=2, least=11 * len(FOLDERS)),
+    Attack("environment", "read-only folders", unwritable, quick=0, least=52),
+    Attack("environment", "two signals", doubled, quick=0, least=24),
+    Attack("environment", "system folders", system_folders, quick=0, least=4 * len(PLACES)),
 )

@@ -1,6 +1,7 @@
 """The command line: options reach the library, results go to stdout, notes to stderr, and exit codes tell outcomes."""
 
 import csv
+import errno
 import importlib
 import io
 import json
@@ -876,10 +877,18 @@ def test_sample_writes_digits_and_suggests_how_to_check_them(tmp_path: Path) -> 
 
 
 def test_errors_print_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None:
+    by_library = RuntimeError("Error calling __set_name__")
+    by_library.__cause__ = KeyboardInterrupt()
+    denied = "error: Access to 'place' was denied: Read-only. Change that, or use another folder."
+    nowhere = "error: There is no folder for temporary files. Set TMPDIR to one that can be written to."
     for error, code, message in (
         (InputError("k must be at least 5, got 2."), 2, "error: k must be at least 5, got 2."),
         (SortalError("A process could not start."), 1, "error: A process could not start."),
         (KeyboardInterrupt(), 130, "interrupted"),
+        (by_library, 130, "interrupted"),
+        (OSError(errno.EROFS, "Read-only", "place"), 2, denied),
+        (PermissionError(errno.EACCES, "Read-only", b"place"), 2, denied),
+        (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), 2, nowhere),
     ):
         stub("sortal.discovery.demo.run", error)
         assert invoke("demo") == Done(code, "", f"{NOTE}sortal: {message}\n")

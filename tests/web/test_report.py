@@ -1,6 +1,7 @@
 """The report: its content, its size, and the escaping of names."""
 
 import base64
+import errno
 import hashlib
 import io
 import json
@@ -8,6 +9,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from sample_run import HOSTILE, QUICK, by_hand, place, sample_run
 from stores import small_store, store_of
 
 from sortal import web
-from sortal.errors import Reason
+from sortal.errors import NoSpaceError, Reason
 from sortal.images.decoding import Quarantined
 from sortal.runs import cache, projection
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
@@ -199,6 +201,15 @@ def test_coordinates_fill_the_span_and_are_cached_under_another_name_than_before
         assert found.tolist() == [[0, 5000], [2000, 5000], [9999, 5000]]
     assert seen == [7]
     assert projection.coordinates(x[:0], placed, seed=7, folder=tmp_path).shape == (0, 2)
+
+
+def test_a_cache_that_cannot_be_written_to_does_not_keep_the_map_from_being_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for problem in (OSError(errno.EACCES, "", "place"), NoSpaceError("no space left")):
+        monkeypatch.setattr(cache, "save", Mock(side_effect=problem))
+        found = projection.coordinates(np.eye(3, dtype=np.float32), place, seed=7, folder=tmp_path)
+        assert found.shape == (3, 2)
 
 
 def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monkeypatch: pytest.MonkeyPatch) -> None:

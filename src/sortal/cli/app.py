@@ -34,7 +34,7 @@ from sortal.cli.runs import (
     report,
     review,
 )
-from sortal.errors import NO_SPACE, ElsewhereError, InputError, SortalError, no_space, quoted
+from sortal.errors import NO_SPACE, NO_TEMPORARY, ElsewhereError, InputError, SortalError, no_space, quoted
 from sortal.system.progress import is_first, say
 from sortal.system.signals import answer_signals
 
@@ -57,7 +57,8 @@ FULL_OUTPUT = "Cannot write to standard output: no space left. Free some space, 
 SERVING = ("review",)  # which Ctrl-C ends as it should
 NARROWEST, WIDEST = 20, 1000  # columns of a terminal that text is laid out for
 # What the machine lacks at the moment, rather than a mistake of the program
-SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO, errno.EROFS}
+SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
+DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}  # by permissions, or as a disk cannot be written to
 NO_MEMORY = ("can't start new thread", "can't allocate memory", "not enough memory")  # from Python and from torch
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
@@ -116,6 +117,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _interrupted(command)
     except (MemoryError, RuntimeError) as error:
+        if _is_interrupt(error):
+            return _interrupted(command)
         if not isinstance(error, MemoryError) and not any(each in str(error) for each in NO_MEMORY):
             raise
         return _fail("There is not enough memory. Close other programs, or use a machine with more.", 1)
@@ -139,6 +142,11 @@ def _stopped_by_machine(error: OSError) -> int:
         with suppress(AttributeError, OSError):  # unless it is closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # lets the final flush succeed
         return 1 if isinstance(error, BrokenPipeError) else _fail(FULL_OUTPUT, 1)
+    if error.errno in DENIED and error.filename is not None:
+        where = quoted(os.fsdecode(error.filename), 200)
+        return _fail(f"Access to {where} was denied: {error.strerror}. Change that, or use another folder.", 2)
+    if error.errno == errno.ENOENT and error.filename is None:  # raised by tempfile, which tries several folders
+        return _fail(NO_TEMPORARY, 2)
     if error.errno not in SHORTAGES:
         raise error
     where = "" if error.filename is None else f" ({quoted(error.filename, 200)})"
@@ -179,6 +187,13 @@ def _check_processes(command: tuple[str, ...]) -> None:
 def _fail(message: str, code: int) -> int:
     say(f"sortal: error: {message}")
     return code
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Tell whether an error was Ctrl-C first: Python makes it a RuntimeError while a library defines a class."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _interrupted(command: tuple[str, ...]) -> int:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sortal.clustering.points import BUDGET, full_precision, slices
+from sortal.errors import InputError
 from sortal.runs.projection import POINTS, Mapper
 from sortal.system.device import choose_device
 
@@ -59,6 +60,8 @@ def mapper(device: str = "auto") -> Mapper:
 
 def place(features: NDArray[np.float32], seed: int, *, device: str = "auto") -> NDArray[np.float64]:
     """Return positions (n, 2) by t-SNE, or the first two principal components if fewer than FEWEST rows differ."""
+    if not np.isfinite(features).all():
+        raise InputError("features must be finite to be placed on a map, got NaN or infinity.")
     chosen = choose_device(device, features)
     if chosen.type == "mps":
         chosen = torch.device("cpu")

@@ -31,7 +31,7 @@ def to_rgb(image: Image.Image, bits: int) -> Image.Image:
     if image.mode in ("RGBA", "RGBa", "LA", "La", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")  # which would copy it
 
 
 def _grey(image: Image.Image, bits: int) -> NDArray[np.uint8]:

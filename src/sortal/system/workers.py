@@ -4,6 +4,7 @@ A worker is a fresh Python that imports only what its function needs, so callers
 Work items, questions and results travel as lines of JSON; pixels of archives follow their line as raw bytes.
 """
 
+import errno
 import json
 import os
 import queue
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.errors import NO_SPACE, InputError, SortalError, UnreadableError, no_space
+from sortal.errors import NO_SPACE, NO_TEMPORARY, InputError, SortalError, UnreadableError, no_space
 
 ImageSource: TypeAlias = "str | NDArray[np.uint8]"  # a path, or pixels (height, width, 3)
 JsonObject: TypeAlias = dict[str, Any]
@@ -175,6 +176,8 @@ class _Worker:
                 self.errors.close()
             if error.errno in NO_SPACE:
                 raise no_space(error, repr(tempfile.gettempdir())) from error
+            if not hasattr(self, "errors") and error.errno == errno.ENOENT:
+                raise InputError(NO_TEMPORARY) from error
             raise SortalError(f"A worker process could not be started: {error}") from None
         self.running = running
         running.add(self)

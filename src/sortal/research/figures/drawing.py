@@ -1,7 +1,7 @@
 """All figures of a run in a folder: those it has the data for, and why the others are left out."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ from sortal.research.figures.scatter import tsne
 from sortal.runs.export.output import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
-from sortal.system.files import replace_all
+from sortal.system.files import write_atomically, writing
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import open_regular
+from sortal.system.temporary import sweep
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
 FORMATS: tuple[style.Format, ...] = get_args(style.Format)
@@ -79,7 +80,7 @@ def draw(
         except style.LeftOutError as error:
             left_out[name] = str(error)
     if files:
-        replace_all(place, files, ())
+        _write(place, files)
     return FiguresResult(out=place, files=tuple(place / name for name in files), left_out=left_out)
 
 
@@ -109,6 +110,19 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
         if not force and os.path.lexists(path) and not _is_ours(path):
             why = f"The file {quoted(str(path))} is not a figure of Sortal, so it is not replaced."
             raise InputError(why, another, replace_it)
+
+
+def _write(place: Path, files: Mapping[str, bytes]) -> None:
+    """Replace figures one by one, each as a whole: another process may draw into the same folder at the same time."""
+    try:
+        with writing(place):
+            place.mkdir(parents=True, exist_ok=True)
+            sweep(place)  # what a killed process left
+            for name, content in files.items():
+                write_atomically(place / name, content)
+    except OSError as error:
+        problem = f"The folder {str(place)!r} cannot be written: {error.strerror or error}."
+        raise InputError(f"{problem} Choose another.") from error
 
 
 def _is_ours(path: Path) -> bool:
