@@ -1,5 +1,6 @@
 """Folders that only Sortal writes into: a link could lead it elsewhere, and reading a pipe or a device need not end."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -39,6 +40,8 @@ def _problem_of(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError, ValueError):  # the last for a name that no file can have
         return ""
     except OSError as error:
+        if error.errno == errno.ELOOP:  # its folder leads nowhere, which whoever opens that reports
+            return ""
         return f"cannot be read: {error.strerror or error}"
     if stat.S_ISLNK(found.st_mode):
         return f"is a link to {quoted(os.readlink(path))}"
