@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import FrameType
@@ -63,7 +63,7 @@ class Done:
     code: int
     out: str
     err: str
-    peak: int = 0  # bytes of memory that it had at most
+    peak: int = field(default=0, kw_only=True)  # bytes of memory that it had at most
 
     def check(self, *codes: int) -> Done:
         """Fail unless the command ended with one of the codes and without a traceback."""
@@ -118,7 +118,7 @@ class World:
                 codes=range(-64, 256),
             )  # fmt: skip
             out, err = (Path(file).read_text(errors="replace") if Path(file).exists() else "" for file in files)
-            return Done(ended.code, out, err, ended.peak)
+            return Done(ended.code, out, err, peak=ended.peak)
 
 
 # Settings with which a run of the planted images takes a second or two.

@@ -54,4 +54,4 @@ def cache(trial: Trial) -> None:
         assert (again.code, again.out) == (0, predicted), f"{name}: the model is another one.\n{again.err}"
 
 
-ATTACKS = (Attack("rebuilding", "cache", cache, quick=0, least=80),)
+ATTACKS = (Attack("rebuilding", "cache", cache, quick=0, least=30),)

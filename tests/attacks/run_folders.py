@@ -209,7 +209,7 @@ ATTACKS = (
     Attack("run_folders", "code", among(damage.CODE), quick=1, least=40),
     Attack("run_folders", "claims", among(damage.CLAIMS), quick=1, least=40),
     Attack("run_folders", "no files", among(damage.NO_FILES), quick=1, least=40),
-    Attack("run_folders", "no folders", among(damage.NO_FOLDERS, folders=True, run=complete_run), quick=0, least=40),
-    Attack("run_folders", "every file", every_file, quick=0, least=100),
-    Attack("run_folders", "given files", given_files, quick=0, least=100),
+    Attack("run_folders", "no folders", among(damage.NO_FOLDERS, folders=True, run=complete_run), quick=0, least=20),
+    Attack("run_folders", "every file", every_file, quick=0, least=40),
+    Attack("run_folders", "given files", given_files, quick=0, least=60),
 )
