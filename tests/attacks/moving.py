@@ -307,5 +307,5 @@ ATTACKS = (
     Attack("moving", "inputs", replace_inputs, quick=1, least=9),
     Attack("moving", "run files", replace_run_files, quick=1, least=12),
     Attack("moving", "store", cut_store, quick=1, least=20),
-    Attack("moving", "tokens", cut_tokens, quick=0, least=8),
+    Attack("moving", "tokens", cut_tokens, quick=0, least=5),
 )
