@@ -273,8 +273,9 @@ def cut_store(trial: Trial) -> None:
 def cut_tokens_later(folder: str, calls: int) -> None:
     """In a command: cut the file of cached tokens before it is used for the nth time."""
     from sortal.learning import token_cache
+    from sortal.system import mapping
 
-    left, check = calls, token_cache.check_whole
+    left = calls
 
     def cut_once(*values: Any) -> None:
         nonlocal left
@@ -282,16 +283,16 @@ def cut_tokens_later(folder: str, calls: int) -> None:
         if not left:
             (path,) = Path(folder).rglob(token_cache.TOKENS)
             os.truncate(path, os.path.getsize(path) // 2)
-        check(*values)
+        mapping.check_whole(*values)
 
-    token_cache.check_whole = cut_once
+    setattr(token_cache, "check_whole", cut_once)  # noqa: B010
 
 
 def cut_tokens(trial: Trial) -> None:
     """Cut the file of tokens while they are computed or learned from: a message says so, and the next run is whole."""
     out, calls = trial.folder / "run", 1 + trial.number % 8
     backbone = ("--backbone", "test_vit", "--weights", "random")
-    words = ("discover", trial.world.images, "--out", out, *backbone, *OPTIONS[2:])
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", out, *backbone, *OPTIONS[2:])
     done = trial.world.sortal(*words, before=cut_tokens_later, given=[str(out), calls]).check(0, 2)
     assert calls > 1 or done.code == 2, "the tokens are in a file"
     assert done.code == 0 or "tokens.bf16" in done.err, done.err
@@ -306,5 +307,5 @@ ATTACKS = (
     Attack("moving", "inputs", replace_inputs, quick=1, least=9),
     Attack("moving", "run files", replace_run_files, quick=1, least=12),
     Attack("moving", "store", cut_store, quick=1, least=20),
-    Attack("moving", "tokens", cut_tokens, quick=0, least=8),
+    Attack("moving", "tokens", cut_tokens, quick=0, least=5),
 )

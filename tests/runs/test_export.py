@@ -501,3 +501,13 @@ def test_images_given_as_a_list_can_be_exported_next_to_them(tmp_path: Path) -> 
         export(listed, "folders", tmp_path / "photos", force=True)
     everywhere = replace(run, facts=replace(facts, images=(replace(source, paths={"a.png": "/a.png"}),)))
     assert export(everywhere, "folders", tmp_path / "out", force=True).missing == run.assignments.files
+
+
+def test_exports_never_replace_a_pipe_or_a_device(tmp_path: Path) -> None:
+    run, pipe = replace(sample_run(), folder=tmp_path / "run"), tmp_path / "pipe"
+    run.save()
+    os.mkfifo(pipe)
+    for name in ("csv", "folders"):
+        with pytest.raises(InputError, match=r"pipe': it is a pipe\. Choose another place"):
+            export(run, name, pipe, force=True)
+    assert pipe.is_fifo()
