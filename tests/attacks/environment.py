@@ -345,7 +345,7 @@ def _mount_read_only(folder: str) -> bool:
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     system, place = ctypes.CDLL(None, use_errno=True), os.fsencode(folder)
-    return (
+    return bool(
         system.unshare(NEW_MOUNTS) == 0
         and system.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None) == 0
         and system.mount(place, place, None, BIND, None) == 0
@@ -500,6 +500,6 @@ ATTACKS = (
     Attack("environment", "clocks", clocks, quick=1, least=9),
     Attack("environment", "shortages", commands, quick=2, least=11 * len(FOLDERS)),
     Attack("environment", "read-only folders", unwritable, quick=0, least=52),
-    Attack("environment", "two signals", doubled, quick=0, least=24),
+    Attack("environment", "two signals", doubled, quick=0, least=12),
     Attack("environment", "system folders", system_folders, quick=0, least=4 * len(PLACES)),
 )
