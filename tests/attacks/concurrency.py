@@ -286,7 +286,7 @@ def _decide(client: Client, trial: Trial, decisions: int) -> None:
 
 ATTACKS = (
     Attack("concurrency", "pairs", pairs, quick=1, least=2 * len(PAIRS)),
-    Attack("concurrency", "between", between, quick=2, least=len(PAIRS)),
+    Attack("concurrency", "between", between, quick=1, least=len(PAIRS)),
     Attack("concurrency", "replacing", replacing, quick=1, least=5),
     Attack("concurrency", "visitors", visitors, quick=1, least=5),
 )

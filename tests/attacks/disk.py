@@ -150,7 +150,7 @@ def _mount(place: Path, options: str) -> bool:
 
 
 ATTACKS = (
-    Attack("disk", "full", full, quick=4, least=6 * len(COMMANDS)),
+    Attack("disk", "full", full, quick=3, least=6 * len(COMMANDS)),
     Attack("disk", "limited", limited, quick=1, least=3 * len(COMMANDS)),
     Attack("disk", "full output", output, quick=0, least=2 * len(COMMANDS)),
     Attack("disk", "review", review, quick=0, least=10),

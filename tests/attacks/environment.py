@@ -494,7 +494,7 @@ def system_folders(trial: Trial) -> None:
 
 
 ATTACKS = (
-    Attack("environment", "surroundings", surroundings, quick=3, least=2 * len(SURROUNDINGS)),
+    Attack("environment", "surroundings", surroundings, quick=2, least=2 * len(SURROUNDINGS)),
     Attack("environment", "broken pipe", broken_pipe, quick=1, least=4),
     Attack("environment", "signals", signals, quick=1, least=24),
     Attack("environment", "clocks", clocks, quick=1, least=9),

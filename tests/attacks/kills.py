@@ -128,6 +128,6 @@ def review(trial: Trial) -> int:
 
 ATTACKS = (
     Attack("kills", "at moments", at_moments, quick=1, least=100),
-    Attack("kills", "at file operations", at_operations, quick=3, least=6 * len(COMMANDS)),
+    Attack("kills", "at file operations", at_operations, quick=2, least=6 * len(COMMANDS)),
     Attack("kills", "review", review, quick=1, least=25),
 )

@@ -300,7 +300,7 @@ def cut_tokens(trial: Trial) -> None:
 
 
 ATTACKS = (
-    Attack("moving", "check", check_images, quick=2, least=40),
+    Attack("moving", "check", check_images, quick=1, least=40),
     Attack("moving", "discover", discover_images, quick=1, least=16),
     Attack("moving", "predict", predict_images, quick=1, least=16),
     Attack("moving", "export", export_images, quick=1, least=28),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import random
-import shutil
 import signal
 import threading
 from contextlib import redirect_stderr
@@ -19,18 +18,17 @@ from typing import Any
 
 import pytest
 import tiny_folder as tiny
-from fork_server import KILLED, Ended, ForkServer, count_operations, die, say
+from fork_server import KILLED, Ended, ForkServer, die, say
 from runtimes import CPU
 
 from sortal.cli import app
 from sortal.config import TRAININGS
 from sortal.discovery import stages
-from sortal.discovery.prediction import predict
 from sortal.learning import checkpoint
 from sortal.learning.step import TrainingStep
 from sortal.learning.train import train
 from sortal.runs.storage import load_run, peek
-from sortal.system.files import NEXT, is_pending
+from sortal.system.files import is_pending
 from sortal.system.progress import Progress
 
 WRITTEN = ("assignments.csv", "categories.csv", "quarantine.csv", "k.json", "confidence.json", "features.npy")
@@ -65,21 +63,6 @@ def classify(images: str, out: str, at: int = 0) -> None:
     setattr(stages, "train", partial(train, checkpoint_every=0.0))  # noqa: B010
     TRAININGS["uno"] = replace(TRAININGS["uno"], batch_size=4)
     sort(images, out, {"epochs": 1, "k": "auto", "method": "uno"}, "Training", at)
-
-
-def save(images: str, out: str, update: bool, fatal: int | None = None) -> None:
-    """Discover, or predict with an update; die before file operation `fatal` of saving the run."""
-    operations = count_operations(
-        ["replace", "link", "unlink", "mkdir", "rmdir"],
-        fatal,
-        lambda values, named: NEXT in os.fsdecode(values[0]) or "dir_fd" in named,
-    )
-    with tiny.quickly():
-        if update:
-            predict(out, images, update=True, runtime=CPU)
-        else:
-            tiny.sort(images, Path(out), **FIVE_EPOCHS)
-    say("operations", operations())
 
 
 def command(words: list[str], interrupt: bool) -> int:
@@ -163,46 +146,6 @@ def test_a_classifier_killed_in_training_resumes_and_ends_like_an_undisturbed_on
 def steps_in(ended: Ended) -> int:
     """Count training steps; the first report only announces the stage."""
     return sum("Training" in what for what in ended.each("at")) - 1
-
-
-@pytest.mark.parametrize("update", [False, True])
-def test_a_run_killed_while_saving_is_either_the_old_or_the_new_one(
-    fork_server: ForkServer, undisturbed: Undisturbed, tmp_path: Path, update: bool
-) -> None:
-    """A run with another k, or an update; everything computed is cached."""
-    images, start, new = undisturbed.images, tmp_path / "start", tmp_path / "new"
-    shutil.copytree(undisturbed.out, start)
-    if update:
-        images = tmp_path / "more"
-        tiny.write(images, {f"{name} {n}.png": f"{name} {300 + n}" for name in tiny.CLASSES for n in range(3)})
-        tiny.write(images, {f"oak {n}.png": f"oak {n}" for n in range(8)})
-    else:
-        fork_server.run(sort, str(images), str(start), {**FIVE_EPOCHS, "k": 9}, codes=[0])
-    shutil.copytree(start, new)
-    (operations,) = fork_server.run(save, str(images), str(new), update, codes=[0]).each("operations")
-    assert operations > 3 * 5  # more than five files change
-    shutil.rmtree(start / "cache")
-    shutil.copytree(new / "cache", start / "cache")
-    before, after = everything(start), everything(new)
-    assert before["assignments.csv"] != after["assignments.csv"]
-    assert ("candidates.csv" in after) == update
-
-    outcomes: list[bool] = []
-    for fatal in sorted({1, operations, *random.Random(0).sample(range(2, operations), 6)}):
-        folder = tmp_path / str(fatal)
-        shutil.copytree(start, folder)
-        fork_server.run(save, str(images), str(folder), update, fatal, codes=[KILLED])
-        load_run(folder)
-        assert everything(folder) in (before, after), fatal
-        outcomes.append(everything(folder) == after)
-    assert outcomes == sorted(outcomes)  # old up to some operation, and new from then on
-    assert set(outcomes) == {True, False}
-
-
-def everything(folder: Path) -> dict[str, bytes]:
-    """Return all files of a run except run.json, which has the time."""
-    assert not is_pending(folder)
-    return tiny.contents(folder, but=("cache", ".lock", "run.json", NEXT))
 
 
 OPTIONS = "--backbone convnet --k-max 12 --n-init 3 --held-out 0.5 --device cpu --workers 1 --epochs 5"
