@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sortal.errors import InputError, listing
+from sortal.images.label_tables import as_name
 from sortal.runs.actions import Accept, Change, Contents, Create, Merge, Move, Rename
 from sortal.runs.annotations import Annotation, Subject, read_annotations
 from sortal.runs.confidence import Ints
@@ -176,7 +177,11 @@ class _Names:
                 into = dict.fromkeys(change.categories, change.categories[0])
                 self._ids = {name: into.get(own, own) for name, own in self._ids.items()}
         self._ids = {name: own for name, own in self._ids.items() if own in now}
-        for spelling in (choices_of(now), {own: utf8(name) for own, name in now.items()}, now):
+        exported = {own: utf8(name) for own, name in now.items()}
+        read_back = {
+            own: as_name(name) or name for own, name in exported.items()
+        }  # a folder's name may begin with spaces
+        for spelling in (read_back, choices_of(now), exported, now):
             self._ids |= {name: own for own, name in spelling.items()}
         self._loose: dict[str, set[int]] = {}
         for own, name in now.items():

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from itertools import count, filterfalse, takewhile
 from pathlib import Path
+from threading import Lock
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
@@ -50,6 +51,7 @@ DAMAGES = (
     csv.Error,
 )
 HEXADECIMAL = re.compile("[0-9a-f]{32}")  # the digest of a content
+HEADERS = Lock()  # Python 3.11 may fail where two threads parse headers of arrays at the same time
 WAIT = 10.0  # seconds that a reader waits for a writer to finish
 # Columns of CATEGORIES: fields of a category, images of its centre, and the centre's row in CENTRES.
 LISTS, TEXTS, NUMBERS = (
@@ -384,7 +386,8 @@ def _read_array(path: Path) -> NDArray[np.float32]:
     """Map an array into memory, which must be the whole file: a header cannot claim more than there is."""
     try:
         open_regular(path).close()  # or opening a pipe would block
-        found = np.lib.format.open_memmap(path, mode="r")
+        with HEADERS:
+            found = np.lib.format.open_memmap(path, mode="r")
     except DAMAGES as error:
         raise ValueError(f"{path.name} cannot be read as an array: {error}") from error
     if found.dtype != np.float32 or found.ndim != 2:

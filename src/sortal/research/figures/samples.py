@@ -130,7 +130,7 @@ def untrained_backbone(run: Run, after: Backbone | None = None) -> Backbone:
             raise ValueError("it does not have the names and shapes of the trained parameters")
         for name, value in trained.items():
             value.copy_(initial[name])
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError, MemoryError) as error:  # the last where the file claims more
         raise LeftOutError(
             f"{str(path)!r} is damaged: {error}. Repeat the command that made the run, overwriting it."
         ) from error
