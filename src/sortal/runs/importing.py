@@ -180,7 +180,7 @@ class _Names:
         exported = {own: utf8(name) for own, name in now.items()}
         read_back = {
             own: as_name(name) or name for own, name in exported.items()
-        }  # a folder's name may begin with spaces
+        }  # without the spaces that folders may have
         for spelling in (read_back, choices_of(now), exported, now):
             self._ids |= {name: own for own, name in spelling.items()}
         self._loose: dict[str, set[int]] = {}
