@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from attacks.attack import OPTIONS, Attack, Trial, case
+from attacks.examining import peak
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.errors import InputError
@@ -143,11 +144,6 @@ def stop_early() -> None:
 # Memory
 
 
-def peak() -> int:
-    """Return the peak memory of this process in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def resident() -> int:
     """Return the memory of this process at the moment in bytes, or its peak where the system does not tell."""
     try:
@@ -181,18 +177,21 @@ from sortal.images.check import check
 from sortal.images.reading import read_images
 from sortal.system.progress import Runtime
 
+sys.path.append(sys.argv[2])
+from attacks.examining import peak
+
 unit = 1 if sys.platform == "darwin" else 1024
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 found = check(read_images(sys.argv[1], need_labels=False), runtime=Runtime(workers=2))
 assert not found.unreadable
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(before * unit, after * unit, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit)
+print(before, peak(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * unit)
 """
 
 
 def check_peaks(folder: Path) -> tuple[int, int]:
     """Check images in a process of its own; return what it took, and the peak of a worker, in bytes."""
-    done = subprocess.run([sys.executable, "-c", CHECK, folder], capture_output=True, text=True, check=True)
+    tests = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-c", CHECK, folder, tests], capture_output=True, text=True, check=True)
     before, after, worker = map(int, done.stdout.split())
     return after - before, worker
 

@@ -514,6 +514,7 @@ def folders(trial: Trial) -> None:
     where.mkdir()
     run, sortal = trial.world.copy_run(where / names[-1]), trial.world.sortal
     images = where / names[1]
+    names[2] = f"a{names[2]}" if names[2].startswith(".") else names[2]  # a hidden folder is no class
     shutil.copytree(trial.world.images / "ash", images / names[2])
     calm(sortal("decisions", f"./{run.name}", cwd=where), 0)
     calm(sortal("predict", f"./{run.name}", f"./{images.name}", "--update", cwd=where, quickly=False), 0)
