@@ -137,7 +137,8 @@ def labels(trial: Trial) -> None:
     fits: Callable[[str], bool] = is_file_name if kind == "folders" else is_utf8
 
     def is_label(text: str) -> bool:
-        return fits(text) and as_name(text) == text and text != "unlabelled"
+        named = fits(text) and as_name(text) == text and text != "unlabelled"
+        return named and not (kind == "folders" and text.startswith("."))  # a hidden folder is no class
 
     names = draw(trial.random, 6, at=trial.number // 5, fits=is_label)[trial.number % 2 :: 2]
     images, listed = trial.folder / "images", []
