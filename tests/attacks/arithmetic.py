@@ -71,7 +71,8 @@ def _cluster(x: NDArray[Any], y: NDArray[np.int64], k: int) -> None:
             warnings.simplefilter("ignore")  # fewer clusters than asked for, say
             found = SemiSupervisedKMeans(k, n_init=2, random_state=0, device="cpu").fit(x, y)
     except InputError:
-        odd = not np.isfinite(x).all() or abs(x.astype(float)).max() > 1e30 or (y >= 0).all()  # nothing is left to cluster
+        all_labelled = (y >= 0).all()  # nothing is left to cluster
+        odd = not np.isfinite(x).all() or abs(x.astype(float)).max() > 1e30 or all_labelled
         assert odd or k < y.max() + 1 or k > len(np.unique(x, axis=0)), "what is sound is not refused"
         return
     assert np.isfinite(found.cluster_centers_).all()

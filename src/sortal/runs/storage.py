@@ -390,8 +390,8 @@ def _read_array(path: Path) -> NDArray[np.float32]:
             found = np.lib.format.open_memmap(path, mode="r")
     except DAMAGES as error:
         raise ValueError(f"{path.name} cannot be read as an array: {error}") from error
-    if found.dtype != np.float32 or found.ndim != 2:
-        raise ValueError(f"{path.name} must be float32 of shape (n, d), got {found.dtype} of shape {found.shape}")
+    if found.dtype.kind != "f" or found.ndim != 2:
+        raise ValueError(f"{path.name} must be numbers of shape (n, d), got {found.dtype} of shape {found.shape}")
     return found
 
 
