@@ -83,6 +83,7 @@ def test_what_the_caller_has_chosen_stays(monkeypatch: pytest.MonkeyPatch) -> No
         assert runtime == Runtime()
     assert stream.getvalue() == ""
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with shown(Runtime()) as runtime:
         assert runtime.progress is ignore, "one of several processes shows it"
     monkeypatch.delenv("RANK")

@@ -33,6 +33,7 @@ WorkFunction: TypeAlias = Callable[[ImageSource, JsonObject], JsonObject | Conve
 Answer: TypeAlias = Callable[[int, JsonObject], JsonObject]  # (row, question) -> reply
 
 PATIENCE = 300.0  # seconds for one image, after which its worker is killed
+MOST = 1024  # workers
 AHEAD = 4  # items queued at a worker, so that it never waits for the next one
 
 
@@ -49,6 +50,8 @@ def worker_count(workers: int | None) -> int:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}.")
+    if workers > MOST:
+        raise InputError(f"workers must be at most {MOST:,}, as each is a process, got {workers:,}.")
     return workers
 
 
