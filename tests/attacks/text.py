@@ -377,7 +377,7 @@ def imports(trial: Trial) -> None:
     file = trial.folder / ("annotations.csv" if kind == "table" else "annotations.json")
     if kind == "table":
         cells = [("content", "label", "sorted_as", "category", "category_id", "reviewed", "file_name", "status")]
-        said = [text.encode("utf-8", "replace").decode() for text in texts] if short else texts  # tables are UTF-8
+        names, said = ([each.encode("utf-8", "replace").decode() for each in group] for group in (names, texts))
         cells += [
             (a.contents[row], name, "", "", "0", "no", text, "new")
             for row, name, text in zip(rows, names, said, strict=True)

@@ -30,7 +30,7 @@ from sortal.runs.actions import Rename
 from sortal.runs.decisions import apply
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
-from sortal.runs.storage import load_run, peek
+from sortal.runs.storage import check_features, load_run, peek
 from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.text import FORMULA as ESCAPED
@@ -607,3 +607,13 @@ def test_selecting_and_joining_rows_preserves_their_order_and_all_columns() -> N
     assert (len(none), none.files, none.category_id.shape) == (0, (), (0,))
     short, long = (replace(some, status=np.full(len(some), word)) for word in ("new", "labelled"))
     assert {*short.joined(long).status} == {"new", "labelled"}, "even if one has longer words"
+
+
+def test_changed_features_are_noticed(sound: Path) -> None:
+    check_features(load_run(sound))
+    path = sound / "features.npy"
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged: features\.npy does not match its digest"):
+        check_features(load_run(sound))

@@ -29,7 +29,7 @@ from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
-from sortal.runs.storage import load_run
+from sortal.runs.storage import check_features, load_run
 from sortal.runs.tables import Column
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime, shown
@@ -188,6 +188,7 @@ def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
     load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
     with lock_folder(folder):
         found = load_run(folder)
+        check_features(found)
         page = draw_report(found, runtime=runtime)
         try:
             write_atomically(found.report, page)  # raises NoSpaceError where the disk is full

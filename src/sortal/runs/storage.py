@@ -329,6 +329,15 @@ def why_damaged(folder: Path) -> str:
     return _why_no_run(folder)
 
 
+def check_features(run: Run) -> None:
+    """Raise InputError unless the features of a run are those that were saved; all of them are read."""
+    if cache.hashed(run.features) != run.facts.hashes.features:
+        raise InputError(
+            f"The run in {str(run.folder)!r} is damaged: {FEATURES} does not match its digest.",
+            Remedy("repeat the command that made it", force=True),
+        )
+
+
 def _why_no_run(place: Path) -> str:
     if not place.is_dir():
         return "is not a folder"
