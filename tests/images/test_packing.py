@@ -551,7 +551,7 @@ def test_a_store_that_cannot_be_written_ends_the_run(folder: Path, store: Path) 
 @pytest.mark.parametrize(
     ("name", "error", "reason", "copies"),
     [
-        ("PIL.Image.Image.convert", MemoryError(), "no memory", ["known"]),
+        ("sortal.images.colour_modes.to_rgb", MemoryError(), "no memory", ["known"]),
         ("sortal.images.decoding.open_regular", OSError(5, "Input/output error"), "unavailable", ["reason"]),
     ],
 )
