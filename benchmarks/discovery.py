@@ -53,6 +53,7 @@ def sort(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int
     from sortal.discovery.stages import Stages, store_pixels
     from sortal.discovery.stages import sort as sorted_
     from sortal.learning.backbones.loading import load_backbone
+    from sortal.system.distributed import alone
 
     true = len(images.classes) + len(images.new_classes)
     settings = Discovery(
@@ -63,15 +64,17 @@ def sort(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int
         seed=seed,
         **({} if arguments.epochs is None else {"epochs": arguments.epochs}),
     )
-    runtime = Runtime(device=arguments.device)
+    processes = alone(arguments.device)
+    runtime = processes.runtime(Runtime())
     with TemporaryDirectory() as place:
         job = Job(
             images=images,
             source=None,
             settings=settings,
-            recipe=recipe_for(settings, len(images), on_gpu=arguments.device != "cpu"),
+            recipe=recipe_for(settings, len(images), on_gpu=processes.device.type == "cuda"),
             place=Path(place),
             runtime=runtime,
+            processes=processes,
             command="",
             shared=cache,
         )
@@ -102,6 +105,8 @@ def record(run: Run) -> dict[str, Any]:
         "ece_new": error.new,
         "setbacks": list(run.facts.training.setbacks) if run.facts.training else [],
         "seconds": run.facts.timings["learn"],
+        "device": run.facts.device,
+        "trained_on": list(run.facts.training.devices) if run.facts.training else [],
         "timings": run.facts.timings,
     }
 

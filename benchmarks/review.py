@@ -39,7 +39,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from reviews import Client, serving, session_of
@@ -50,6 +49,7 @@ from sortal.discovery.advice import Advice
 from sortal.discovery.clusters import smooth
 from sortal.runs.run import KNOWN, LABELLED, NEW, Run
 from sortal.runs.storage import load_run
+from sortal.system.distributed import alone
 from sortal.web.growing import ALLOWED
 from sortal.web.session import Session
 
@@ -326,7 +326,7 @@ def desk_at(folder: Path, *, look: float, misses: float, seed: int) -> Iterator[
         shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("cache", "*.safetensors", "decisions*"))
         run = load_run(copy, raw=True)
         session = session_of(run)
-        advisor = Advice(run=run, store=session.store)
+        advisor = Advice(run=run, store=session.store, device="cpu")
         session = Session(run=run, store=session.store, place=session.place, advisor=advisor)
         with serving(session) as client:
             truth = np.array(run.assignments.truth)
@@ -411,7 +411,7 @@ def over_clustered(run: Run, factor: float, folder: Path) -> Run:
     known, x = sorted({*labels}), np.array(run.features)
     y = np.array([known.index(label) if label is not None else -1 for label in run.assignments.labels])
     k = round(factor * len({*run.assignments.truth}))
-    clusters = SemiSupervisedKMeans(k, n_init=10, random_state=0).fit(smooth(x, 8, torch.device("cpu")), y).labels_
+    clusters = SemiSupervisedKMeans(k, n_init=10, random_state=0).fit(smooth(x, 8, alone("cpu")), y).labels_
     made = sample_run(images=len(x), categories=k, known=len(known), features=x, category=clusters)
     a = replace(made.assignments, truth=run.assignments.truth)
     confidence = replace(made.confidence, temperature=run.confidence.temperature)

@@ -36,7 +36,7 @@ def session_of(run: Run) -> Session:
     """Open the review of a saved run, with pixels of noise."""
     store = same_store(len(run.assignments))
     lines = journal.read(run.folder / DECISIONS, run.facts)
-    advisor = Advice(run=run, store=store, words=WORDS)
+    advisor = Advice(run=run, store=store, device="cpu", words=WORDS)
     return Session(run=run, store=store, place=place, lines=list(lines), advisor=advisor)
 
 

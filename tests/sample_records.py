@@ -38,6 +38,7 @@ def example(of: str = "table3/cub/gcd", seed: int = 0, **changes: Any) -> Record
         "recipe": {**settings, "training": {**settings["training"], "seed": seed}},
         "training": {"epoch": 199},
         "timings": {"learn": 90.0, "clusters": 30.0},
+        "device": "cpu",
         "machine": "Linux x86_64, 2 cores",
         "versions": {"sortal": "0.1", "torch": "2.6"},
         "command": f"sortal benchmark --preset {of} --seeds {seed}",

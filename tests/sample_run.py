@@ -228,6 +228,7 @@ def sample_facts(images: int, x: NDArray[np.float32], categories: int) -> RunFac
             losses={"supervised": 0.31, "contrastive": 2.2},
             seconds=754.0,
             images_per_second=10.0,
+            devices=("cpu",),
         ),
         device="cpu",
         machine="8 cores",

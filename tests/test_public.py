@@ -85,8 +85,9 @@ def test_sorting_does_not_import_scikit_learn() -> None:
     """It takes seconds, and only the estimator needs it."""
     code = (
         "import sys, numpy as np, sortal; from sortal.discovery import pipeline, shared_kmeans; "
+        "from sortal.system.distributed import alone; "
         "x = np.repeat(np.eye(4, dtype=np.float32), 2, axis=0); "
-        "shared_kmeans.fit(x, None, 2, n_init=1, seed=0, device='cpu'); "
+        "shared_kmeans.fit(x, None, 2, n_init=1, seed=0, processes=alone('cpu')); "
         "sortal.estimate_k(x, [0, 0, 1, 1, -1, -1, -1, -1], k_max=4, device='cpu'); "
         "print('torch' in sys.modules, 'sklearn' in sys.modules)"
     )

@@ -31,7 +31,7 @@ from sortal.clustering.estimate_k import (
 from sortal.clustering.points import Points
 from sortal.errors import InputError
 from sortal.metrics import accuracy
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 METHODS = get_args(Method)
 
@@ -117,7 +117,7 @@ def test_separation_leaves_every_row_out_of_its_own_centre() -> None:
 
 def a_fold(x: NDArray[np.float32], labels: NDArray[np.int64], hidden: Iterable[int]) -> _Fold:
     hide = np.array(list(hidden), dtype=np.int64)
-    return _Fold(torch.from_numpy(x), labels, labels.max() + 1, hide, [1, 2, 3], 4, Processes(), 100)
+    return _Fold(torch.from_numpy(x), labels, labels.max() + 1, hide, [1, 2, 3], 4, Peers(), 100)
 
 
 def lattice(n: int, d: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sortal.clustering.inputs import UNLABELLED, draw_seed, read_inputs, read_labels, read_rows
 from sortal.errors import InputError
 from sortal.system.device import choose_device
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 CPU = torch.device("cpu")
 untimed = settings(deadline=None)
@@ -184,7 +184,7 @@ def test_rows_whose_squares_overflow_are_refused() -> None:
 
 
 def test_rows_and_labels_are_read_together() -> None:
-    rows, labels, classes = read_inputs([[0.5], [1.5]], objects("b", -1), "cpu", Processes())
+    rows, labels, classes = read_inputs([[0.5], [1.5]], objects("b", -1), "cpu", Peers())
     assert (rows.tolist(), labels.tolist(), classes.tolist()) == ([[0.5], [1.5]], [0, -1], ["b"])
     wrong: list[tuple[Any, Any, str, str]] = [
         ([[np.nan]], None, "cpu", "NaN"),
@@ -194,7 +194,7 @@ def test_rows_and_labels_are_read_together() -> None:
     ]
     for x, y, device, message in wrong:
         with pytest.raises(ValueError, match=message):
-            read_inputs(x, y, device, Processes())
+            read_inputs(x, y, device, Peers())
 
 
 # Devices
@@ -232,17 +232,17 @@ def test_a_named_device_must_exist_and_overrides_that_of_the_tensor(monkeypatch:
 
 @pytest.mark.parametrize("state", [0, 7, 2**32 - 1, np.int64(3)])
 def test_seeds_are_those_that_scikit_learn_would_draw(state: int) -> None:
-    drawn = draw_seed(state, Processes())
-    assert drawn == check_random_state(state).randint(2**31 - 1) == draw_seed(np.random.RandomState(state), Processes())
+    drawn = draw_seed(state, Peers())
+    assert drawn == check_random_state(state).randint(2**31 - 1) == draw_seed(np.random.RandomState(state), Peers())
     generator = np.random.RandomState(state)
-    assert draw_seed(generator, Processes()) != draw_seed(generator, Processes())
+    assert draw_seed(generator, Peers()) != draw_seed(generator, Peers())
 
 
 def test_without_a_seed_the_global_generator_draws_it() -> None:
     before = np.random.get_state()
     try:
         np.random.seed(5)
-        assert draw_seed(None, Processes()) == np.random.RandomState(5).randint(2**31 - 1)
+        assert draw_seed(None, Peers()) == np.random.RandomState(5).randint(2**31 - 1)
     finally:
         np.random.set_state(before)
 
@@ -250,4 +250,4 @@ def test_without_a_seed_the_global_generator_draws_it() -> None:
 @pytest.mark.parametrize("state", [-1, 2**32, 1.5, "0", np.random.default_rng(0)])
 def test_other_seeds_are_refused(state: Any) -> None:
     with pytest.raises(InputError, match="random_state must be None, a RandomState or a number from 0 to"):
-        draw_seed(state, Processes())
+        draw_seed(state, Peers())

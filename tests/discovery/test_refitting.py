@@ -18,6 +18,7 @@ from sortal.errors import InputError
 from sortal.runs.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
 from sortal.runs.decisions import Review
 from sortal.runs.run import Run
+from sortal.system.distributed import alone
 
 Ints = NDArray[np.int64]
 NO_STORE: Any = None  # no pictures are looked at
@@ -33,8 +34,8 @@ def reviewed(run: Run, *decisions: Action) -> Review:
 def refitted(review: Review) -> Refit:
     """Refit, check what always holds, and carry it out."""
     category, settled, next_id = review.category.copy(), review.settled, review.next_id
-    found = refit(review, device="cpu")
-    assert found == refit(review, device="cpu")
+    found = refit(review, alone("cpu"))
+    assert found == refit(review, alone("cpu"))
     assert all(0 <= each <= 1 for each in found.stability)
     assert len(found.names) == len({*found.categories} - {*review.categories})
     assert {*found.categories} - {*review.categories} == {*range(next_id, next_id + len(found.names))}
@@ -115,7 +116,7 @@ def halved(classes: int) -> tuple[Run, Ints]:
 def test_categories_that_are_kept_apart_stay_apart() -> None:
     run, _ = halved(6)
     category, x = run.assignments.category_id, run.features
-    assert not {5, 6} <= {*refit(Review(run), device="cpu").categories}, "they would be one"
+    assert not {5, 6} <= {*refit(Review(run), alone("cpu")).categories}, "they would be one"
     review = reviewed(run, Keep(categories=(5, 6)))
     refitted(review)
     for each in (5, 6):
@@ -140,7 +141,7 @@ def test_an_image_that_a_person_has_moved_does_not_take_its_former_category_alon
         *(Accept(images=contents(run, np.flatnonzero(of == each)[:4])) for each in (2, 3)),
         Move(images=contents(run, np.flatnonzero(of == 0)[:1]), category=1),
     )
-    found = refit(review, device="cpu")
+    found = refit(review, alone("cpu"))
     assert len(found.images) <= 2
 
 
@@ -153,7 +154,7 @@ def test_a_class_of_two_looks_stays_merged(first: int, cosine: float) -> None:
     x[rows] += cosine * centres[first] + (np.sqrt(1 - cosine**2) - 1) * centres[4]
     run = planted_run(unit(x), of, known=2)
     review = reviewed(run, Merge(categories=(first, 4)))
-    found = refit(review, device="cpu")
+    found = refit(review, alone("cpu"))
     away = {content for content, to in zip(found.images, found.to, strict=True) if to != first}
     assert len(away & {*contents(run, review.members(first))}) <= 1
     assert len(found.categories) == 4
@@ -166,7 +167,7 @@ def test_rejected_images_go_to_the_nearest_category_they_were_not_rejected_from(
     review = reviewed(run, Reject(images=contents(run, rows), category=3))
     review.take(Reject(images=contents(run, rows), category=int(review.category[row])))
     left = [each for each in range(4) if (contents(run, rows)[0], each) not in review.rejected]
-    found = refit(review, device="cpu")
+    found = refit(review, alone("cpu"))
     to = dict(zip(found.images, found.to, strict=True)).get(contents(run, rows)[0], int(review.category[row]))
     assert to == min(left, key=lambda each: float(np.linalg.norm(x[of == each].mean(axis=0) - x[row])))
 
@@ -176,11 +177,11 @@ def test_what_was_accepted_unseen_stays_and_all_of_it_leaves_nothing_to_do() -> 
     run = planted_run(x, np.where(np.arange(90) < 10, 0, of), known=0)  # ten images are astray
     unseen = contents(run, np.flatnonzero(run.assignments.category_id == 0))
     review = reviewed(run, Grow(category=0, seen=(), unseen=unseen, wrong=()), AcceptCategory(category=1))
-    found = refit(review, device="cpu")
+    found = refit(review, alone("cpu"))
     assert not {*found.images} & {*unseen}
     review.take(AcceptCategory(category=2))
     with pytest.raises(InputError, match="nothing to cluster again"):
-        refit(review, device="cpu")
+        refit(review, alone("cpu"))
 
 
 @pytest.mark.parametrize("known", [0, 1])
@@ -219,7 +220,7 @@ def test_a_copy_of_a_labelled_image_is_no_obstacle() -> None:
 
 def advice(*counts: int) -> tuple[Advice, Ints]:
     x, of = planted([*counts])
-    return Advice(run=planted_run(x, np.zeros(len(of), dtype=np.int64)), store=NO_STORE), of
+    return Advice(run=planted_run(x, np.zeros(len(of), dtype=np.int64)), store=NO_STORE, device="cpu"), of
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -251,13 +252,13 @@ def test_too_few_images_have_no_parts() -> None:
     assert found.parts(rows, rows, 2) == [], "all are to stay in the first"
     assert [part.tolist() for part in found.parts(rows[:3], rows[:2], 2)] == [[0, 1], [2]]
     same = planted_run(np.repeat(found.run.features[:1], 6, axis=0), np.zeros(6, dtype=np.int64))
-    assert Advice(run=same, store=NO_STORE).parts(np.arange(6), none, 2) == [], "copies of one image"
+    assert Advice(run=same, store=NO_STORE, device="cpu").parts(np.arange(6), none, 2) == [], "copies of one image"
 
 
 def test_copies_of_an_image_are_one_part() -> None:
     found, _ = advice(4)
     run = planted_run(found.run.features[[0, 1, 2, 3, 3]], np.zeros(5, dtype=np.int64))
-    parts = Advice(run=run, store=NO_STORE).parts(np.arange(5), np.arange(3), 3)
+    parts = Advice(run=run, store=NO_STORE, device="cpu").parts(np.arange(5), np.arange(3), 3)
     assert all(len(part) for part in parts)
 
 

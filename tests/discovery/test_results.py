@@ -30,6 +30,7 @@ from sortal.runs.categories import outline
 from sortal.runs.confidence import UNCALIBRATED, Confidence, calibrate
 from sortal.runs.facts import ImageSource, KChoice
 from sortal.runs.run import Assignments, Run
+from sortal.system.distributed import alone
 
 # Known categories to the right and up, the new one to the left. Row 1 is labelled "right" but looks like the new one.
 FILES = ("0.png", "1.png", "2.png", "3.png", "4.png", "5.png")
@@ -63,6 +64,7 @@ def a_job(images: ImageSet, **settings: Any) -> Job:
         recipe=RECIPE,
         place=Path("run"),
         runtime=CPU,
+        processes=alone("cpu"),
         command="sortal discover /photos",
     )
 
@@ -221,7 +223,14 @@ def test_a_head_decides_the_category_of_a_new_image_wherever_the_centres_are() -
 
 def test_facts_describe_the_run_and_hashes_ignore_the_order_of_images() -> None:
     trained = TrainingResult(
-        epochs=2, selected=1, validation=None, losses={"a": 1.0}, views=None, seconds=3.0, images_per_second=4.0
+        epochs=2,
+        selected=1,
+        validation=None,
+        losses={"a": 1.0},
+        views=None,
+        seconds=3.0,
+        images_per_second=4.0,
+        devices=("cpu",),
     )
     found = gathered(trained=trained, k=3)
     facts, rows = found.facts, found.assignments

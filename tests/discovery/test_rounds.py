@@ -39,6 +39,7 @@ from sortal.learning.losses import divergence
 from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
 from sortal.runs.run import INITIAL, LOG, MODEL
+from sortal.system.distributed import alone
 
 SETTINGS: dict[str, Any] = {**tiny.SETTINGS, "method": "sortal", "epochs": 4, "k_max": 12}
 
@@ -130,7 +131,8 @@ def test_levelling_halfway_is_a_square_root() -> None:
 def job_on(images: ImageSet, tmp_path: Path, **settings: Any) -> Job:
     asked = Discovery(**{name: value for name, value in {**SETTINGS, **settings}.items() if name != "runtime"})
     recipe = defaults.recipe_for(asked, len(images), on_gpu=False)
-    return Job(images=images, source=None, settings=asked, recipe=recipe, place=tmp_path, runtime=CPU, command="")
+    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu"), "command": ""}
+    return Job(images=images, source=None, settings=asked, recipe=recipe, place=tmp_path, **how)
 
 
 @pytest.mark.parametrize("labelled", [0, 1, 2, 3, 5])
@@ -171,9 +173,9 @@ def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None
         slow /= np.linalg.norm(slow, axis=1, keepdims=True)
     for block in (2**26, 60):  # all rows at once, and three at a time
         with patch("sortal.discovery.neighbours.BLOCK", block):
-            np.testing.assert_allclose(smooth(x, neighbours, torch.device("cpu")), slow, atol=1e-5)
-    assert smooth(x, 0, torch.device("cpu")) is x
-    assert smooth(x[:1], 8, torch.device("cpu")).shape == (1, 4)
+            np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
+    assert smooth(x, 0, alone("cpu")) is x
+    assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
 
 
 def test_the_divergence_is_that_of_the_mean_over_unlabelled_views() -> None:

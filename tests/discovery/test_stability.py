@@ -10,6 +10,7 @@ from sortal.discovery import stability
 from sortal.discovery.results import add_to_means
 from sortal.runs.confidence import Features, Floats, calibrate, place
 from sortal.runs.evaluation import calibration_error
+from sortal.system.distributed import alone
 
 Labels = NDArray[np.int64]
 
@@ -23,7 +24,7 @@ def planted(n: int, spread: list[float], *, d: int = 12, seed: int = 0) -> tuple
 
 
 def cluster_again(x: Features, labels: Labels, clusters: Labels, k: int) -> Floats | None:
-    return stability.cluster_again(x, labels, clusters, k, order=np.arange(len(x)), seed=0, device="cpu")
+    return stability.cluster_again(x, labels, clusters, k, order=np.arange(len(x)), seed=0, processes=alone("cpu"))
 
 
 def clustered(x: Features, labels: Labels, k: int) -> Labels:
@@ -60,13 +61,15 @@ def test_of_many_images_a_sample_is_clustered_again(monkeypatch: pytest.MonkeyPa
     labels = np.where((truth < 2) & (np.arange(240) % 2 == 0), truth, -1)
     monkeypatch.setattr(stability, "MOST", 40)
     order = np.random.default_rng(1).permutation(240)
-    found = stability.cluster_again(x, labels, truth, 4, order=order, seed=0, device="cpu")
+    found = stability.cluster_again(x, labels, truth, 4, order=order, seed=0, processes=alone("cpu"))
     assert found is not None
     assert np.isfinite(found).sum() == 40
     assert (found[np.isfinite(found)] == 1).all()
     assert (labels[np.isfinite(found)] < 0).all()
     back = np.argsort(order)  # the same images in another order, as if files were renamed
-    again = stability.cluster_again(x[order], labels[order], truth[order], 4, order=back[order], seed=0, device="cpu")
+    again = stability.cluster_again(
+        x[order], labels[order], truth[order], 4, order=back[order], seed=0, processes=alone("cpu")
+    )
     assert again is not None
     rows = stability._some_of_each(np.flatnonzero(labels >= 0), labels, np.random.default_rng(0))
     assert np.bincount(labels[rows]).tolist() == [20, 20]

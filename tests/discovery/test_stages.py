@@ -44,6 +44,7 @@ from sortal.learning.token_cache import Budget
 from sortal.learning.validation import Validation
 from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
+from sortal.system.distributed import alone
 
 N = 6 * EACH
 HELD = 3 * (LABELLED // 2)
@@ -334,7 +335,7 @@ def a_job(images: ImageSet, place: Path, method: MethodName = "gcd", *, k: int =
     asked = {name: value for name, value in SETTINGS.items() if name not in ("runtime", "k")}
     settings = Discovery(**asked, method=method, k=k)
     recipe = replace(recipe_for(settings, len(images), on_gpu=False), **of)
-    how: dict[str, Any] = {"runtime": CPU, "command": "", "recipe": recipe}
+    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu"), "command": "", "recipe": recipe}
     return Job(images=images, source=None, settings=settings, place=place, **how)
 
 

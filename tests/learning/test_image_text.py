@@ -79,7 +79,7 @@ def test_embeddings_equal_those_of_open_clip(
         expected_words = torch.nn.functional.normalize(means, dim=-1).numpy()
 
     state = torch.random.get_rng_state()
-    loaded = load_image_text(published[kind])
+    loaded = load_image_text(published[kind], device="cpu")
     assert torch.equal(torch.random.get_rng_state(), state)
     for batch in (64, 2):
         monkeypatch.setattr(image_text, "BATCH", batch)
@@ -104,7 +104,7 @@ def test_a_batch_is_bounded(published: dict[str, Path], monkeypatch: pytest.Monk
         sizes.append(len(tokens))
         return encode(self, tokens, **options)
 
-    loaded = load_image_text(published["clip"])
+    loaded = load_image_text(published["clip"], device="cpu")
     monkeypatch.setattr(open_clip.CustomTextCLIP, "encode_text", count)
     assert loaded.embed_words(["word"] * 200).shape == (200, 24)
     assert sum(sizes) == 200 * len(PROMPTS)
@@ -112,17 +112,17 @@ def test_a_batch_is_bounded(published: dict[str, Path], monkeypatch: pytest.Monk
 
 
 def test_weights_are_found_by_each_name_in_order_of_preference(folder: Path) -> None:
-    expected = load_image_text(folder).embed_words(["owl"])
+    expected = load_image_text(folder, device="cpu").embed_words(["owl"])
     weights = folder / WEIGHTS[0]
     for name in WEIGHTS[1:]:
         weights.rename(folder / name)
         weights.write_bytes(b"")
         with pytest.raises(InputError, match=re.escape(repr(str(weights)))):
-            load_image_text(folder)
+            load_image_text(folder, device="cpu")
         weights.unlink()
         weights = folder / name
         (folder / "open_clip_pytorch_model.bin").write_bytes(b"")
-        np.testing.assert_array_equal(load_image_text(folder).embed_words(["owl"]), expected)
+        np.testing.assert_array_equal(load_image_text(folder, device="cpu").embed_words(["owl"]), expected)
 
 
 class Exploit:
@@ -141,7 +141,7 @@ def test_a_pickle_is_refused_and_never_run(name: str, folder: Path, tmp_path: Pa
         "The weights in" if name in WEIGHTS else rf"must be safetensors, .*got '{name}'. Convert .*'{WEIGHTS[0]}'"
     )
     with pytest.raises(InputError, match=expected):
-        load_image_text(folder)
+        load_image_text(folder, device="cpu")
     assert not (tmp_path / "run").exists()
 
 
@@ -216,7 +216,7 @@ ERRORS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_errors_name_the_way_out(damage: Callable[[Path], object], expected: str, folder: Path) -> None:
     damage(folder)
     with pytest.raises(InputError, match=expected) as error:
-        load_image_text(folder)
+        load_image_text(folder, device="cpu")
     assert error.value.__cause__ is None
     assert error.value.__suppress_context__ or error.value.__context__ is None
     assert len(str(error.value)) < 1000
@@ -225,7 +225,7 @@ def test_errors_name_the_way_out(damage: Callable[[Path], object], expected: str
 def test_open_clip_is_optional(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(InputError, match=re.escape("pip install 'sortal[names]'")):
-        load_image_text(folder)
+        load_image_text(folder, device="cpu")
 
 
 def test_suggest_orders_words_by_their_similarity_to_the_mean_picture() -> None:

@@ -23,7 +23,7 @@ def test_a_saved_record_is_loaded_unchanged(tmp_path: Path) -> None:
     path = save(record, tmp_path / "new" / "run")
     assert path == tmp_path / "new" / "run" / "benchmark.json"
     assert load(path) == load(path.parent) == record
-    assert json.loads(path.read_text())["format"] == "sortal benchmark 1"
+    assert json.loads(path.read_text())["format"] == "sortal benchmark 2"
     assert os.listdir(path.parent) == [NAME]
     assert example().minutes == 2
     moments = [example(finished=f"2026-01-01T{time}").moment for time in ("12:00:00+03:00", "09:30:00")]
@@ -75,7 +75,7 @@ def test_damage_is_located(tmp_path: Path, path: str, value: Any, problem: str) 
         (b"\xff\xfe", "is damaged: "),
         (b"[]", "which is some other file."),
         (b'{"name": "a"}', "which is some other file."),
-        (b'{"format": 2}', "must have the format 'sortal benchmark 1', got 2. Use the version of Sortal that wrote it"),
+        (b'{"format": 2}', "must have the format 'sortal benchmark 2', got 2. Use the version of Sortal that wrote it"),
     ],
 )
 def test_files_other_than_records_are_reported(tmp_path: Path, content: bytes, problem: str) -> None:

@@ -46,6 +46,7 @@ from sortal.research.benchmark.task import run as run_task
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
+from sortal.system.distributed import alone
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 
@@ -513,7 +514,7 @@ def test_images_may_be_rows_of_an_array_and_weights_a_file(tmp_path: Path) -> No
     weights = str(tmp_path / "weights.safetensors")
     (preset,) = choose("cifar10", tmp_path, methods=["gcd"], backbone="convnet", epochs=1, weights=weights)
     asked = task(replace(preset, n_init=5), tmp_path, out=tmp_path / "out")
-    record, found = run_task(asked, data), load_run(asked.place)
+    record, found = run_task(asked, data, processes=alone("cpu"), runtime=CPU), load_run(asked.place)
     assert (record.name, record.dataset, record.k.true) == ("cifar10/gcd", "cifar10", 6)
     assert record.weights.startswith("weights.safetensors (sha256 ")
     assert record.inductive is not None
@@ -552,15 +553,19 @@ def test_tasks_that_share_their_training_have_the_same_key(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("visible", "gpus", "taken"),
-    [(None, 2, ["0", "1", "0"]), ("4,7", 2, ["4", "7", "4"]), ("", 0, ["", "", ""])],
+    ("visible", "device", "taken"),
+    [
+        (None, "cuda", ["0", "1", "0"]),
+        (None, "cuda:1", ["1", "1", "1"]),
+        ("4,7", "cuda", ["4", "7", "4"]),
+        ("4,7", "cuda:1", ["7", "7", "7"]),
+        ("", "cpu", ["", "", ""]),
+    ],
 )
 def test_each_process_takes_one_of_the_gpus_unless_one_is_named(
-    visible: str | None, gpus: int, taken: list[str], monkeypatch: pytest.MonkeyPatch
+    visible: str | None, device: str, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert [sweep._gpus(device) for device in ("auto", "cuda", "cuda:1", "cpu")] == [2, 2, 1, 0]
     handlers: dict[int, Any] = {}
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
     monkeypatch.setattr(sweep, "_end_with_parent", lambda: None)
@@ -572,6 +577,7 @@ def test_each_process_takes_one_of_the_gpus_unless_one_is_named(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        gpus = sweep._gpus(torch.device(device))
         sweep._begin(numbers, 3, gpus)  # type: ignore[arg-type]
         found.append(os.environ["CUDA_VISIBLE_DEVICES"])
     assert found == taken

@@ -24,7 +24,7 @@ from sortal.clustering.points import Points
 from sortal.clustering.seeding import Seeds, row_keys
 from sortal.errors import InputError
 from sortal.system import distributed
-from sortal.system.distributed import Processes, launch
+from sortal.system.distributed import Peers, Processes, alone, launch
 
 TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 SPLITS = ((17, 43), (60, 0), (0, 60))  # rows of the first and the second process
@@ -37,7 +37,7 @@ def without_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operations_of_a_single_process_change_nothing() -> None:
-    processes, x = Processes(), torch.arange(6).view(2, 3)
+    processes, x = alone("cpu"), torch.arange(6).view(2, 3)
     assert (processes.rank, processes.size) == (0, 1)
     assert torch.equal(processes.sum(x), x)
     assert torch.equal(processes.stack(x), x[None])
@@ -58,7 +58,7 @@ def test_operations_of_a_single_process_change_nothing() -> None:
 def test_without_torchrun_a_process_is_alone_and_draws_no_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     before = torch.get_rng_state()
-    found = launch()
+    found = launch("auto")
     assert torch.equal(torch.get_rng_state(), before)
     assert (found.group, found.rank, found.size, found.device) == (None, 0, 1, torch.device("cpu"))
     assert not dist.is_initialized()
@@ -70,7 +70,7 @@ def test_each_process_of_torchrun_uses_the_gpu_of_its_local_rank(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     monkeypatch.setattr(dist, "init_process_group", lambda backend, timeout: taken.append((backend, timeout)))
-    monkeypatch.setattr(distributed, "Processes", lambda group, device: device)
+    monkeypatch.setattr(distributed, "Processes", lambda device, group: device)
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert str(launch("cuda")) == "cuda:3"
@@ -84,7 +84,7 @@ def test_each_process_of_torchrun_uses_the_gpu_of_its_local_rank(monkeypatch: py
 
 @given(n=st.integers(0, 10**12), size=st.integers(1, 300))
 def test_shares_cover_all_rows_in_rank_order_and_are_about_equal(n: int, size: int) -> None:
-    processes, parts = Processes(), []
+    processes, parts = Peers(), []
     processes.size = size
     for processes.rank in range(size):
         parts.append(processes.share_of(n))
@@ -206,7 +206,7 @@ def check_clusters(rank: int, processes: Processes, lengths: tuple[int, int]) ->
     """Check that distributed rows are clustered like those of one process."""
     x, labels = rows()
     part = slice(0, lengths[0]) if rank == 0 else slice(lengths[0], None)
-    found, whole = cluster(x[part], labels[part], processes), cluster(x, labels, Processes())
+    found, whole = cluster(x[part], labels[part], processes), cluster(x, labels, alone("cpu"))
     unlabelled = labels < 0
     rows_here = slice(0, int(unlabelled[part].sum())) if rank == 0 else slice(int(unlabelled[: lengths[0]].sum()), None)
     for name, value in whole.items():
@@ -239,7 +239,7 @@ def check_reading(rank: int, processes: Processes) -> None:
 
 
 def work(rank: int, _: Path) -> None:
-    processes = Processes(dist.group.WORLD)
+    processes = Processes(torch.device("cpu"), dist.group.WORLD)
     check_launched(rank)
     check_operations(rank, processes)
     check_rows_are_exchanged(rank, processes)
@@ -256,6 +256,6 @@ def test_two_processes_compute_what_one_would(tmp_path: Path) -> None:
 def test_rows_in_memory_are_exchanged_over_nccl(tmp_path: Path) -> None:
     dist.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        check_exchange(numbers((3, 2)), Processes(dist.group.WORLD))
+        check_exchange(numbers((3, 2)), Processes(torch.device("cuda"), dist.group.WORLD))
     finally:
         dist.destroy_process_group()

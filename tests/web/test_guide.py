@@ -21,7 +21,7 @@ NO_STORE: Any = None  # no pictures are looked at
 
 
 def guided(run: Run) -> tuple[Guide, Review]:
-    return Guide(run, Advice(run=run, store=NO_STORE)), Review(run)
+    return Guide(run, Advice(run=run, store=NO_STORE, device="cpu")), Review(run)
 
 
 def asked(guide: Guide, review: Review, kind: str | None = None, sure: Any = None) -> list[Question]:

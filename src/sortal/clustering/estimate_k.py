@@ -26,7 +26,7 @@ from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_group
 from sortal.clustering.points import Points, full_precision
 from sortal.errors import InputError
 from sortal.metrics import accuracy
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 Method = Literal["brent", "hidden", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
@@ -101,7 +101,7 @@ def estimate_k(
     check_number("k_min", k_min, Integral, 1)
     check_number("k_max", k_max, Integral, 1)
     check_restarts(n_init, n_candidates, max_iter, tol)
-    processes = Processes(group)
+    processes = Peers(group)
     rows, labels, classes = read_inputs(x, y, device, processes)
     c = len(classes)
     if c < 2:
@@ -135,7 +135,7 @@ def estimate_k(
 
 
 def _check_known(
-    known: Iterable[Evaluation], n_init: int, processes: Processes, average: Callable[[Sequence[float]], float]
+    known: Iterable[Evaluation], n_init: int, processes: Peers, average: Callable[[Sequence[float]], float]
 ) -> dict[int, Evaluation]:
     """Return the first process's evaluations by k, with scores recomputed from their parts."""
     found: dict[int, Evaluation] = {}
@@ -241,7 +241,7 @@ class _Fold:
         hidden: NDArray[np.int64],
         seeds: list[int],
         candidates: int,
-        processes: Processes,
+        processes: Peers,
         k_max: int,
     ) -> None:
         is_hidden = np.isin(labels, hidden)

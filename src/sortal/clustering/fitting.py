@@ -14,7 +14,7 @@ from sortal.clustering.inputs import UNLABELLED
 from sortal.clustering.lloyd import LloydState, restarts
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,7 +39,7 @@ def fit(
     candidates: int | None = None,
     max_iter: int = 200,
     tol: float = 0.0,
-    processes: Processes,
+    processes: Peers,
 ) -> KMeansFit:
     """Cluster rows (n, d); those labelled with one of the `classes` (n,), not −1, stay in the cluster of that number.
 
@@ -86,7 +86,7 @@ def inertia(x: Tensor, centres: Tensor) -> float:
         return float(_inertia(x, centres, _nearest(x, centres)))
 
 
-def check_count(k: int | None, labels: NDArray[np.int64], classes: int, processes: Processes) -> int:
+def check_count(k: int | None, labels: NDArray[np.int64], classes: int, processes: Peers) -> int:
     """Check the number of clusters, if given, against the rows of all processes; return how many are unlabelled."""
     parts = processes.gather_objects((len(labels), int((labels == UNLABELLED).sum())))
     rows, unlabelled = (int(sum(counts)) for counts in zip(*parts, strict=True))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sortal.errors import InputError
 from sortal.system.device import choose_device
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 UNLABELLED = -1
 ArrayOrTensor: TypeAlias = ArrayLike | Tensor
@@ -34,7 +34,7 @@ def check_restarts(n_init: object, n_candidates: object, max_iter: object, tol: 
     check_number("tol", tol, Real, 0)
 
 
-def draw_seed(random_state: int | np.random.RandomState | None, processes: Processes) -> int:
+def draw_seed(random_state: int | np.random.RandomState | None, processes: Peers) -> int:
     """Draw a seed as scikit-learn would, from a number, a generator or NumPy's global one; alike in all processes."""
     match random_state:
         case None:
@@ -51,7 +51,7 @@ def draw_seed(random_state: int | np.random.RandomState | None, processes: Proce
 
 
 def read_inputs(
-    x: ArrayOrTensor, y: ArrayOrTensor | None, device: str, processes: Processes
+    x: ArrayOrTensor, y: ArrayOrTensor | None, device: str, processes: Peers
 ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
     """Return rows (n, d), their class numbers (n,), and the classes, numbered alike in all processes.
 
@@ -72,7 +72,7 @@ def read_inputs(
 
 
 def _unify(
-    rows: Tensor, labels: NDArray[np.int64], classes: NDArray[Any], processes: Processes
+    rows: Tensor, labels: NDArray[np.int64], classes: NDArray[Any], processes: Peers
 ) -> tuple[Tensor, NDArray[np.int64], NDArray[Any]]:
     """Convert rows to one type and number the classes alike in all processes."""
     parts = processes.gather_objects((tuple(rows.shape), rows.dtype, classes.tolist()))

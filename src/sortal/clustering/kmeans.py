@@ -17,7 +17,7 @@ from sortal.clustering.estimate_k import KEstimate, estimate_k
 from sortal.clustering.inputs import ArrayOrTensor, check_number, check_restarts, draw_seed, read_inputs, read_rows
 from sortal.clustering.points import BUDGET, slices
 from sortal.system.device import choose_device
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 
 class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -78,7 +78,7 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
         if self.n_clusters != "auto":
             check_number("n_clusters", self.n_clusters, Integral, 1, " or 'auto'")
         check_restarts(self.n_init, self.n_candidates, self.max_iter, self.tol)
-        processes = Processes(group)
+        processes = Peers(group)
         x, labels, classes = read_inputs(X, y, self.device, processes)
         validate_data(self, X, skip_check_array=True)
         given = None if self.n_clusters == "auto" else int(self.n_clusters)

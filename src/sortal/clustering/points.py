@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from sortal.system.distributed import Processes
+from sortal.system.distributed import Peers
 
 # Elements of one temporary array, by device.
 BUDGET = defaultdict(lambda: 1 << 24, {"cpu": 1 << 22, "cuda": 1 << 27, "mps": 1 << 25})
@@ -33,10 +33,10 @@ class Points:
         free: Tensor | None = None,
         *,
         mean: Tensor | None = None,
-        processes: Processes | None = None,
+        processes: Peers | None = None,
         budget: int | None = None,
     ) -> None:
-        self.processes = processes or Processes()
+        self.processes = processes or Peers()
         self.budget = budget or BUDGET[x.device.type]
         self.wide = torch.float32 if x.device.type == "mps" else torch.float64  # the type of sums
         self.count = x.shape[0] if free is None else free.shape[0]

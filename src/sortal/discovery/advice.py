@@ -37,15 +37,16 @@ class Advice:
 
     run: Run
     store: PixelStore
+    device: str  # to cluster on
     words: Sequence[str] = ()
     model: "ImageText | None" = None
     embedded: Embeddings | None = None  # (m, d) of the words
-    device: str = "cpu"
     _pictures: dict[int, Embeddings] = field(default_factory=dict)  # of images by row
 
     def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
         """Divide rows into parts by semi-supervised k-means; those that are `anchored` stay in the first."""
         from sortal.discovery import shared_kmeans
+        from sortal.system.distributed import alone
 
         labels = np.where(np.isin(rows, anchored), 0, -1)
         if int((labels < 0).sum()) + int((labels == 0).any()) < count:
@@ -55,7 +56,7 @@ class Advice:
             return []
         seed = self.run.facts.settings.seed
         given = labels if (labels == 0).any() else None
-        found = shared_kmeans.fit(x, given, count, n_init=10, seed=seed, device=self.device).labels
+        found = shared_kmeans.fit(x, given, count, n_init=10, seed=seed, processes=alone(self.device)).labels
         parts = [rows[found == number] for number in range(count)]
         if not all(map(len, parts)):
             return []
@@ -65,8 +66,9 @@ class Advice:
     def refit(self, review: Review) -> Refit:
         """Cluster again, with the decisions as constraints."""
         from sortal.discovery.refitting import refit
+        from sortal.system.distributed import alone
 
-        return refit(review, device=self.device)
+        return refit(review, alone(self.device))
 
     def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
         """Suggest those of the given words that describe typical images best, among categories with those."""
@@ -88,9 +90,13 @@ class Advice:
         return np.concatenate([self._pictures[row] for row in rows.tolist()])
 
 
-def compare(run: Run, store: PixelStore, seed: int) -> web.Comparison:
+def compare(run: Run, store: PixelStore, seed: int, device: str) -> web.Comparison:
     """Find the categories of a run that may be one, and those that may be two."""
-    return web.compare_categories(run, store.heights > 0, lambda part: Advice(run=part, store=store), seed=seed)
+
+    def advisor(part: Run) -> Advice:
+        return Advice(run=part, store=store, device=device)
+
+    return web.compare_categories(run, store.heights > 0, advisor, seed=seed)
 
 
 def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path | None, runtime: Runtime) -> Advice:
@@ -99,12 +105,12 @@ def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path 
         raise InputError("An image-text model needs names to choose from. Give a file with one name per line.")
     names = read_words(words) if words is not None else ()
     if text_model is None:
-        return Advice(run=run, store=store, words=names)
+        return Advice(run=run, store=store, device=runtime.device, words=names)
     from sortal.learning.image_text import load_image_text
 
-    model = load_image_text(text_model)
+    model = load_image_text(text_model, device=runtime.device)
     embedded = _embedded(model, text_model, names, run.cache / "words", runtime)
-    return Advice(run=run, store=store, words=names, model=model, embedded=embedded)
+    return Advice(run=run, store=store, device=runtime.device, words=names, model=model, embedded=embedded)
 
 
 def read_words(path: Path) -> tuple[str, ...]:

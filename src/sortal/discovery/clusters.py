@@ -44,13 +44,12 @@ class Rows:
 
     x: Features
     neighbours: int
-    device: torch.device
     processes: Processes
     folder: Path | None = None  # for large arrays
 
     @cached_property
     def smoothed(self) -> Features:
-        return smooth(self.x, self.neighbours, self.device, self.folder, self.processes)
+        return smooth(self.x, self.neighbours, self.processes, self.folder)
 
     @cached_property
     def key(self) -> tuple[str, int]:
@@ -68,7 +67,7 @@ class Fit:
 
 
 def rows_of(job: Job, x: Features) -> Rows:
-    return Rows(x, job.recipe.neighbours, job.device, job.processes, job.cache)
+    return Rows(x, job.recipe.neighbours, job.processes, job.cache)
 
 
 def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
@@ -147,7 +146,7 @@ def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], 
         k_max=bounds[1],
         method=method,
         random_state=settings.seed,
-        device=runtime.device,
+        device=str(processes.device),
         callback=on_k,
         known=tuple(tried),
         group=processes.group,
@@ -184,7 +183,6 @@ def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
         k,
         n_init=settings.n_init,
         seed=settings.seed,
-        device=job.runtime.device,
         processes=processes,
     )
     centres = np.ascontiguousarray(model.centres)
@@ -214,14 +212,14 @@ def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features)
     """Return how well clusters with these centres (k, d) separate the unlabelled images."""
     if len(centres) == 1:
         return 0.0
-    own, labelled = slice(*rows.processes.share_of(len(rows.x))), torch.zeros(0, device=rows.device)
-    x, free = torch.from_numpy(rows.smoothed[own]).to(rows.device), None
+    own, device = slice(*rows.processes.share_of(len(rows.x))), rows.processes.device
+    x, free, labelled = torch.from_numpy(rows.smoothed[own]).to(device), None, torch.zeros(0, device=device)
     if labels is not None:
-        free = torch.from_numpy(np.flatnonzero(labels[own] < 0)).to(rows.device)
-        labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(rows.device)
+        free = torch.from_numpy(np.flatnonzero(labels[own] < 0)).to(device)
+        labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(device)
     points = Points(x, free, processes=rows.processes)
-    with full_precision(rows.device):
-        relative = torch.from_numpy(centres).to(rows.device) - points.mean.to(x.dtype)
+    with full_precision(device):
+        relative = torch.from_numpy(centres).to(device) - points.mean.to(x.dtype)
         return separation(points, relative[None], labelled)[0]
 
 
@@ -243,22 +241,14 @@ def repeat(
 
     if (agreement := processes.by_first(cached)) is not None:
         return agreement
-    found = cluster_again(
-        rows.smoothed, labels, clusters, k, order=order, seed=seed, device=job.runtime.device, processes=processes
-    )
+    found = cluster_again(rows.smoothed, labels, clusters, k, order=order, seed=seed, processes=processes)
     if found is not None and processes.is_first:
         cache.save_arrays(path, {"agreement": found})
     return found
 
 
 @torch.no_grad()
-def smooth(
-    x: Features,
-    neighbours: int,
-    device: torch.device,
-    folder: Path | None = None,
-    processes: Processes | None = None,
-) -> Features:
+def smooth(x: Features, neighbours: int, processes: Processes, folder: Path | None = None) -> Features:
     """Average each of the unit rows (n, d) with the mean of its nearest `neighbours`, half and half, twice.
 
     Large results are kept in files in the folder.
@@ -266,7 +256,8 @@ def smooth(
     count = min(neighbours, len(x) - 1)
     if count < 1:
         return x
-    rows, processes = torch.from_numpy(x).to(device), processes or Processes()
+    device = processes.device
+    rows = torch.from_numpy(x).to(device)
     for _ in range(SMOOTHINGS):
         averaged = torch.from_numpy(scratch(x.shape, folder)) if device.type == "cpu" else torch.zeros_like(rows)
         for part, near in nearest(rows, count, share=(processes.rank, processes.size)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,12 +43,6 @@ Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
 ANOTHER_FOLDER = Remedy("choose another folder", out=...)
 
 
-def _alone() -> Processes:
-    from sortal.system.distributed import Processes
-
-    return Processes()
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
     """What to sort, how, and where the result goes."""
@@ -59,6 +53,7 @@ class Job:
     recipe: Recipe  # how the settings are carried out on these images
     place: Path
     runtime: Runtime
+    processes: Processes  # that carry it out together, each on its device; only the first writes the run
     command: str  # repeats the job
     folders: tuple[str, ...] = ()  # of the images, as they were given; `source` is the one they are all in
     labels: str | None = None  # the table of labels
@@ -69,7 +64,9 @@ class Job:
     shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
     force: bool = False  # whether a run in `place` may be overwritten
-    processes: Processes = field(default_factory=_alone)  # that carry it out together; only the first writes the run
+
+    def __post_init__(self) -> None:
+        assert self.runtime.device == str(self.processes.device)  # both are told to functions that compute
 
     @property
     def cache(self) -> Path:
@@ -77,9 +74,7 @@ class Job:
 
     @property
     def device(self) -> torch.device:
-        from sortal.system.device import choose_device
-
-        return choose_device(self.runtime.device, None)
+        return self.processes.device
 
     def reporting_to(self, runtime: Runtime) -> Job:
         """Return the job with another place for progress and notes."""

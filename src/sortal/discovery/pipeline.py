@@ -103,7 +103,7 @@ def carry_out(job: Job) -> Run:
                 found = sort_rest(whole, chosen, found, pixels.present, backbone, stages, runtime)
         with stages.stage("report", "Drawing the report") as runtime:
             place, seed, maps = job.cache / "map", settings.seed, mapper(runtime.device)
-            compared = compare(found.run, found.store, seed)
+            compared = compare(found.run, found.store, seed, runtime.device)
             for text in symptoms(found.run, compared):
                 stages.note(text)
             run = stages.recorded_in(found.run)

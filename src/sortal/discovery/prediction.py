@@ -204,7 +204,7 @@ def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
         found.facts.settings.seed,
         found.cache / "map",
     )
-    compared = compare(found, store, seed)
+    compared = compare(found, store, seed, runtime.device)
     return web.make_report(found, store, mapper(runtime.device), compared, seed=seed, folder=place, runtime=runtime)
 
 

@@ -268,12 +268,13 @@ def _measure_clustering(job: Job, width: int, known: int, k: int) -> tuple[float
     cluster = np.arange(rows) % k
     x = _random(k, width)[cluster] + 2 * _random(rows, width)
     y = np.where((cluster < known) & (np.arange(rows) // k % 2 == 0), cluster, -1)
-    device, estimation, clustering = job.runtime.device, 0.0, 0.0
+    estimation, clustering = 0.0, 0.0
     if settings.k == AUTO:
         most = min(settings.k_max, known + int((y < 0).sum()))
-        estimation = _seconds_to_estimate(x, y, most, clusters.estimator(job.recipe), device)
+        estimation = _seconds_to_estimate(x, y, most, clusters.estimator(job.recipe), job.runtime.device)
     if job.recipe.clustering != "head":
-        each = _seconds_each(lambda n: shared_kmeans.fit(x, y, k, n_init=n, seed=0, device=device), settings.n_init)[-1]
+        fit = partial(shared_kmeans.fit, x, y, k, seed=0, processes=job.processes)
+        each = _seconds_each(lambda n: fit(n_init=n), settings.n_init)[-1]
         clustering = settings.n_init * each.each
     return estimation / rows, clustering / rows
 

@@ -8,7 +8,6 @@ merged, so that they stay together, and of both that are to be kept apart, so th
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import estimate_k
@@ -20,6 +19,7 @@ from sortal.runs.actions import Refit
 from sortal.runs.categories import free_names
 from sortal.runs.confidence import Features, Ints, stable_shares
 from sortal.runs.decisions import Review
+from sortal.system.distributed import Processes
 
 TYPICAL = 8  # images that stand for a category that a person has changed or kept
 WIDER = 1.2  # times the present number of categories: up to where another number is looked for
@@ -27,20 +27,20 @@ RESTARTS = 5  # for each number that is tried
 SAME = 0.5  # overlap (Jaccard) above which a cluster is a category that is there
 
 
-def refit(review: Review, *, device: str) -> Refit:
+def refit(review: Review, processes: Processes) -> Refit:
     """Cluster the images of a run again, with what people have decided about it as constraints."""
     run, seed = review.base, review.base.facts.settings.seed
     if review.settled.all():
         raise InputError("Every image is settled, so there is nothing to cluster again.")
-    x = smooth(np.array(run.features), run.facts.recipe.neighbours, torch.device(device), run.cache)
+    x = smooth(np.array(run.features), run.facts.recipe.neighbours, processes, run.cache)
     ids, labels = _anchors(review)
-    k = _number(x, labels, review, device)
-    clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, device=device).labels
+    k = _number(x, labels, review, str(processes.device))
+    clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, processes=processes).labels
     found, names = _identified(review, ids, clusters, k)
     category = np.array(found, dtype=np.int64)[clusters]
     category = _kept_away(review, category, found, x)
     order = np.argsort(np.array(run.assignments.contents), kind="stable")
-    agreement = cluster_again(x, labels, clusters, k, order=order, seed=seed, device=device)
+    agreement = cluster_again(x, labels, clusters, k, order=order, seed=seed, processes=processes)
     shares = np.ones(k) if agreement is None else stable_shares(agreement, np.ones(len(x)), clusters, k)
     stability = {each: min(shares[at] for at, own in enumerate(found) if own == each) for each in found}
     moved = np.flatnonzero((category != review.category) & ~review.settled)

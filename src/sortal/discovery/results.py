@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import sortal
@@ -23,6 +22,7 @@ from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Assignments, Category, Run
+from sortal.system.device import name_of
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
 BLOCK = 2**14  # images at once
@@ -72,7 +72,6 @@ def gather(
     )
     blank = named_at_source(job, images, unassigned(images, contents))
     assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
-    gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
         cache=None if job.shared is None else os.path.abspath(job.shared),
@@ -87,8 +86,8 @@ def gather(
         weights=backbone.source,
         precision=job.recipe.training.precision,
         training=trained,
-        device=job.device.type,
-        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores{gpu}",
+        device=name_of(backbone.device),  # where features were computed, whatever was asked for
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         versions=versions | {name: version(name) for name in PACKAGES},
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),

@@ -266,6 +266,7 @@ class _Trainings:
             selected=self.epochs - 1,
             seconds=seconds,
             images_per_second=sum(one.images_per_second * one.seconds for one in each) / max(seconds, 1e-9),
+            devices=tuple(dict.fromkeys(name for one in each for name in one.devices)),
             setbacks=tuple(text for one in each for text in one.setbacks),
         )
         return LearningResult(trained=trained, folders=tuple(self.done))

@@ -24,8 +24,7 @@ def cluster_again(
     *,
     order: Ints,
     seed: int,
-    device: str,
-    processes: Processes | None = None,
+    processes: Processes,
 ) -> Floats | None:
     """Return the share (n,) of repetitions in which an image stays in its cluster; NaN for labelled images.
 
@@ -39,7 +38,7 @@ def cluster_again(
         labelled = _some_of_each(labelled, labels, generator)
     if len(free) > MOST:
         free = generator.permutation(free)[:MOST]
-    half, processes = len(free) // 2, processes or Processes()
+    half = len(free) // 2
     if half == 0 or half + len(np.unique(labels[labelled])) < k:
         return None
     stayed = np.zeros(len(free))
@@ -48,10 +47,8 @@ def cluster_again(
         for part in (shuffled[:half], shuffled[half:]):
             rows = np.concatenate([labelled, part])
             number = int(generator.integers(2**31))
-            found = shared_kmeans.fit(
-                x[rows], labels[rows], k, n_init=RESTARTS, seed=number, device=device, processes=processes
-            )
-            again = shared_kmeans.predict(found.centres, x[free], device, processes)
+            found = shared_kmeans.fit(x[rows], labels[rows], k, n_init=RESTARTS, seed=number, processes=processes)
+            again = shared_kmeans.predict(found.centres, x[free], processes)
             matched = metrics.match(clusters[free], again)
             cluster_of = np.array([matched.get(j, -1) for j in range(k)])
             stayed += cluster_of[again] == clusters[free]

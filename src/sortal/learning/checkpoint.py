@@ -70,6 +70,7 @@ class TrainingProgress:
     log_size: int = 0  # bytes of the log up to this state
     seconds: float = 0.0  # of training
     views: int | None = None  # cached views per image; None if every epoch has new views
+    devices: list[str] = field(default_factory=list)  # that held the weights, in order; several if it was resumed
     setbacks: list[str] = field(default_factory=list)  # epochs that failed and were repeated, in words
 
 

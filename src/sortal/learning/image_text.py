@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from sortal.errors import InputError, listing
+from sortal.system.device import choose_device
 from sortal.system.regular_files import read_regular
 
 CONFIG = "open_clip_config.json"
@@ -63,7 +64,7 @@ class ImageText:
         return normalize(rows.view(len(words), len(PROMPTS), -1).mean(dim=1), dim=-1)
 
 
-def load_image_text(folder: str | os.PathLike[str], *, device: str = "cpu") -> ImageText:
+def load_image_text(folder: str | os.PathLike[str], *, device: str) -> ImageText:
     """Load a CLIP model from a folder that open_clip or timm published, without network access and without pickles."""
     config, weights = _read_config(Path(folder) / CONFIG), _find_weights(Path(folder))
     try:
@@ -73,7 +74,7 @@ def load_image_text(folder: str | os.PathLike[str], *, device: str = "cpu") -> I
         raise InputError(f"Suggesting names needs open_clip: pip install 'sortal[names]' ({error}).") from None
     try:
         with torch.random.fork_rng(devices=[]):  # restores the global generator for CPUs
-            model = open_clip.CustomTextCLIP(**config["model_cfg"]).eval().to(device)
+            model = open_clip.CustomTextCLIP(**config["model_cfg"]).eval().to(choose_device(device, None))
         preprocessing = {**(config.get("preprocess_cfg") or {}), "size": model.visual.image_size}
         transform = image_transform_v2(PreprocessCfg(**merge_preprocess_dict(PreprocessCfg(), preprocessing)), False)
         if model.vocab_size != VOCABULARY:

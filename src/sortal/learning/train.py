@@ -32,7 +32,7 @@ from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
-from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute
+from sortal.system.device import MIN_STEPS_TO_COMPILE, MIN_VIEWS_TO_COMPILE, choose_compute, name_of
 from sortal.system.distributed import Processes, launch
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
@@ -172,7 +172,7 @@ class Trainer:
             "labelled": int(images.labelled.sum()),
             "unlabelled": int(images.unlabelled.sum()),
             "validation": int(images.validation.sum()),
-            "device": str(self.processes.device),
+            "device": name_of(self._device),
             "processes": self.processes.size,
             "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         }
@@ -205,6 +205,7 @@ class Trainer:
     ) -> None:
         """Train all epochs that are left; save every few seconds, and once a signal has `stopped` it."""
         p, config, every = self.progress, self.config, self.checkpoint_every
+        p.devices = list(dict.fromkeys([*p.devices, name_of(self._device)]))
         saved = monotonic()
         began = saved - p.seconds
         while p.epoch < config.epochs:
@@ -316,10 +317,16 @@ class Trainer:
             views=p.views,
             seconds=p.seconds,
             images_per_second=p.epoch * self.steps * self.config.batch_size / max(p.seconds, 1e-9),
+            devices=tuple(p.devices),
             setbacks=tuple(p.setbacks),
         )
 
     # The state
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the trained weights really are, whatever was asked for."""
+        return next(iter(self._trainable().values())).device
 
     def _trainable(self) -> dict[str, Tensor]:
         return {name: value for name, value in self.method.named_parameters() if value.requires_grad}

@@ -53,6 +53,7 @@ class TrainingResult:
     views: int | None  # cached views per image; None if every epoch has new views
     seconds: float
     images_per_second: float
+    devices: tuple[str, ...]  # that held the weights while they were trained, in order; several if it was resumed
     setbacks: tuple[str, ...] = ()  # epochs that failed and were repeated at a lower learning rate, in words
 
 
@@ -81,7 +82,7 @@ class RunFacts:
     weights: str
     precision: Precision
     training: TrainingResult | None
-    device: str
+    device: str  # that held the network when features were computed
     machine: str
     versions: dict[str, str]
     hashes: Hashes

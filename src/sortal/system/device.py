@@ -79,6 +79,11 @@ def choose_device(device: str, x: object) -> torch.device:
     return torch.device(device)
 
 
+def name_of(device: torch.device) -> str:
+    """Name a device as records do, a GPU with its model: "cpu", "cuda:0 (NVIDIA H200)"."""
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
 def start(device: torch.device) -> None:
     """Start a GPU in another thread: its context and libraries take about a second, in which files can be read."""
 

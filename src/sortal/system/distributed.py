@@ -35,12 +35,11 @@ def _answered() -> Iterator[None]:
         raise ElsewhereError(message) from error
 
 
-class Processes:
-    """The processes of `group` and the device of this one; without a group, this process alone."""
+class Peers:
+    """The processes of `group` and their collective operations; without a group, this process alone."""
 
-    def __init__(self, group: "dist.ProcessGroup | None" = None, device: torch.device | None = None) -> None:
+    def __init__(self, group: "dist.ProcessGroup | None" = None) -> None:
         self.group = group
-        self.device = device or torch.device("cpu")
         self.rank = dist.get_rank(group) if group is not None else 0
         self.size = dist.get_world_size(group) if group is not None else 1
         self.is_first = self.rank == 0
@@ -132,16 +131,6 @@ class Processes:
         parts = self.gather_objects(values.cpu())
         return torch.cat(parts).to(values.device), sum(map(len, parts[: self.rank]))
 
-    def runtime(self, runtime: Runtime) -> Runtime:
-        """Return the runtime of this process: its device and its share of the workers; only the first one reports."""
-        if self.size == 1:
-            return runtime
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))  # on this host
-        workers = max(worker_count(runtime.workers) // here, 1)
-        if self.is_first:
-            return replace(runtime, device=str(self.device), workers=workers)
-        return Runtime(device=str(self.device), workers=workers, note=lambda _: None)
-
     def share_of(self, n: int, rank: int | None = None) -> tuple[int, int]:
         """Return the bounds of the share of n rows that a process, by default this one, computes."""
         rank = self.rank if rank is None else rank
@@ -163,11 +152,35 @@ class Processes:
                 rows[some] = values.view(rows.dtype)
 
 
-def launch(device: str = "auto") -> Processes:
+class Processes(Peers):
+    """Processes that compute together, each on a `device` of its own."""
+
+    def __init__(self, device: torch.device, group: "dist.ProcessGroup | None" = None) -> None:
+        super().__init__(group)
+        self.device = device
+
+    def runtime(self, runtime: Runtime) -> Runtime:
+        """Return the runtime of this process: its device and its share of the workers; only the first one reports."""
+        device = str(self.device)
+        if self.size == 1:
+            return replace(runtime, device=device)
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))  # on this host
+        workers = max(worker_count(runtime.workers) // here, 1)
+        if self.is_first:
+            return replace(runtime, device=device, workers=workers)
+        return Runtime(device=device, workers=workers, note=lambda _: None)
+
+
+def alone(device: str) -> Processes:
+    """Return this process alone, on a device by name."""
+    return Processes(choose_device(device, None))
+
+
+def launch(device: str) -> Processes:
     """Join the processes that torchrun started, on one host or several; without torchrun, this process is alone."""
-    chosen = choose_device(device, None)
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Processes(device=chosen)
+        return alone(device)
+    chosen = choose_device(device, None)
     if chosen.type == "cuda":
         chosen = choose_device(f"cuda:{os.environ['LOCAL_RANK']}", None)
         torch.cuda.set_device(chosen)
@@ -175,7 +188,7 @@ def launch(device: str = "auto") -> Processes:
         with _answered(), _stdout_as_stderr():
             dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
         atexit.register(_leave)
-    return Processes(dist.group.WORLD, chosen)
+    return Processes(chosen, dist.group.WORLD)
 
 
 @contextmanager

@@ -135,7 +135,7 @@ def _run_notes(where: str, records: Sequence[Record], group: Group) -> list[str]
     """Describe the runs of one mean: repeated seeds, and differences outside the settings."""
     runs = sorted(Counter(record.seed for record in records).items())
     notes = [f"{where}: seed {seed} was run {n} times; the newest run counts." for seed, n in runs if n > 1]
-    context = [{"machine": record.machine, **flat(record.versions)} for record in group]
+    context = [{"device": record.device, "machine": record.machine, **flat(record.versions)} for record in group]
     tested = [{"test images": record.inductive.images} for record in group if record.inductive is not None]
     differing = {**_differing(context), **_differing(tested)}
     listed = "; ".join(f"{name} ({', '.join(sorted(set(values)))})" for name, values in differing.items())

@@ -17,7 +17,7 @@ from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_regular
 
 NAME = "benchmark.json"
-FORMAT = "sortal benchmark 1"
+FORMAT = "sortal benchmark 2"
 SHARES = ("all", "old", "new")  # the fields of Accuracy
 A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
 RequestedK = Literal["true", "auto"] | int  # "true" is the data set's number of classes; "auto" estimates it
@@ -54,6 +54,7 @@ class Record:
     recipe: dict[str, Any]  # as Preset.settings(), with the seed; any version of Sortal may have written it
     training: dict[str, Any] | None
     timings: dict[str, float]  # seconds of each stage
+    device: str  # that held the network when features were computed; `training` has those it was trained on
     machine: str
     versions: dict[str, Any]
     command: str

@@ -16,6 +16,8 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from sortal.errors import NO_SPACE, InputError, Remedy, SortalError, no_space
 from sortal.images.decoding import Quarantined
 from sortal.learning.backbones.loading import load_backbone
@@ -24,8 +26,7 @@ from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.task import Data, Task, read, run, settings_of
-from sortal.system.device import choose_device
-from sortal.system.distributed import Processes, launch
+from sortal.system.distributed import Processes, alone, launch
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -70,7 +71,8 @@ def sweep(
     the first that fails.
     """
     _check(presets, seeds, processes, Path(out))
-    team, gpus = launch(runtime.device), _gpus(runtime.device)
+    team = launch(runtime.device)
+    gpus = _gpus(team.device)
     if team.size > 1 and processes is not None:
         raise InputError(f"processes cannot be combined with torchrun, which started {team.size}, got {processes}.")
     runtime = team.runtime(runtime)
@@ -83,7 +85,7 @@ def sweep(
     if reused := len(tasks) - len(todo):
         runtime.note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
     _check_tasks([task for _, task in todo], data, runtime)
-    n = min(processes or max(gpus, 1), len(todo)) if team.size == 1 else 1
+    n = min(processes or max(len(gpus), 1), len(todo)) if team.size == 1 else 1
     outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), team, runtime)
     failed: dict[int, str] = {}
     for at, outcome in outcomes:
@@ -134,11 +136,13 @@ def _check_tasks(tasks: Sequence[Task], data: Mapping[str, Data], runtime: Runti
         runtime.note(f"{plural(replaced, 'recorded run')} with other settings or images will be replaced.")
 
 
-def _gpus(device: str) -> int:
-    import torch
-
-    chosen = choose_device(device, None)
-    return 0 if chosen.type != "cuda" else 1 if chosen.index is not None else torch.cuda.device_count()
+def _gpus(device: torch.device) -> list[str]:
+    """Return the GPUs to share out, by the names that CUDA_VISIBLE_DEVICES has for them; none for another device."""
+    if device.type != "cuda":
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+    return names if device.index is None else [names[device.index]]
 
 
 def _recorded(task: Task, data: Data) -> Record | None:
@@ -156,15 +160,15 @@ def _in_sequence(
     for number, (at, task) in enumerate(todo, start=total - len(todo) + 1):
         here = runtime.prefixed(f"Run {number} of {total}, {task.title}: ")
         if team.size == 1:
-            yield at, _attempt(task, data.__getitem__, here)
+            yield at, _attempt(task, data.__getitem__, team, here)
         else:  # an error in one process leaves the others behind
             yield at, run(task, data[task.preset.dataset], processes=team, runtime=here)
 
 
-def _attempt(task: Task, data: Callable[[str], Data], runtime: Runtime) -> Record | SortalError:
+def _attempt(task: Task, data: Callable[[str], Data], processes: Processes, runtime: Runtime) -> Record | SortalError:
     """Return the record of a run, or the error that ended it, so that the sweep continues."""
     try:
-        return run(task, data(task.preset.dataset), runtime=runtime)
+        return run(task, data(task.preset.dataset), processes=processes, runtime=runtime)
     except SortalError as error:
         return error
     except Exception as error:
@@ -174,7 +178,7 @@ def _attempt(task: Task, data: Callable[[str], Data], runtime: Runtime) -> Recor
         return SortalError(f"{type(error).__name__}: {error}")
 
 
-def _in_parallel(todo: Todo, n: int, gpus: int, runtime: Runtime) -> Iterator[Outcome]:
+def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[Outcome]:
     """Run tasks in n processes, each with one of the GPUs; tasks that share their training go to the same process."""
     groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
     for at, task in todo:
@@ -188,7 +192,7 @@ def _in_parallel(todo: Todo, n: int, gpus: int, runtime: Runtime) -> Iterator[Ou
     runtime.progress(what, done, len(todo))
     others = set(active_children())
     with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
-        silent = Runtime(device=runtime.device, workers=runtime.workers)
+        silent = Runtime(device="cuda" if gpus else runtime.device, workers=runtime.workers)
         waiting = {pool.submit(_run_group, group, silent): group for group in groups.values()}
         pool.submit(int)  # a process that submit has started is watched only from the next submit on
         try:
@@ -220,11 +224,11 @@ def _interrupt(processes: Collection[BaseProcess]) -> None:
         process.kill()
 
 
-def _begin(numbers: "Queue[int]", n: int, gpus: int) -> None:
+def _begin(numbers: "Queue[int]", n: int, gpus: Sequence[str]) -> None:
     """Set up a process: its GPU, before torch looks for any, its share of the memory, and its end with the parent."""
-    number, visible = numbers.get(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    number = numbers.get()
     if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[number % gpus] if visible else str(number % gpus)
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     os.environ["LOCAL_WORLD_SIZE"] = str(n)  # divides the memory for cached tokens
     if hasattr(os, "setpgrp"):
         os.setpgrp()  # so that Ctrl-C in a terminal reaches the parent only, which forwards it once
@@ -246,6 +250,8 @@ def _run_group(group: Todo, runtime: Runtime) -> list[Outcome]:
         return read(name, group[0][1].root)
 
     try:
-        return [(at, _attempt(task, data, runtime)) for at, task in group]
+        processes = alone(runtime.device)
+        here = processes.runtime(runtime)
+        return [(at, _attempt(task, data, processes, here)) for at, task in group]
     except KeyboardInterrupt:
         os._exit(130)  # raised, the pool would start the next group

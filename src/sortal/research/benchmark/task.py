@@ -131,9 +131,8 @@ def settings_of(task: Task, data: Data) -> Discovery:
     return settings
 
 
-def run(task: Task, data: Data, *, processes: Processes | None = None, runtime: Runtime = Runtime()) -> Record:
+def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Record:
     """Carry out one run and record it; the first of several processes writes."""
-    processes = processes or Processes()
     preset, settings = task.preset, settings_of(task, data)
     job = Job(
         images=data.train,
@@ -194,7 +193,7 @@ def _record(
     assert run.metrics is not None  # the truth of a benchmark is known
     preset, facts, k, true = task.preset, run.facts, run.k.k, data.k
     curve = tuple(asdict(tried) for tried in run.k.curve)
-    same = ("weights", "timings", "machine", "versions", "command", "finished")
+    same = ("weights", "timings", "device", "machine", "versions", "command", "finished")
     return Record(
         key=task.key(data),
         name=preset.name,
