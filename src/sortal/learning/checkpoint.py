@@ -17,6 +17,7 @@ from sortal.config import Training
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
+from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
 from sortal.system.files import write_atomically
 from sortal.system.regular_files import openable, parse_json, read_regular
@@ -39,6 +40,7 @@ def run_key(method: Method, images: ImageSet, store: PixelStore, config: Trainin
         "settings": json.dumps({"method": method.settings(), "trained": trained, **settings}, sort_keys=True),
         "weights": digest(method.state_dict(), json.dumps(asdict(method.backbone.spec))),
         "images": data.hexdigest(),
+        "code": code_of(method),
     }
 
 

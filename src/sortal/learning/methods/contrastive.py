@@ -14,6 +14,7 @@ class Contrastive(Method):
     """(1 − λ) InfoNCE over all views + λ SupCon over labelled views, on the output of a projection head."""
 
     config: Contrast
+    version = 1
 
     def __init__(self, backbone: Backbone, config: Contrast | None = None, *, seed: int = 0) -> None:
         super().__init__(backbone)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -19,6 +19,7 @@ class Method(nn.Module, ABC):
     """
 
     config: Losses | None = None
+    version: ClassVar[int]  # of a method of Sortal's own: raised whenever its losses or outputs change
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()

@@ -22,6 +22,7 @@ class RankStats(Method):
     """
 
     config: Ranks
+    version = 1
     known: Tensor
 
     def __init__(

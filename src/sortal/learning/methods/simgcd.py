@@ -22,6 +22,7 @@ class SimGcd(Method):
     """
 
     config: Distillation
+    version = 1
     known: Tensor
 
     def __init__(

@@ -22,6 +22,7 @@ class Sortal(SimGcd):
     """
 
     shares: Tensor
+    version = 1
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ class Uno(Method):
     """
 
     config: Swaps
+    version = 1
     known: Tensor
     queue: Tensor
     filled: Tensor

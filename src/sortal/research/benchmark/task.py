@@ -19,6 +19,8 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
+from sortal.learning.methods import METHODS
+from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
@@ -91,7 +93,13 @@ class Task:
         describes = ("name", "version", "title", "needs")
         decides = {name: value for name, value in asdict(self.preset).items() if name not in describes}
         weights = None if self.preset.weights is None else stamp_of(self.preset.weights)
-        return cache.key("benchmark", decides, weights, self.seed, data.stamp)
+        return cache.key("benchmark", decides, weights, self.seed, data.stamp, self._versions)
+
+    @property
+    def _versions(self) -> tuple[int, int] | None:
+        """Return the versions of the training loop and the method; None for a method that is not trained."""
+        method = METHODS.get(self.preset.recipe.method)
+        return None if method is None else (LOOP, method.version)
 
     @property
     def training_key(self) -> tuple[Any, ...]:

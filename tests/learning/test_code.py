@@ -1,0 +1,233 @@
+"""The code that a training run depends on: edited losses train again, and Sortal's own methods have versions."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stores import small_store
+from tiny_methods import NAMES, batch_of, convnet, double_precision, small, values
+from tiny_run import named
+from torch import Tensor, nn
+
+from sortal.config import Training
+from sortal.errors import InputError
+from sortal.learning.checkpoint import run_key
+from sortal.learning.methods import METHODS
+from sortal.learning.methods.code import code_of
+from sortal.learning.train import train
+from sortal.system.progress import Runtime
+
+METHOD = """
+import functools
+from torch import Tensor, nn
+from sortal.learning.methods import Contrastive
+from sortal.learning.losses import contrastive
+import {package}.losses
+from {package}.losses import scaled
+
+WEIGHT = 0.5
+FIRST, SECOND = 1.0, 2.0
+TABLE = {{"a": scaled, "b": [nn.Linear]}}
+UNUSED = 1
+
+def unused():
+    return 1
+
+def decorated(function):
+    @functools.wraps(function)
+    def call(*values):
+        return function(*values)
+    return call
+
+class Head(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs)
+
+class Mine(Contrastive):
+    def __init__(self, backbone):
+        super().__init__(backbone)
+        self.extra = Head(8, 8)
+
+    @decorated
+    def losses(self, batch):
+        found, factor = super().losses(batch), WEIGHT * FIRST / SECOND
+        return {{name: factor * TABLE["a"]({package}.losses.shifted(value)) for name, value in found.items()}}
+"""
+LOSSES = """
+FACTOR = 2.0
+UNUSED = 1
+
+def scaled(value):
+    return FACTOR * value
+
+def shifted(value):
+    def inner():
+        return value + 1
+    return inner()
+
+def unused():
+    return 1
+"""
+
+
+@pytest.fixture
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Write a package with a method, with some text replaced, import it anew, and return the code of its method."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def edit(*changes: tuple[str, str], package: str = "my_methods") -> str:
+        folder = tmp_path / package
+        folder.mkdir(exist_ok=True)
+        for name, text in (("__init__", ""), ("losses", LOSSES), ("mine", METHOD.format(package=package))):
+            for old, new in changes:
+                text = text.replace(old, new)
+            (folder / f"{name}.py").write_text(text)
+        for name in [each for each in sys.modules if each.partition(".")[0] == package]:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        return code_of(importlib.import_module(f"{package}.mine").Mine(convnet()))
+
+    yield edit
+    for name in [each for each in sys.modules if each.startswith("my_methods")]:
+        del sys.modules[name]
+
+
+def test_what_a_method_refers_to_is_part_of_its_code(edited: Callable[..., str]) -> None:
+    code = edited()
+    assert code == edited()
+    assert code.startswith("loop 1, Contrastive 1, ")
+    changes = {
+        "a constant": ("WEIGHT = 0.5", "WEIGHT = 0.25"),
+        "constants swapped": ("FIRST, SECOND", "SECOND, FIRST"),
+        "a table": ('"b"', '"c"'),
+        "the method": ("super().losses(batch), WEIGHT", "{**super().losses(batch)}, WEIGHT"),
+        "a module of it": ("return super().forward(inputs)", "return -super().forward(inputs)"),
+        "a decorator": ("return function(*values)", "return function(*values[:2])"),
+        "a loss in another file": ("FACTOR * value", "value * FACTOR"),
+        "a constant in another file": ("FACTOR = 2.0", "FACTOR = 3.0"),
+        "a function within a function": ("return value + 1", "return value + 2"),
+    }
+    for what, change in changes.items():
+        assert edited(change) != code, what
+    assert edited(("UNUSED = 1", "UNUSED = 2"), ("def unused():\n    return 1", "def unused():\n    return 2")) == code
+
+
+def test_an_installed_package_that_brings_a_method_counts_and_its_libraries_do_not(
+    edited: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sortal.learning.methods.code.LIBRARIES", (str(tmp_path), str(Path(torch.__file__).parents[1])))
+    code = edited()
+    assert edited(("FACTOR = 2.0", "FACTOR = 3.0")) != code
+
+
+def test_methods_that_were_typed_in_are_told_apart() -> None:
+    """Without a file, there is no source, but what was compiled from it."""
+
+    def typed(number: float) -> str:
+        space: dict[str, Any] = {"__name__": "__main__"}
+        exec(
+            "from sortal.learning.methods import Contrastive\n"
+            "class Mine(Contrastive):\n"
+            f"    def losses(self, batch): return {{'a': {number} * super().losses(batch)['supervised']}}",
+            space,
+        )
+        return code_of(space["Mine"](convnet()))
+
+    assert typed(2.0) == typed(2.0) != typed(3.0)
+
+
+def test_an_edited_loss_is_not_given_the_weights_of_the_former_one(edited: Callable[..., str], tmp_path: Path) -> None:
+    images, store, notes = named(["x", "y", None, None]), small_store(4, 8), list[str]()
+    runtime = Runtime(device="cpu", note=notes.append)
+
+    def trained() -> None:
+        torch.manual_seed(0)
+        method = importlib.import_module("my_methods.mine").Mine(convnet())
+        train(method, images, store, Training(epochs=1, batch_size=4), folder=tmp_path / "run", runtime=runtime)
+
+    edited()
+    trained()
+    trained()
+    assert notes[-1] == "Training is already complete."
+    edited(("FACTOR = 2.0", "FACTOR = 3.0"))
+    with pytest.raises(InputError, match="it holds one with different code"):
+        trained()
+
+
+# Sortal's own methods: losses and norms of gradients, summed over the weights, of made-up weights and images. Whoever
+# changes what a method computes changes these, and must raise its version, or old weights pass for new ones.
+RECORDED: dict[str, tuple[int, dict[str, float], float]] = {
+    "gcd": (1, {"unsupervised": 1.2658086661255854, "supervised": 0.3966181313001868}, 77.80011830729849),
+    "rankstats": (
+        1,
+        {"classification": 0.70272441589362, "pairs": 0.7335106268593249, "consistency": 3.648045531094726e-05},
+        26.163881003736932,
+    ),
+    "simgcd": (
+        1,
+        {
+            "distillation": 0.7034145523085168,
+            "balance": 0.1692842299068319,
+            "classification": 0.4761269470518881,
+            "unsupervised": 1.2658086661255854,
+            "supervised": 0.3966181313001868,
+        },
+        270.80855804644017,
+    ),
+    "sortal": (
+        1,
+        {
+            "distillation": 0.7034145523085168,
+            "balance": 0.07625073086822869,
+            "classification": 0.4761269470518881,
+            "unsupervised": 1.2684620143245733,
+            "supervised": 0.3966181313001868,
+        },
+        232.46831952792877,
+    ),
+    "uno": (1, {"unsupervised": 0.7249311404667562, "supervised": 0.8168056714663945}, 388.99817864051613),
+}
+
+
+def drawn(shape: Sequence[int], number: int) -> Tensor:
+    """Return numbers between −½ and ½ that look random, and are the same on every machine: by integers."""
+    return ((torch.arange(prod(shape)) * 7919 + 104729 * (number + 1)) ** 2 % 10007 / 10007 - 0.5).view(*shape)
+
+
+def filled(module: nn.Module) -> None:
+    """Give all weights values that are the same on every machine, about as large as they usually are."""
+    with torch.no_grad():
+        for number, value in enumerate(module.parameters()):
+            value.copy_(drawn(value.shape, number) * (12 / max(value[0].numel(), 1)) ** 0.5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_that_computes_something_else_has_another_version(name: str) -> None:
+    with double_precision():
+        method = small(name)
+        filled(method)
+        side, labels = method.backbone.spec.image_size, [0, 1, -1, -1]
+        pixels = 3 * drawn((8, 3, side, side), -1)
+        batch = batch_of(method(method.backbone.trunk(pixels)), labels, progress=0.25)
+        losses = method.losses(batch)
+        sum(losses.values()).backward()
+        size = sum(float(value.grad.abs().sum()) for value in method.parameters() if value.grad is not None)
+    version, wanted, gradient = RECORDED[name]
+    now = (METHODS[name].version, values(losses), size)
+    assert METHODS[name].version == version, f"record what it computes now: {now}"
+    # Thousands of operations in float64, the errors of which a small temperature multiplies by tens.
+    assert values(losses) == pytest.approx(wanted, rel=1e-9, abs=1e-12), f"raise its version, and record {now}"
+    assert size == pytest.approx(gradient, rel=1e-8), f"raise its version, and record {now}"
+
+
+def test_versions_are_part_of_a_key() -> None:
+    images, store = named(["x", None]), small_store(2, 8)
+    for name in NAMES:
+        code = run_key(small(name), images, store, Training())["code"]
+        assert f"{METHODS[name].__name__} {METHODS[name].version}" in code
