@@ -36,6 +36,7 @@ from sortal.images.image_set import ImageSet
 from sortal.learning import checkpoint
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
+from sortal.learning.methods import METHODS as TRAINED
 from sortal.research.benchmark import records, sweep
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
@@ -373,6 +374,8 @@ def test_the_key_covers_everything_that_decides_the_result(root: Path, tmp_path:
     descriptive: list[Any] = [{"title": "x"}, {"version": 3}, {"needs": "x"}, {"name": "x/y"}]
     around: list[Any] = [{"out": tmp_path}, {"root": tmp_path}]
     assert {task(replace(one, **each), root).key(data) for each in descriptive} == {key}
+    with patch.object(TRAINED["gcd"], "version", 99):
+        assert task(one, root).key(data) != key
     assert {task(one, **{"root": root, **each}).key(data) for each in around} == {key}
 
     (mine / "9" / "zz.txt").touch()  # not an image
