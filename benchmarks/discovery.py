@@ -6,7 +6,7 @@
 IMAGES are folders with one folder per class; the first half of the classes is old, half of their images are labelled.
 With --tail, class sizes fall exponentially to a tenth, in a random order of classes. Methods other than sortal get the
 true k, and so does sortal with --k true. Everything else is as in sortal discover, without the report; runs that the
-file already has are not repeated. Prints a JSON line per run: accuracy on the unlabelled images (All, Old, New, and the
+file already has are not repeated. With --runs, each run is saved to a folder of that folder. Prints a JSON line per run: accuracy on the unlabelled images (All, Old, New, and the
 mean over classes), k with its interval, calibration error, setbacks and seconds.
 """
 
@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -45,8 +46,10 @@ def collection(folder: Path, *, tail: bool, seed: int) -> ImageSet:
     return images.hide_labels(old=names[: len(names) // 2], seed=seed)
 
 
-def sort(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path) -> Run:
-    """Sort as `sortal discover` does, with a cache that all runs on a set share."""
+def sort(
+    images: ImageSet, arguments: argparse.Namespace, method: str, seed: int, cache: Path, keep: Path | None = None
+) -> Run:
+    """Sort as `sortal discover` does, with a cache that all runs on a set share; keep the run in a folder, if given."""
     from sortal.config import Discovery
     from sortal.discovery.defaults import recipe_for
     from sortal.discovery.job import Job
@@ -66,7 +69,7 @@ def sort(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int
     )
     processes = alone(arguments.device)
     runtime = processes.runtime(Runtime())
-    with TemporaryDirectory() as place:
+    with nullcontext(keep) if keep is not None else TemporaryDirectory() as place:
         job = Job(
             images=images,
             source=None,
@@ -82,7 +85,10 @@ def sort(images: ImageSet, arguments: argparse.Namespace, method: str, seed: int
         stages = Stages(job.order, runtime)
         found = sorted_(job, backbone, stages, store_pixels(job, backbone, stages))
         assert found is not None  # in the only process
-        return stages.recorded_in(found.run)
+        run = stages.recorded_in(found.run)
+        if keep is not None:
+            run.save(found.files)
+        return run
 
 
 def record(run: Run) -> dict[str, Any]:
@@ -118,7 +124,9 @@ def run_set(arguments: argparse.Namespace, folder: Path, tail: bool, seed: int) 
         for method in arguments.methods:
             about = {"set": folder.name, "tail": tail, "method": method, "seed": seed, "asked": arguments.k}
             try:
-                figures = record(sort(images, arguments, method, seed, Path(cache)))
+                name = f"{folder.name}{'-tail' if tail else ''}-{method}-{seed}"
+                keep = None if arguments.runs is None else arguments.runs / name
+                figures = record(sort(images, arguments, method, seed, Path(cache), keep))
             except Exception as error:  # a failed run is a result, too
                 figures = {"error": f"{type(error).__name__}: {error}"}
             line = json.dumps({**about, **figures})
@@ -168,13 +176,14 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each with one split of one set")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--runs", type=Path, help="folder for the runs themselves")
     arguments = parser.parse_args()
     tails = {"no": [False], "yes": [True], "both": [False, True]}[arguments.tail]
     tasks = list(product(arguments.images, tails, arguments.seeds))
     if len(tasks) == 1:
         run_set(arguments, *tasks[0])
         return
-    options = [f"--{name}={value}" for name in ("weights", "backbone", "k", "epochs", "device", "out")
+    options = [f"--{name}={value}" for name in ("weights", "backbone", "k", "epochs", "device", "out", "runs")
                if (value := getattr(arguments, name)) is not None]  # fmt: skip
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for folder, tail, seed in tasks:
