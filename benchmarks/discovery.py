@@ -5,10 +5,9 @@
 
 IMAGES are folders with one folder per class; the first half of the classes is old, half of their images are labelled.
 With --tail, class sizes fall exponentially to a tenth, in a random order of classes. Methods other than sortal get the
-true k, and so does sortal with --k true. Everything else is as in sortal discover, without the report; runs that the
-file already has are not repeated. With --runs, runs are saved below that folder. Prints a JSON line per run: accuracy
-on the unlabelled images (All, Old, New, and the mean over classes), k with its interval, calibration error, setbacks,
-seconds, and the devices that held the network.
+true k, and so does sortal with --k true. Everything else is as in sortal discover, without the report. With --runs,
+runs are saved below that folder. Prints a JSON line per run: accuracy on the unlabelled images (All, Old, New, and the
+mean over classes), k with its interval, calibration error, setbacks, seconds, and the devices that held the network.
 """
 
 import argparse

@@ -25,7 +25,9 @@ from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import Contrastive
 from sortal.learning.train import train
-from sortal.research.benchmark import records, sweep
+from sortal.research.benchmark import sweep
+from sortal.research.benchmark.presets import Preset
+from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.task import Task
 from sortal.runs.decisions import Review
@@ -74,23 +76,44 @@ def test_a_record_of_a_run_on_the_cpu_says_so(sorted_run: SortedRun) -> None:
     assert (facts.device, facts.training.devices) == ("cpu", ("cpu",))
 
 
-@pytest.mark.usefixtures("quickly")
-def test_benchmark(sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> None:
-    """A sweep in this process, and what each of several processes does."""
+def a_preset(tmp_path: Path) -> Preset:
     files = {f"{name}/{number}.png": f"{name} {number}" for name in tiny.CLASSES for number in range(10)}
     tiny.write(tmp_path / "images", files)
-    asked = choose("folder", tmp_path / "images", methods=["gcd"], backbone="convnet", epochs=1)
-    (preset,) = (replace(each, n_init=2) for each in asked)
+    (preset,) = choose("folder", tmp_path / "images", methods=["gcd"], backbone="convnet", epochs=1)
+    return replace(preset, n_init=2)
+
+
+def devices(record: Record) -> set[str]:
+    assert record.training is not None
+    return {record.device, *record.training["devices"]}
+
+
+@pytest.mark.usefixtures("quickly")
+def test_benchmark(device: Accelerator, tmp_path: Path) -> None:
+    """A sweep in this process, and what each of several processes does."""
+    preset = a_preset(tmp_path)
     found = sweep.sweep([preset], tmp_path / "images", out=tmp_path / "one", seeds=[0], runtime=THERE)
     assert not found.failed
     task = Task(preset=preset, seed=1, root=tmp_path / "images", out=tmp_path / "several", command="")
     ((_, other),) = sweep._run_group([(0, task)], THERE)
-    assert isinstance(other, records.Record)
+    assert isinstance(other, Record)
     assert device.used
-    for record in (*found.records, other):
-        assert record.device == "mps"
-        assert record.training is not None
-        assert tuple(record.training["devices"]) == ("mps",)
+    assert [devices(record) for record in (*found.records, other)] == [{"mps"}, {"mps"}]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.usefixtures("quickly")
+def test_benchmark_on_the_gpu_that_is_there(tmp_path: Path) -> None:
+    """In this process, whose memory of the GPU is known, and in two others."""
+    preset = a_preset(tmp_path)
+    torch.cuda.reset_peak_memory_stats()
+    before, there = torch.cuda.max_memory_allocated(), Runtime(workers=1)
+    found = sweep.sweep([preset], tmp_path / "images", out=tmp_path / "one", seeds=[0], runtime=there)
+    assert torch.cuda.max_memory_allocated() - before > 10 * 2**20, "the network, its gradients and a batch of maps"
+    others = sweep.sweep([preset], tmp_path / "images", out=tmp_path / "two", seeds=[1, 2], processes=2, runtime=there)
+    assert not (*found.failed, *others.failed)
+    name = torch.cuda.get_device_name()
+    assert [devices(record) for record in (*found.records, *others.records)] == 3 * [{f"cuda:0 ({name})"}]
 
 
 def test_predict(sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> None:
