@@ -202,9 +202,9 @@ class Training(SettingsGroup):
 
     `batch_size` counts images over all processes; each gives two views. `views` is the number of views of an image the
     frozen trunk sees, once; "auto" takes the default if it fits the budget, and None computes new views every epoch.
-    `chunks` splits a batch into parts that pass through the network one by one, for the same result in less memory; it
-    is doubled when memory runs out. Times are fractions of the epochs, so shorter training keeps its shape. `clip` is
-    the largest norm of the gradient of all weights together; None does not limit it.
+    `chunks` splits a batch into parts that pass through the network one by one: less memory, and the same result
+    but for rounding; it is doubled when memory runs out. Times are fractions of the epochs, so shorter training
+    keeps its shape. `clip` is the largest norm of the gradient of all weights together; None does not limit it.
     """
 
     epochs: int = _setting(200, least=0)

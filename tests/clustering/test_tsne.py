@@ -162,6 +162,9 @@ def test_few_images_are_placed_by_principal_components_and_clusters_stay_togethe
 
     assert placed([[-2, 0], [2, 0], [0, 1], [0, -1]]).tolist() == [[0, 5000], [9999, 5000], [5000, 9999], [5000, 0]]
     assert placed([[0, 0], [1, 1], [4, 4]]).tolist() == [[0, 5000], [2500, 5000], [9999, 5000]]
+    for slope in normal(9, 40):  # a line in any direction; what its rows differ in beside it is only rounding
+        slope[0] = 9  # the largest entry of the axis is made positive
+        assert placed(np.outer([0, 1, 4], slope)).tolist() == [[0, 5000], [2500, 5000], [9999, 5000]]
     x = np.repeat(np.eye(3) * 5, 30, axis=0) + np.random.default_rng(0).normal(0, 0.1, (90, 3))
     far = np.linalg.norm((found := placed(x))[:, None] - found[None], axis=2)
     same = np.repeat([0, 1, 2], 30)[:, None] == np.repeat([0, 1, 2], 30)

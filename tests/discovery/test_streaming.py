@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny_folder as tiny
+from numpy.typing import NDArray
+from rounding import rounding
 from runtimes import CPU
 from tiny_folder import sort, spy
 
@@ -25,7 +27,7 @@ from sortal.runs.run import LABELLED, Run
 from sortal.runs.storage import load_run
 
 N = 72
-COLUMNS = ("category_id", "status", "confidence", "distance", "next_category_id", "next_distance")
+SQUARES = 2 * 4 * rounding(512 + 3)  # ‖a‖² − 2 a·b + ‖b‖² of 512 numbers each, if neither is longer than 1
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
@@ -56,15 +58,39 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Sampled:
     return Sampled(folder / "images", truth, run, alone)
 
 
+def distances(run: Run) -> NDArray[np.float64]:
+    """Return the distances (n, k) of the images from all centres."""
+    found: NDArray[np.float64] = np.linalg.norm(run.features[:, None].astype(np.float64) - run.centres, axis=2)
+    return found
+
+
+def sureness(run: Run) -> float:
+    """Bound how much two computations of a confidence differ: a softmax of −d²/T, less for images that are far off.
+
+    A change of d²/T has at most twice that effect. Beyond z deviations s, exp(−z²/2) changes by z/s times that of d,
+    or z/2ds times that of d².
+    """
+    given, a = run.confidence, run.assignments
+    assert given.exponent is None
+    penalty = np.abs(given.beyond(a.category_id, a.distance) / (2 * a.distance * given.deviation[a.category_id])).max()
+    return float(SQUARES * (2 / given.temperature + penalty) + rounding(len(run.categories) + 20))
+
+
 def test_sampled_images_are_sorted_as_if_they_were_alone(sampled: Sampled) -> None:
     a, alone = sampled.run.assignments, sampled.alone.assignments
     row = {file: at for at, file in enumerate(a.files)}
     rows = [row[file] for file in alone.files]
     assert len(rows) == N
-    for name in COLUMNS:
-        np.testing.assert_array_equal(getattr(a, name)[rows], getattr(alone, name))
-    np.testing.assert_array_equal(sampled.run.features[rows], sampled.alone.features)
+    np.testing.assert_array_equal(sampled.run.features[rows], sampled.alone.features)  # the same batches
     np.testing.assert_array_equal(sampled.run.centres, sampled.alone.centres)
+    squares = np.sort(distances(sampled.alone) ** 2, axis=1)
+    assert np.diff(squares[:, :3], axis=1).min() > SQUARES, "rounding decides no category"
+    assert np.abs(alone.confidence - sampled.alone.confidence.unsure_below).min() > sureness(sampled.alone)
+    for name in ("category_id", "status", "next_category_id"):
+        np.testing.assert_array_equal(getattr(a, name)[rows], getattr(alone, name))
+    for name in ("distance", "next_distance"):
+        np.testing.assert_allclose(getattr(a, name)[rows] ** 2, getattr(alone, name) ** 2, rtol=0, atol=SQUARES)
+    np.testing.assert_allclose(a.confidence[rows], alone.confidence, rtol=0, atol=sureness(sampled.alone))
     assert [each.name for each in sampled.run.categories] == [each.name for each in sampled.alone.categories]
 
 

@@ -230,10 +230,10 @@ def test_open_clip_is_optional(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_suggest_orders_words_by_their_similarity_to_the_mean_picture() -> None:
     pictures = np.array([[1, 0, 0], [0, 1, 0]], np.float32)  # their mean has the direction (1, 1, 0) / √2
-    words = np.array([[1, 0, 0], [0.6, 0.8, 0], [0, 0, 1], [0, 1, 0], [0.8, 0.6, 0]], np.float32)
-    names = ["1.0", "1.4", "0.0", "1.0 too", "1.4 too"]  # √2 times the similarities
-    assert suggest(pictures, words, names) == ["1.4", "1.4 too", "1.0", "1.0 too", "0.0"]
-    assert suggest(pictures, words, names, 2) == ["1.4", "1.4 too"]
+    words = np.array([[1, 0, 0], [0.6, 0.8, 0], [0, 0, 1], [0, 1, 0], [0.96, 0.28, 0]], np.float32)
+    names = ["1.0", "1.4", "0.0", "1.0 too", "1.24"]  # √2 times the similarities; equal ones have a single term
+    assert suggest(pictures, words, names) == ["1.4", "1.24", "1.0", "1.0 too", "0.0"]
+    assert suggest(pictures, words, names, 2) == ["1.4", "1.24"]
     assert suggest(pictures, words, names, count=9) == suggest(pictures, words, names)
 
 

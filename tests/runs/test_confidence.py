@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from rounding import rounding
 
 from sortal.runs import confidence
 from sortal.runs.confidence import DOUBT, ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place
@@ -291,4 +292,6 @@ def test_confidence_is_a_probability_and_rises_with_that_of_the_category(
 ) -> None:
     placed = at([3.0] * 2, sorted(probability), [row] * 2)
     low, high = plain(stability=np.array(stability), exponent=np.array(power)).of(placed)
-    assert 0 <= low <= high <= max(probability)
+    pow_is_off = 1 + rounding(10)  # powers next to 1 may be rounded up
+    assert 0 <= low <= high * pow_is_off
+    assert high <= max(probability) * pow_is_off

@@ -1,7 +1,8 @@
 """The best of several restarts of semi-supervised k-means; `kmeans` makes a scikit-learn estimator of it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from sortal.clustering.cluster_sums import LabelledSums
 from sortal.clustering.inputs import UNLABELLED
-from sortal.clustering.lloyd import LloydState, restarts
+from sortal.clustering.lloyd import LloydState, RestartResult, restarts
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
 from sortal.system.distributed import Peers
@@ -56,7 +57,7 @@ def fit(
         # Restarts that end in the same clusters differ in their last digits: the first of them wins.
         n = sum(processes.gather_objects(len(x)))
         digit = 1e-10 * max(points.variance(), torch.finfo(x.dtype).tiny) * x.shape[1] * n
-        best = min(ended, key=lambda one: (round(one.spread / digit), one.restart))
+        best = best_restart(ended, digit)
         centres = (best.centres.to(points.wide) + points.mean).to(x.dtype)
         # The centres have been rounded. Look again where that, and errors of the scores, may matter.
         slack = points.slack(torch.linalg.vector_norm(best.centres, dim=1)[None])[0]
@@ -72,6 +73,24 @@ def fit(
             n_iter=best.n_iter,
             empty=int((sizes == 0).sum()),
         )
+
+
+def best_restart(ended: Iterable[RestartResult], digit: float) -> RestartResult:
+    """Return the restart of the lowest spread; of those that differ by less than a digit, the one of the lowest number.
+
+    Only one is kept at a time.
+    """
+    found, lowest = None, inf
+    for one in ended:
+        if (
+            found is None
+            or one.spread < found.spread - digit
+            or (one.spread <= lowest + digit and one.restart < found.restart)
+        ):
+            found = one
+        lowest = min(lowest, one.spread)
+    assert found is not None
+    return found
 
 
 def nearest(x: Tensor, centres: Tensor) -> Tensor:

@@ -116,7 +116,8 @@ def principal(x: Tensor) -> Tensor:
         for _ in range(ROUNDS):
             basis = torch.linalg.qr((x.T @ (x @ basis.to(x.device))).cpu())[0]
     reduced = x @ basis.to(x.device)
-    variance, axes = torch.linalg.eigh((reduced.T @ reduced).double().cpu())
+    wide = reduced.double()  # rounding in float32 would look like variance of more than 1e-9
+    variance, axes = torch.linalg.eigh((wide.T @ wide).cpu())
     axes = axes[:, variance > variance[-1].clamp_min(1e-12) * 1e-9].flip(1)[:, :DIMENSIONS]
     # The sign of an axis is arbitrary: the largest entry is made positive, so that the same rows give the same map.
     whole = basis.double() @ axes

@@ -51,8 +51,8 @@ def sort_rest(
 ) -> SortingResult:
     """Add the images that were not `chosen` (n,) to a run of those that were, of which the mask says the `readable`.
 
-    The result has all images of the job in their order. Categories and their centres stay as they are, and so does
-    everything about the images that were learned on.
+    The result has all images of the job in their order. Categories and their centres stay as they are, and so do the
+    images that were learned on, but for the rounding of figures, which are computed for all images together.
     """
     images, run = job.images.select(~chosen), found.run
     read = _read(job, images, backbone, runtime)

@@ -63,7 +63,7 @@ def same_top_features(features: Tensor, top: int) -> Tensor:
 def sinkhorn(scores: Tensor, among: Tensor, *, epsilon: float, iterations: int) -> Tensor:
     """Assign rows softly to categories of equal size, following their scores (n, k), by Sinkhorn's iterations.
 
-    In the result (n, k), rows of the mask `among` (n,) sum to 1 exactly, the others are 0, and columns are balanced up
+    In the result (n, k), rows of the mask `among` (n,) sum to 1, the others are 0, and columns are balanced up
     to convergence. Works on logarithms against underflow.
     """
     least = torch.finfo(scores.dtype).min
