@@ -15,7 +15,8 @@ def add_rows(sums: Tensor, place: Tensor, rows: Tensor, sign: int = 1) -> None:
     if sums.device.type == "cpu":  # there index_add_ handles every row on its own, several times more slowly
         at = torch.stack([place, torch.arange(len(rows))])
         signs, shape = rows.new_full((len(rows),), float(sign)), (len(sums), len(rows))
-        sums.addmm_(torch.sparse_coo_tensor(at, signs, shape, check_invariants=False, is_coalesced=True), rows)
+        with torch.sparse.check_sparse_tensor_invariants(enable=False):  # or the product warns, from torch 2.11 on
+            sums.addmm_(torch.sparse_coo_tensor(at, signs, shape, is_coalesced=True), rows)
     else:
         sums.index_add_(0, place, rows, alpha=sign)
 
