@@ -38,6 +38,12 @@ def write(folder: Path, *, but: Collection[str] = ()) -> Path:
     return folder
 
 
+def command(folder: Path) -> list[str]:
+    """Write the command that an installation makes, in a folder of its own, and return how to start it."""
+    (folder / "sortal").write_text("import sys\nfrom sortal.__main__ import run\nsys.exit(run())\n")
+    return [sys.executable, str(folder / "sortal")]
+
+
 def taken(folder: Path) -> set[str]:
     """Return the names of the modules that were imported from a folder."""
     return {path.name for path in (folder / "marks").iterdir()}

@@ -9,7 +9,6 @@ import hostile_folder
 import pytest
 import tiny_folder
 
-COMMAND = "import sys; from sortal.__main__ import run; sys.exit(run())"  # what the installed command does
 SECONDS = 300
 
 
@@ -37,13 +36,6 @@ def hostile(tmp_path: Path) -> Path:
     return hostile_folder.write(tmp_path / "hostile", but=hostile_folder.before_us())
 
 
-def script(folder: Path) -> tuple[str, ...]:
-    """Write the command that an installation makes, in a folder of its own."""
-    folder.mkdir()
-    (folder / "sortal").write_text(COMMAND)
-    return (str(folder / "sortal"),)
-
-
 def test_a_module_imports_nothing_from_the_current_folder(hostile: Path, images: Path) -> None:
     assert "images" in sortal(hostile, "check", images, "--workers", "1")
     assert not hostile_folder.taken(hostile)
@@ -51,7 +43,8 @@ def test_a_module_imports_nothing_from_the_current_folder(hostile: Path, images:
 
 def test_the_command_imports_nothing_from_the_current_folder_whatever_is_in_it(tmp_path: Path, images: Path) -> None:
     hostile = hostile_folder.write(tmp_path / "hostile")
-    sortal(hostile, "check", images, "--workers", "1", python=script(tmp_path / "bin"))
+    (place := tmp_path / "bin").mkdir()
+    sortal(hostile, "check", images, "--workers", "1", python=(hostile_folder.command(place)[1],))
     assert not hostile_folder.taken(hostile)
 
 
