@@ -25,6 +25,7 @@ SETTINGS = (
     ),
     *("logging.conf", ".numba_config.yaml", ".pdbrc", "pyvenv.cfg", "openssl.cnf", "fonts.conf", "nccl.conf"),
 )
+COMMAND = "import sys\nfrom sortal.__main__ import run\nif __name__ == '__main__':\n    sys.exit(run())\n"
 TRAP = "import os\nos.close(os.open({marks!r} + '/' + __name__, os.O_CREAT | os.O_WRONLY))\n"
 
 
@@ -40,7 +41,7 @@ def write(folder: Path, *, but: Collection[str] = ()) -> Path:
 
 def command(folder: Path) -> list[str]:
     """Write the command that an installation makes, in a folder of its own, and return how to start it."""
-    (folder / "sortal").write_text("import sys\nfrom sortal.__main__ import run\nsys.exit(run())\n")
+    (folder / "sortal").write_text(COMMAND)
     return [sys.executable, str(folder / "sortal")]
 
 
