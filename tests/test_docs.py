@@ -24,7 +24,15 @@ COMMANDS = {  # every command, with those below it
     for name, command in ((name, app.app[name]) for name in app.app if not name.startswith("-"))
 }
 PAGES = ("README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))))
-FOREIGN = {"--help", "--version", "--nproc-per-node", "--nnodes", "--node-rank", "--master-addr"}  # torchrun's
+FOREIGN = {
+    "--help",
+    "--version",
+    "--nproc-per-node",
+    "--nnodes",
+    "--node-rank",
+    "--master-addr",
+    "--no-python",
+}  # torchrun's
 
 
 def text_of(page: str) -> str:

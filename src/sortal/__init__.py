@@ -1,8 +1,8 @@
 """Sort partly labelled images into classes: the ones you have named and the ones nobody has named yet."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # that of `typing` might come from the current folder, where `python -m sortal` looks first
 if TYPE_CHECKING:
     from sortal import metrics
     from sortal.clustering.estimate_k import KEstimate, estimate_k

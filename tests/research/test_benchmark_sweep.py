@@ -9,14 +9,17 @@ import os
 import queue
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 from unittest.mock import patch
 
+import hostile_folder
 import numpy as np
 import pytest
 import tiny_folder as tiny
@@ -644,3 +647,26 @@ def test_the_processes_of_a_sweep_end_together(fork_server: ForkServer, root: Pa
     assert errors.count("failed: its process died, perhaps out of memory; run again with fewer processes\n") == 2
     assert any(line.startswith("sortal: interrupted") for line in errors.splitlines())
     assert len([*(tmp_path / "1").glob(f"cache/digits/learn/*/{checkpoint.NAME}")]) == 2, "saved at Ctrl-C"
+
+
+def sweep_in(folder: str, root: str, out: str) -> int:
+    """In a child, as a script that is elsewhere: carry out two runs at the same time in a folder of a stranger."""
+    os.chdir(folder)
+    options = "--method gcd --backbone convnet --epochs 1 --seeds 0,1 --processes 2 --device cpu --workers 1"
+    return app.main(["benchmark", "folder", "--root", root, "--out", out, *options.split()])
+
+
+def test_processes_import_nothing_from_the_current_folder(fork_server: ForkServer, root: Path, tmp_path: Path) -> None:
+    hostile = hostile_folder.write(tmp_path / "hostile")
+    ended = fork_server.run(sweep_in, str(hostile), str(root), str(tmp_path / "out"), codes=[0, 1])
+    assert (hostile_folder.taken(hostile), ended.code) == (set(), 0)
+
+
+def test_processes_are_not_started_where_python_ignores_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(sweep.SAFE_PATH, raising=False)
+    for ignored, safe in ((True, False), (True, True), (False, False)):
+        monkeypatch.setattr(sys, "flags", SimpleNamespace(ignore_environment=ignored, safe_path=safe))
+        wrong = pytest.raises(InputError, match="add -P") if ignored and not safe else contextlib.nullcontext()
+        with wrong, sweep.start_safely():
+            assert os.environ[sweep.SAFE_PATH] == "1"
+        assert sweep.SAFE_PATH not in os.environ

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,7 @@ from sortal.errors import InputError
 from sortal.images.decoding import decode
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
+from sortal.research import figures
 from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, scatter, tsne
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import INITIAL, Run
@@ -285,3 +288,29 @@ def test_an_invalid_output_folder_is_refused(tmp_path: Path) -> None:
             quick(among, place)
     assert quick(among, pictures / "figures").files
     assert quick(replace(among, folder=pictures / "photos" / "run")).files  # the folder of the run is allowed
+
+
+@pytest.mark.parametrize("content", [b"font.size: 77\n\xff", None], ids=["damaged", "a pipe"])
+def test_settings_in_the_current_folder_are_ignored(tmp_path: Path, content: bytes | None) -> None:
+    """Those of the person are matplotlib's business; figures have a style of their own."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "matplotlibrc").write_text("font.size: 33")
+    if content is not None:
+        (tmp_path / "matplotlibrc").write_bytes(content)
+    elif hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "matplotlibrc")
+    code = "import sortal.research.figures, matplotlib; print(matplotlib.rcParams['font.size'])"
+    env = {**os.environ, "MATPLOTLIBRC": str(tmp_path / "own")}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.stdout, done.returncode) == ("33.0\n", 0), done.stderr
+
+
+def test_settings_that_matplotlib_cannot_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+    monkeypatch.delitem(sys.modules, "matplotlib")
+    monkeypatch.setattr(figures, "import_module", fail)
+    with pytest.raises(InputError, match=r"settings .*MATPLOTLIBRC.*invalid start byte"):
+        figures.import_matplotlib()

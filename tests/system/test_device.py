@@ -1,7 +1,9 @@
 """Device, precision and compilation: the choices, compilers that fail, and recognising out-of-memory errors."""
 
 import logging
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from sortal.config import AUTO
 from sortal.errors import InputError
+from sortal.system import device as device_module
 from sortal.system.device import Compute, choose_compute, is_out_of_memory
 
 CPU = torch.device("cpu")
@@ -115,6 +118,27 @@ def test_the_compiled_function_is_called_if_chosen(monkeypatch: pytest.MonkeyPat
     faster = Compute(CPU, compiled=True).maybe_compile(double)
     assert [faster(torch.tensor(n)).item() for n in (1, 2, 3)] == [2, 4, 6]
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("home", ["ours", "none"])
+def test_compiled_code_is_kept_where_only_its_user_can_write(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, home: str
+) -> None:
+    """The default of torch is a folder in /tmp whose name everybody knows."""
+    (tmp_path / "none").write_text("a file, below which there is no folder")
+    monkeypatch.setenv(device_module.CACHE, "")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / home))
+    device_module.compiler_cache.cache_clear()
+    compiler(monkeypatch)
+    Compute(CPU, compiled=True).maybe_compile(double)(torch.ones(1))
+    place = Path(os.environ[device_module.CACHE])
+    assert place.is_relative_to(tmp_path) == (home == "ours")
+    assert place.stat().st_mode & 0o077 == 0
+    assert place.stat().st_uid == os.geteuid()
+    monkeypatch.setenv(device_module.CACHE, "/elsewhere")
+    Compute(CPU, compiled=True).maybe_compile(double)(torch.ones(1))
+    assert os.environ[device_module.CACHE] == "/elsewhere"
+    device_module.compiler_cache.cache_clear()
 
 
 @pytest.mark.parametrize(

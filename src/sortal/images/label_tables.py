@@ -21,7 +21,8 @@ from unicodedata import normalize
 
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
-from sortal.system.regular_files import open_regular, read_regular
+from sortal.images import parquet_tables
+from sortal.system.regular_files import read_regular
 from sortal.system.text import plural, unescape_cell
 
 COLUMNS = ("file_name", "label", "truth")
@@ -160,7 +161,7 @@ def _cells(path: Path) -> tuple[list[str], Rows]:
     if kind not in EXTENSIONS:
         raise InputError(f"must be one of {KINDS}, got {kind or 'no extension'!r}. Save it as CSV in UTF-8.")
     if kind == ".parquet":
-        return _renamed(*_parquet(path))
+        return _renamed(*parquet_tables.read(path, READ, COLUMNS[1:]))
     content = _content(path)
     if kind not in DELIMITERS:
         return _renamed(*_json_lines(_text(content)))
@@ -195,7 +196,7 @@ def _names(rows: Rows, column: str) -> list[str | None]:
 
 
 def _check_columns(header: Sequence[str], extra_columns: str) -> None:
-    if twice := sorted({name for name in header if header.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(header).items() if count > 1):
         raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
     if missing := [name for name in COLUMNS[:2] if name not in header]:
         if {*PREDICTED} <= {*header}:
@@ -304,17 +305,3 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(row) < len(pairs):
         raise KeyError(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
     return row
-
-
-def _parquet(path: Path) -> tuple[list[str], Rows]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError:
-        raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.") from None
-    try:
-        with open_regular(path) as opened:
-            file = parquet.ParquetFile(opened)
-            header = list(file.schema_arrow.names)
-            return header, file.read(columns=[name for name in header if name in READ]).to_pylist()
-    except (ArrowException, OSError) as error:
-        raise InputError(f"cannot be read as Parquet: {str(error).rstrip('.')}.") from None

@@ -171,8 +171,8 @@ def describe(action: Action, names: Mapping[int, str]) -> str:
     if isinstance(action, Rename):
         return f"Renamed {name(action.category)} to {quoted(action.name)}"
     if isinstance(action, Merge):
-        first, *others = map(name, action.categories)
-        return f"Merged {', '.join(others)} into {first}"
+        merged = [*map(name, action.categories)]
+        return f"Merged {', '.join(merged[1:])} into {', '.join(merged[:1])}"
     if isinstance(action, AcceptCategory):
         return f"Confirmed all of {name(action.category)}"
     if isinstance(action, Undo | Redo):

@@ -305,13 +305,15 @@ class Review(State):
             raise InputError("A refit must give every image a category, and every category a stability.")
         if not all(0 <= each <= 1 for each in change.stability):
             raise InputError("The stability of a category must be from 0 to 1.")
+        new = range(self._first_new(change), self._first_new(change) + len(change.names))
+        if not {*new} <= {*change.categories}:
+            raise InputError("A refit must give its new categories a stability.")
+        if {*change.to, *change.categories} - {*self.categories, *new}:
+            raise InputError("A refit must put images into categories that exist or are new.")
         target = dict(zip(change.images, change.to, strict=True))
         rows = self._rows_or_none(change.images)
         rows = rows[~self.settled[rows]]  # not copies that are decided
         to = np.array([target[content] for content in self._contents(rows)], dtype=np.int64)
-        new = range(self._first_new(change), self._first_new(change) + len(change.names))
-        if not {*new} <= {*change.categories}:
-            raise InputError("A refit must give its new categories a stability.")
         if {*change.images} - {*self._contents(rows)} or {*target.items()} & self.rejected:
             raise InputError("A refit must leave alone what people have decided.")
         categories = dict(self.categories)
@@ -321,8 +323,6 @@ class Review(State):
             if not len(from_):
                 raise InputError(f"A new category must get images, but {name!r} does not.")
             categories[number] = self._new(number, name, int(np.bincount(from_).argmax()), by_hand=False)
-        if {*change.to, *change.categories} - {*categories}:
-            raise InputError("A refit must put images into categories that exist or are new.")
         for each, share in zip(change.categories, change.stability, strict=True):
             categories[each] = replace(categories[each], stability=share, grown=None)
         return rows, to, self.reviewed[rows], categories, self.rejected

@@ -144,12 +144,13 @@ def _imported(run: Run, lines: Sequence[Decision]) -> tuple[Placed, Placed]:
     A category that was to be created is also there by its name.
     """
     standing, review = {each.key for each in surviving(lines)[0]}, Review(run)
+    contents = {*run.assignments.contents}  # a disputed line may be about others
     put, refused = Placed(), Placed()
     for each in lines:
         if not each.disputed:
             review.take(each.action)
         if each.key.startswith(PREFIX) and (each.disputed or each.key in standing):
-            for content in getattr(each.action, "images", ()):
+            for content in contents.intersection(getattr(each.action, "images", ())):
                 now = int(review.category[review.rows_of([content])[0]])
                 found = {(content, getattr(each.action, name, now)) for name in ("category", "name")}
                 (refused if each.disputed else put).update(found)

@@ -50,6 +50,7 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
         mine, theirs = read(folder / DECISIONS, run.facts), read(other, run.facts)
         if not theirs:
             raise InputError(f"There are no decisions in {str(other)!r}.")
+        reviewed(run, theirs, other)  # refuses what does not follow from this run
         lines = join(run, mine, theirs)
         if lines:
             append(folder / DECISIONS, run.facts, lines)
@@ -70,9 +71,15 @@ def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list
     decided &= ours.reviewed != REVIEWED.index(OPEN)  # an audit may have opened some again
     have = {each.key.partition(".")[0] for each in mine}
     taken, taken_back = surviving(theirs)
+    standing = {id(each) for each in taken}
     ids: dict[int, int] = {}
     lines: list[Decision] = []
-    for each in taken:
+    for each in theirs:
+        if each.disputed:
+            continue
+        if id(each) not in standing:
+            context.take(each.action)  # what was undone has used up ids
+            continue
         assert not isinstance(each.action, Undo | Redo)
         key, there = each.key.partition(".")[0], {*context.categories}
         if key in have:
@@ -115,7 +122,7 @@ def surviving(lines: Iterable[Decision]) -> tuple[list[Decision], dict[str, Deci
             by[undone[-1].key] = each
         elif isinstance(each.action, Redo):
             done.append(undone.pop())
-            del by[done[-1].key]
+            by.pop(done[-1].key, None)  # keys that were made up may be the same
         else:
             done.append(each)
             undone.clear()

@@ -23,6 +23,7 @@ from sortal.system.regular_files import open_regular, parse_json, read_regular
 from sortal.system.text import shorten
 
 FORMAT = "sortal decisions 1"
+FIRST = 2  # number of the first line with a decision, after the header
 LONGEST = 300  # characters of why a decision is disputed, in words
 
 
@@ -79,7 +80,7 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
         raise InputError(f"Decisions must be a file that begins with {FORMAT!r}, got {str(path)!r}, which does not.")
     if header.get("run") != run_key(facts):
         raise InputError(f"The decisions in {str(path)!r} are about another run. Move the file away to leave them out.")
-    return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=2))
+    return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=FIRST))
 
 
 def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -103,8 +104,9 @@ def _read_decision(path: Path, number: int, line: dict[str, Any]) -> Decision:
         raise _damaged(path, number, error) from error
 
 
-def _damaged(path: Path, number: int, error: ValueError) -> InputError:
-    return InputError(f"Line {number} of {str(path)!r} is damaged: {error}. Correct it, or move the file away.")
+def _damaged(path: Path, number: int, error: ValueError | InputError) -> InputError:
+    problem = str(error).rstrip(".")
+    return InputError(f"Line {number} of {str(path)!r} is damaged: {problem}. Correct it, or move the file away.")
 
 
 def append(path: Path, facts: RunFacts, more: Iterable[Decision], *, after: int | None = None) -> int:
@@ -204,12 +206,12 @@ class History:
 def in_words(run: Run, lines: Iterable[Decision], history: History | None = None) -> list[str]:
     """Say in words what each line did to the run as it was sorted, and take it into the history."""
     review, history, found = Review(run), history or History(), list[str]()
-    for each in lines:
+    for number, each in enumerate(lines, start=FIRST):
         text = actions.describe(each.action, {own.id: own.name for own in review.categories.values()})
         if each.disputed:
             found.append(f"Disputed: {lower(text)}. {shorten(each.disputed, LONGEST)}")
         else:
-            review.take(each.action)
+            _follow(review, each, run.folder / DECISIONS, number)
             found.append(history.add(each.action, text))
     return found
 
@@ -219,10 +221,18 @@ def lower(text: str) -> str:
     return f"{text[:1].lower()}{text[1:]}"
 
 
-def reviewed(run: Run, lines: Iterable[Decision]) -> Review:
-    """Return the review of a run after all lines that are not disputed."""
+def reviewed(run: Run, lines: Iterable[Decision], path: Path | None = None) -> Review:
+    """Return the review of a run after all lines of a journal that are not disputed; by default that of the run."""
     review = Review(run)
-    for each in lines:
+    for number, each in enumerate(lines, start=FIRST):
         if not each.disputed:
-            review.take(each.action)
+            _follow(review, each, path or run.folder / DECISIONS, number)
     return review
+
+
+def _follow(review: Review, line: Decision, path: Path, number: int) -> None:
+    """Carry out a line of a journal, which may have been written by anyone."""
+    try:
+        review.take(line.action)
+    except InputError as error:
+        raise _damaged(path, number, error) from error

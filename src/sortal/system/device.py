@@ -1,11 +1,15 @@
 """Choice of device, precision and compilation."""
 
+import atexit
 import logging
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from threading import Thread
 from typing import Any, get_args
 
@@ -21,6 +25,7 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
 COMPILERS = 4  # processes; by default one per core, each of which keeps its memory
 
 # Messages of out-of-memory errors without their own type: of the CPU allocator, CUDA, MPS and NVIDIA's libraries.
@@ -49,6 +54,7 @@ class Compute:
             nonlocal run, proven
             try:
                 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(COMPILERS))  # read when first imported
+                os.environ[CACHE] = os.environ.get(CACHE) or compiler_cache()
                 run = run or torch.compile(function, dynamic=False)  # raises on some Python versions
                 result: Tensor = run(*values)
             except torch.OutOfMemoryError:
@@ -63,6 +69,21 @@ class Compute:
             return result
 
         return call
+
+
+@cache
+def compiler_cache() -> str:
+    """Return a folder for compiled code that only this user can write to; anyone could fill torch's own, in /tmp."""
+    place = os.path.join(os.path.dirname(torch.hub.get_dir()), "inductor")
+    try:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        if not hasattr(os, "geteuid") or (os.stat(place).st_uid == os.geteuid() and os.access(place, os.W_OK)):
+            return place
+    except OSError:
+        pass
+    own = tempfile.mkdtemp(prefix="sortal-inductor-")
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return own
 
 
 def choose_device(device: str, x: object) -> torch.device:

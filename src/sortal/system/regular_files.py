@@ -14,7 +14,7 @@ from sortal.system.text import byte_sizes
 # A pipe without a writer must not block, and a terminal must not become the one of this process.
 FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 # Bytes that a file may have which is read as a whole; the largest that Sortal writes are far smaller.
-LARGEST = {".json": 2**30, ".jsonl": 2**33, ".csv": 2**33, ".tsv": 2**33}
+LARGEST = {".json": 2**30, **dict.fromkeys((".jsonl", ".ndjson", ".csv", ".tsv", ".tab"), 2**33)}
 UNKNOWN = 2**24  # bytes to read of files whose size is 0, which those of the kernel state whatever is in them
 KINDS = {
     stat.S_IFDIR: "a folder",

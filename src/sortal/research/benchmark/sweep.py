@@ -3,11 +3,12 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing import active_children, get_context, parent_process
@@ -33,6 +34,7 @@ from sortal.system.text import plural
 SEEDS = (0, 1, 2)
 Todo = Sequence[tuple[int, Task]]  # tasks and their positions in the sweep
 Outcome = tuple[int, Record | SortalError]  # position of the task, and its record or why it failed
+SAFE_PATH = "PYTHONSAFEPATH"  # what Python, started with this variable, does: as with -P
 PATIENCE = 60.0  # seconds for an interrupted process to save its checkpoint
 
 logger = logging.getLogger(__name__)
@@ -184,33 +186,60 @@ def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> I
     for at, task in todo:
         groups.setdefault(task.training_key, []).append((at, task))
     n = min(n, len(groups))
-    context = get_context("spawn")
-    numbers: Queue[int] = context.Queue()
-    for number in range(n):
-        numbers.put(number)
-    what, done = f"{len(todo):,} runs in {n} processes", 0
-    runtime.progress(what, done, len(todo))
+    what = f"{len(todo):,} runs in {n} processes"
+    runtime.progress(what, 0, len(todo))
     others = set(active_children())
-    with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
-        silent = Runtime(device="cuda" if gpus else runtime.device, workers=runtime.workers)
-        waiting = {pool.submit(_run_group, group, silent): group for group in groups.values()}
-        pool.submit(int)  # a process that submit has started is watched only from the next submit on
+    with ExitStack() as starting:
+        starting.enter_context(start_safely())
+        context = get_context("spawn")
+        numbers: Queue[int] = context.Queue()
+        for number in range(n):
+            numbers.put(number)
+        with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
+            silent = Runtime(device="cuda" if gpus else runtime.device, workers=runtime.workers)
+            waiting = {pool.submit(_run_group, group, silent): group for group in groups.values()}
+            pool.submit(int)  # a process that submit has started is watched only from the next submit on
+            starting.close()
+            try:
+                yield from _outcomes(waiting, others, lambda done: runtime.progress(what, done, len(todo)))
+            except BaseException:
+                _interrupt(set(active_children()) - others)
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+def _outcomes(
+    waiting: "Mapping[Future[list[Outcome]], Todo]", others: Collection[BaseProcess], report: Callable[[int], None]
+) -> Iterator[Outcome]:
+    """Yield outcomes as they come; where a process has died, those of its group are that."""
+    done = 0
+    for future in as_completed(waiting):
         try:
-            for future in as_completed(waiting):
-                try:
-                    results = future.result()
-                except BrokenProcessPool:
-                    _interrupt(set(active_children()) - others)  # the pool waits for them
-                    died = SortalError("its process died, perhaps out of memory; run again with fewer processes")
-                    results = [(at, died) for at, _ in waiting[future]]
-                for result in results:
-                    done += 1
-                    runtime.progress(what, done, len(todo))
-                    yield result
-        except BaseException:
-            _interrupt(set(active_children()) - others)
-            pool.shutdown(cancel_futures=True)
-            raise
+            results = future.result()
+        except BrokenProcessPool:
+            _interrupt(set(active_children()) - {*others})  # the pool waits for them
+            died = SortalError("its process died, perhaps out of memory; run again with fewer processes")
+            results = [(at, died) for at, _ in waiting[future]]
+        for result in results:
+            done += 1
+            report(done)
+            yield result
+
+
+@contextmanager
+def start_safely() -> Iterator[None]:
+    """Let processes that are started meanwhile import nothing from the current folder, which may be a stranger's."""
+    if sys.flags.ignore_environment and not sys.flags.safe_path:
+        raise InputError("Processes need a Python that was not started with -E alone; add -P, or take one process.")
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 def _interrupt(processes: Collection[BaseProcess]) -> None:

@@ -3,11 +3,44 @@
 None of them touches pyplot or depends on the user's matplotlib settings.
 """
 
-from sortal.research.figures.accuracy import SharedCluster, k_curve, legacy_inflation, risk_coverage, shared_clusters
-from sortal.research.figures.attention_maps import attention, focus_score
-from sortal.research.figures.drawing import FIGURES, FORMATS, FiguresResult, draw
-from sortal.research.figures.scatter import tsne
-from sortal.research.figures.style import LeftOutError
+import os
+import sys
+from importlib import import_module
+
+from sortal.errors import InputError
+
+SETTINGS = "matplotlibrc"  # where matplotlib looks first: in the current folder, which may be a stranger's
+
+
+def import_matplotlib() -> None:
+    """Import matplotlib without settings of the current folder, where they may be damaged, or a pipe without an end."""
+    if "matplotlib" in sys.modules:
+        return
+    exists = os.path.exists
+    os.path.exists = lambda path: path != SETTINGS and exists(path)
+    try:
+        import_module("matplotlib")
+    except ValueError as error:
+        raise InputError(
+            f"The settings of matplotlib, in MATPLOTLIBRC or your home, cannot be read: {error}."
+        ) from error
+    finally:
+        os.path.exists = exists
+
+
+import_matplotlib()  # before any of these does
+
+from sortal.research.figures.accuracy import (  # noqa: E402
+    SharedCluster,
+    k_curve,
+    legacy_inflation,
+    risk_coverage,
+    shared_clusters,
+)
+from sortal.research.figures.attention_maps import attention, focus_score  # noqa: E402
+from sortal.research.figures.drawing import FIGURES, FORMATS, FiguresResult, draw  # noqa: E402
+from sortal.research.figures.scatter import tsne  # noqa: E402
+from sortal.research.figures.style import LeftOutError  # noqa: E402
 
 __all__ = ["FIGURES", "FORMATS", "FiguresResult", "LeftOutError", "SharedCluster", "attention", "draw", "focus_score"]
 __all__ += ["k_curve", "legacy_inflation", "risk_coverage", "shared_clusters", "tsne"]

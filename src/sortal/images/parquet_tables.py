@@ -1,0 +1,158 @@
+"""Parquet tables of anybody, read in a process of their own: a few bytes of such a file may stand for gigabytes.
+
+What it claims is compared with limits before anything is read, what it holds while it is read in batches, and the
+process may have only so much memory.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sortal.errors import InputError, listing
+from sortal.system.regular_files import open_regular
+from sortal.system.text import byte_sizes
+from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
+
+BATCH = 512  # rows
+LONGEST = 2**17  # characters of a cell, as in CSV
+FEW_ROWS = 2**18  # that any file may have; a larger one as many as it has bytes
+LITTLE_TEXT, RATIO = 2**26, 64  # bytes of cells that any file may have; a larger one so many times its own
+MEMORY = 2**30  # bytes for reading, where the system can limit it
+CSV = "Save it as CSV."  # in which everything takes as much room as it seems to
+
+
+def read(path: Path, columns: Collection[str], needed: Collection[str]) -> tuple[list[str], list[Mapping[str, object]]]:
+    """Return the names of all columns of a Parquet file, and the given ones as rows of texts and numbers.
+
+    The needed columns must hold such; others that do not are left out. Errors lack their subject, the table.
+    """
+    if find_spec("pyarrow") is None:
+        raise InputError("needs pyarrow: pip install 'sortal[parquet]', or save it as CSV.")
+    rows: list[Mapping[str, object]] = []
+
+    def collect(_: int, batch: JsonObject) -> JsonObject:
+        rows.extend(dict(zip(batch["names"], cells, strict=True)) for cells in zip(*batch["columns"], strict=True))
+        return {}
+
+    options = {"columns": [*columns], "needed": [*needed]}
+    [(_, result)] = run_workers(read_batches, [WorkItem(0, str(path))], options=options, workers=1, answer=collect)
+    if "header" in result:
+        return result["header"], rows
+    raise InputError(result.get("problem") or f"cannot be read as Parquet: {result['detail']}. {CSV}")
+
+
+def read_batches(path: ImageSource, options: JsonObject) -> Conversation:
+    """In a worker: send the columns in batches, and return the header, or the problem."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # others reserve memory in advance
+    import pyarrow
+
+    pyarrow.set_cpu_count(1)
+    pyarrow.set_io_thread_count(1)
+    _limit_memory()
+    try:
+        header = yield from _batches(str(path), options)
+    except InputError as error:
+        return {"problem": error.message}
+    except MemoryError:
+        limit, _ = byte_sizes(MEMORY, 0)
+        return {"problem": f"needs more than {limit} of memory to be read. {CSV}"}
+    except UnicodeDecodeError:
+        return {"problem": "must have UTF-8 text in its cells, unlike here. Save it as CSV in UTF-8."}
+    except (pyarrow.ArrowException, OSError) as error:
+        return {"problem": f"cannot be read as Parquet: {str(error).rstrip('.')}."}
+    return {"header": header}
+
+
+def _batches(path: str, options: JsonObject) -> Any:
+    from pyarrow import parquet
+
+    with open_regular(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        file = parquet.ParquetFile(opened, pre_buffer=False)
+        header: list[str] = list(file.schema_arrow.names)
+        wanted = _readable(file.schema_arrow, options)
+        most_rows, most_text = max(FEW_ROWS, size), max(LITTLE_TEXT, RATIO * size)
+        _check_rows(file.metadata.num_rows, most_rows)
+        _check_text(_claimed(file.metadata, wanted), most_text)
+        rows = text = 0
+        for batch in file.iter_batches(batch_size=BATCH, columns=wanted, use_threads=False) if wanted else ():
+            rows += batch.num_rows
+            _check_rows(rows, most_rows)
+            _check_text(text + batch.nbytes, most_text)
+            columns = [_cells(column) for column in batch.columns]
+            text += sum(len(cell) if isinstance(cell, str) else 8 for cells in columns for cell in cells)
+            _check_text(text, most_text)
+            yield {"names": batch.schema.names, "columns": columns}
+    return header
+
+
+def _readable(schema: Any, options: JsonObject) -> list[str]:
+    """Return the columns to read: those of text and numbers. Nested ones may hold anything, however often."""
+    from pyarrow import types
+
+    def is_plain(kind: Any) -> bool:
+        if types.is_dictionary(kind):
+            return is_plain(kind.value_type)
+        text = types.is_string(kind) or types.is_large_string(kind)
+        number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+        return bool(text or number or types.is_null(kind))
+
+    wanted = [field for field in schema if field.name in options["columns"]]
+    names = [field.name for field in wanted]
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise InputError(f"has the column {listing(twice)} twice. Rename one of them.")
+    for field in wanted:
+        if field.name in options["needed"] and not is_plain(field.type):
+            raise InputError(f"has an invalid {field.name}. A label must be text or a number, got {field.type}.")
+    return [field.name for field in wanted if is_plain(field.type)]
+
+
+def _claimed(metadata: Any, columns: Collection[str]) -> int:
+    """Return how many bytes the columns have by their own account, before runs and repetitions are written out."""
+    groups = (metadata.row_group(at) for at in range(metadata.num_row_groups))
+    chunks = (group.column(at) for group in groups for at in range(group.num_columns))
+    return sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in columns)
+
+
+def _cells(column: Any) -> Sequence[object]:
+    """Return the cells of a batch as JSON has them; a text that many cells share is not copied."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        values, indices = _cells(column.dictionary), column.indices.to_pylist()
+        return [None if at is None else values[at] for at in indices]
+    cells: list[object] = column.to_pylist()
+    if any(isinstance(cell, str) and len(cell) > LONGEST for cell in cells):
+        raise InputError(f"has a cell with more than {LONGEST:,} characters. Shorten it.")
+    if types.is_decimal(column.type):
+        return [None if cell is None else str(cell) for cell in cells]
+    if types.is_float16(column.type):
+        return [None if cell is None else float(cell) for cell in cells]  # type: ignore[arg-type]
+    return cells
+
+
+def _check_rows(rows: int, most: int) -> None:
+    if rows > most:
+        raise InputError(f"has {rows:,} rows or more, but a Parquet file of its size has at most {most:,}. {CSV}")
+
+
+def _check_text(size: int, most: int) -> None:
+    if size > most:
+        has, limit = byte_sizes(size, most)
+        raise InputError(f"has {has} or more in its cells, but a Parquet file of its size has at most {limit}. {CSV}")
+
+
+def _limit_memory() -> None:
+    """Let this process have only so much more memory, if the system can tell how much it has."""
+    if sys.platform == "linux":
+        import resource
+
+        with open("/proc/self/statm", encoding="ascii") as file:
+            most = int(file.read().split()[0]) * resource.getpagesize() + MEMORY
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
