@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -28,7 +28,7 @@ from sortal import __version__
 from sortal.errors import InputError
 from sortal.runs.export import FORMATS, ExportResult, export
 from sortal.runs.export.folders import LONGEST, RESERVED, Names, safe
-from sortal.runs.export.format import How, utf8
+from sortal.runs.export.format import How, Request, utf8
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
@@ -445,10 +445,10 @@ def test_copies_are_suggested_if_links_fail_and_a_failed_rename_leaves_the_old_e
     export(run, "folders", tmp_path / "out")
     rename = os.rename
 
-    def refuse(source: Path, target: Path) -> None:
-        if target.name == "out" and not source.name.endswith(".old"):
+    def refuse(source: str, target: str, **named: Any) -> None:
+        if target == "out" and not source.endswith(".old"):
             raise PermissionError(errno.EACCES, "Permission denied")
-        rename(source, target)
+        rename(source, target, **named)
 
     unlinked = Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link"))
     monkeypatch.setattr(os, "rename", refuse)
@@ -511,3 +511,52 @@ def test_exports_never_replace_a_pipe_or_a_device(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"pipe': it is a pipe\. Choose another place"):
             export(run, name, pipe, force=True)
     assert pipe.is_fifo()
+
+
+def before_it_ends(name: str, do: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something once, when the next export has been written but is not at its place yet."""
+    format_ = FORMATS[name]
+
+    def write(request: Request) -> Sequence[str]:
+        monkeypatch.setitem(FORMATS, name, format_)
+        missing = format_.write(request)
+        do()
+        return missing
+
+    monkeypatch.setitem(FORMATS, name, replace(format_, write=write))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("force", [False, True])
+def test_what_appears_while_an_export_is_made_is_not_replaced(
+    name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even with force, which is about what was there when the person said so."""
+    run, out = a_run(tmp_path, PLAIN), tmp_path / "out"
+
+    def appear() -> None:
+        out.mkdir()
+        (out / "thesis.txt").write_text("mine")
+
+    before_it_ends(name, appear, monkeypatch)
+    with pytest.raises(InputError, match="has been written there meanwhile, and stays. Choose another place"):
+        export(run, name, out, force=force)
+    assert (out / "thesis.txt").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("force", [False, True])
+def test_of_two_exports_to_one_place_exactly_one_is_written(
+    name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins and ends while the first is being made."""
+    run, out = a_run(tmp_path, PLAIN), tmp_path / "out"
+    if force:
+        export(run, name, out)
+    before_it_ends(name, lambda: export(run, name, out, force=force), monkeypatch)
+    with pytest.raises(InputError, match="has been written there meanwhile, and stays. Choose another place"):
+        export(run, name, out, force=force)
+    assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
+    export(run, name, tmp_path / "alone")
+    assert written(out) == written(tmp_path / "alone")

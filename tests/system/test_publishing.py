@@ -1,0 +1,203 @@
+"""Output that replaces only what was agreed, whatever appears at its place meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fork_server import KILLED, ForkServer, die
+
+from sortal.system.open_folder import OpenFolder
+from sortal.system.publishing import OccupiedError, holding, publishing
+from sortal.system.temporary import sweep
+
+Make = Callable[[Path, str], None]
+
+
+def make_file(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def make_folder(path: Path, text: str) -> None:
+    path.mkdir()
+    (path / "content").write_text(text)
+
+
+def text_of(path: Path) -> str:
+    return (path / "content" if path.is_dir() else path).read_text()
+
+
+KINDS = pytest.mark.parametrize("make", [make_file, make_folder])
+
+
+@KINDS
+def test_output_appears_where_nothing_is(tmp_path: Path, make: Make) -> None:
+    with publishing(tmp_path / "out") as made:
+        make(made, "new")
+        assert not (tmp_path / "out").exists(), "before it is complete"
+    assert text_of(tmp_path / "out") == "new"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_a_folder_takes_the_place_of_an_empty_one_but_a_file_does_not(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OccupiedError), publishing(tmp_path / "out") as made:
+        make_file(made, "new")
+    with publishing(tmp_path / "out") as made:
+        make_folder(made, "new")
+    assert text_of(tmp_path / "out") == "new"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@KINDS
+@pytest.mark.parametrize("theirs", [make_file, make_folder])
+def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path, make: Make, theirs: Make) -> None:
+    with pytest.raises(OccupiedError, match="has been written there meanwhile"), publishing(tmp_path / "out") as made:
+        make(made, "new")
+        theirs(tmp_path / "out", "theirs")
+    assert text_of(tmp_path / "out") == "theirs"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@KINDS
+def test_what_was_agreed_is_replaced_and_nothing_else(tmp_path: Path, make: Make) -> None:
+    out = tmp_path / "out"
+    make(out, "old")
+    with holding(out) as there, publishing(out, there) as made:
+        make(made, "new")
+        assert text_of(out) == "old", "before the other is complete"
+    assert text_of(out) == "new"
+    with holding(out) as there, pytest.raises(OccupiedError), publishing(out, there) as made:
+        make(made, "newer")
+        out.rename(tmp_path / "moved")
+        make(out, "theirs")
+    assert text_of(out) == "theirs"
+    assert sorted(os.listdir(tmp_path)) == ["moved", "out"]
+    with holding(out) as there, publishing(out, there) as made:
+        make(made, "newest")
+        out.rename(tmp_path / "gone")
+    assert text_of(out) == "newest", "what was agreed need not be there any more"
+
+
+@KINDS
+def test_an_inode_that_is_used_again_is_not_mistaken(tmp_path: Path, make: Make) -> None:
+    """A file system may give the inode of what was deleted to what is made next."""
+    out = tmp_path / "out"
+    make(out, "old")
+    with holding(out) as there, pytest.raises(OccupiedError), publishing(out, there) as made:
+        make(made, "new")
+        if out.is_dir():
+            (out / "content").unlink()
+            out.rmdir()
+        else:
+            out.unlink()
+        make(out, "theirs")
+    assert text_of(out) == "theirs"
+
+
+@KINDS
+def test_of_two_only_the_first_is_published(tmp_path: Path, make: Make) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(OccupiedError), publishing(out) as late:
+        make(late, "late")
+        with publishing(out) as early:
+            make(early, "early")
+    assert text_of(out) == "early"
+    make(tmp_path / "again", "old")
+    with (
+        holding(tmp_path / "again") as there,
+        pytest.raises(OccupiedError),
+        publishing(tmp_path / "again", there) as late,
+    ):
+        make(late, "late")
+        with publishing(tmp_path / "again", there) as early:
+            make(early, "early")
+    assert text_of(tmp_path / "again") == "early"
+    assert sorted(os.listdir(tmp_path)) == ["again", "out"]
+
+
+@KINDS
+def test_what_was_moved_aside_is_kept_if_its_place_is_taken(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, move = tmp_path / "out", OpenFolder.move
+    make(out, "old")
+
+    def late(here: OpenFolder, name: str, to: str) -> None:
+        if not out.exists():
+            make(out, "theirs")
+        move(here, name, to)
+
+    monkeypatch.setattr(OpenFolder, "move", late)
+    with (
+        holding(out) as there,
+        pytest.raises(OccupiedError, match=r"what was there before is now '.*out\.before-"),
+        publishing(out, there) as made,
+    ):
+        make(made, "new")
+    (kept,) = tmp_path.glob("out.before-*")
+    assert (text_of(out), text_of(kept)) == ("theirs", "old")
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@KINDS
+def test_what_cannot_be_put_into_place_or_back_is_not_lost(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*values: Any) -> None:
+        raise PermissionError("denied")
+
+    make(tmp_path / "out", "old")
+    monkeypatch.setattr(OpenFolder, "move", refuse)
+    with (
+        holding(tmp_path / "out") as there,
+        pytest.raises(PermissionError),
+        publishing(tmp_path / "out", there) as made,
+    ):
+        make(made, "new")
+    monkeypatch.undo()
+    assert not (tmp_path / "out").exists()
+    sweep(tmp_path)
+    assert text_of(tmp_path / "out") == "old"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def replace_and_die(folder: str, kind: str, moment: str) -> None:
+    """In a child: die while something is replaced, before or after the new is in place."""
+    out, make = Path(folder) / "out", make_folder if kind == "folder" else make_file
+    setattr(OpenFolder, "move" if moment == "before" else "remove", lambda *_: die())
+    with holding(out) as there, publishing(out, there) as made:
+        make(made, "new")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize(("moment", "after"), [("before", "old"), ("after", "new")])
+def test_a_replacement_that_a_kill_broke_off_is_undone_or_completed(
+    fork_server: ForkServer, tmp_path: Path, kind: str, moment: str, after: str
+) -> None:
+    (make_folder if kind == "folder" else make_file)(tmp_path / "out", "old")
+    fork_server.run(replace_and_die, str(tmp_path), kind, moment, codes=[KILLED])
+    assert (tmp_path / "out").exists() == (moment == "after")
+    assert len(os.listdir(tmp_path)) > 1
+    sweep(tmp_path)
+    assert text_of(tmp_path / "out") == after
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_files_are_published_where_there_are_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*values: Any, **named: Any) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    out = tmp_path / "out"
+    with publishing(out) as made:
+        make_file(made, "new")
+    with pytest.raises(OccupiedError, match=re.escape(str(out))), publishing(out) as made:
+        make_file(made, "newer")
+    assert text_of(out) == "new"
+    assert os.listdir(tmp_path) == ["out"]
