@@ -599,6 +599,23 @@ def test_predict_prints_a_summary_and_writes_the_table_where_it_is_asked_to(
     assert tiny_folder.contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_table_that_appears_meanwhile_is_not_replaced(
+    real: Real, further: Path, tmp_path: Path, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, predict = tmp_path / "table.csv", prediction.predict
+
+    def late(*values: Any, **named: Any) -> Any:
+        table.write_text("mine")
+        return predict(*values, **named)
+
+    monkeypatch.setattr("sortal.discovery.prediction.predict", late)
+    complaint = refused("predict", real.run, further, "--workers", "1", "--csv", table, *["--force"] * force)
+    assert "something else has been written there meanwhile, and stays" in complaint
+    assert table.read_text() == "mine"
+    assert os.listdir(tmp_path) == ["table.csv"]
+
+
 def test_predict_skips_unreadable_files_and_adds_the_rest_to_the_run(real: Real, further: Path, tmp_path: Path) -> None:
     run, images = shutil.copytree(real.run, tmp_path / "run"), shutil.copytree(further, tmp_path / "new")
     (images / "bro\nken.png").write_text("no image")

@@ -539,7 +539,7 @@ def test_what_appears_while_an_export_is_made_is_not_replaced(
         (out / "thesis.txt").write_text("mine")
 
     before_it_ends(name, appear, monkeypatch)
-    with pytest.raises(InputError, match="has been written there meanwhile, and stays. Choose another place"):
+    with pytest.raises(InputError, match=r"has been written there meanwhile, and stays\. Choose another place"):
         export(run, name, out, force=force)
     assert (out / "thesis.txt").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
@@ -555,7 +555,7 @@ def test_of_two_exports_to_one_place_exactly_one_is_written(
     if force:
         export(run, name, out)
     before_it_ends(name, lambda: export(run, name, out, force=force), monkeypatch)
-    with pytest.raises(InputError, match="has been written there meanwhile, and stays. Choose another place"):
+    with pytest.raises(InputError, match=r"has been written there meanwhile, and stays\. Choose another place"):
         export(run, name, out, force=force)
     assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
     export(run, name, tmp_path / "alone")

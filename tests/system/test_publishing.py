@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sortal.system.publishing import OccupiedError, holding, publishing
 from sortal.system.temporary import sweep
 
 Make = Callable[[Path, str], None]
+Meanwhile = Callable[[], object]
 
 
 def make_file(path: Path, text: str) -> None:
@@ -32,24 +34,34 @@ def text_of(path: Path) -> str:
     return (path / "content" if path.is_dir() else path).read_text()
 
 
+def nothing() -> None:
+    """Do nothing meanwhile."""
+
+
+def publish(out: Path, make: Make, text: str, meanwhile: Meanwhile = nothing, *, force: bool = False) -> None:
+    """Publish a file or folder that contains a text, and do something when it has been made."""
+    with holding(out) as there, publishing(out, there if force else None) as made:
+        make(made, text)
+        meanwhile()
+
+
 KINDS = pytest.mark.parametrize("make", [make_file, make_folder])
 
 
 @KINDS
 def test_output_appears_where_nothing_is(tmp_path: Path, make: Make) -> None:
-    with publishing(tmp_path / "out") as made:
-        make(made, "new")
-        assert not (tmp_path / "out").exists(), "before it is complete"
+    seen: list[bool] = []
+    publish(tmp_path / "out", make, "new", lambda: seen.append((tmp_path / "out").exists()))
+    assert seen == [False], "it appears when it is complete"
     assert text_of(tmp_path / "out") == "new"
     assert os.listdir(tmp_path) == ["out"]
 
 
 def test_a_folder_takes_the_place_of_an_empty_one_but_a_file_does_not(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(OccupiedError), publishing(tmp_path / "out") as made:
-        make_file(made, "new")
-    with publishing(tmp_path / "out") as made:
-        make_folder(made, "new")
+    with pytest.raises(OccupiedError):
+        publish(tmp_path / "out", make_file, "new")
+    publish(tmp_path / "out", make_folder, "new")
     assert text_of(tmp_path / "out") == "new"
     assert os.listdir(tmp_path) == ["out"]
 
@@ -57,30 +69,30 @@ def test_a_folder_takes_the_place_of_an_empty_one_but_a_file_does_not(tmp_path: 
 @KINDS
 @pytest.mark.parametrize("theirs", [make_file, make_folder])
 def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path, make: Make, theirs: Make) -> None:
-    with pytest.raises(OccupiedError, match="has been written there meanwhile"), publishing(tmp_path / "out") as made:
-        make(made, "new")
-        theirs(tmp_path / "out", "theirs")
-    assert text_of(tmp_path / "out") == "theirs"
+    out = tmp_path / "out"
+    for force in (False, True):
+        with pytest.raises(OccupiedError, match="has been written there meanwhile"):
+            publish(out, make, "new", lambda: out.exists() or theirs(out, "theirs"), force=force and not out.exists())
+    assert text_of(out) == "theirs"
     assert os.listdir(tmp_path) == ["out"]
 
 
 @KINDS
 def test_what_was_agreed_is_replaced_and_nothing_else(tmp_path: Path, make: Make) -> None:
-    out = tmp_path / "out"
-    make(out, "old")
-    with holding(out) as there, publishing(out, there) as made:
-        make(made, "new")
-        assert text_of(out) == "old", "before the other is complete"
-    assert text_of(out) == "new"
-    with holding(out) as there, pytest.raises(OccupiedError), publishing(out, there) as made:
-        make(made, "newer")
+    out, seen = tmp_path / "out", list[str]()
+
+    def exchange() -> None:
         out.rename(tmp_path / "moved")
         make(out, "theirs")
+
+    make(out, "old")
+    publish(out, make, "new", lambda: seen.append(text_of(out)), force=True)
+    assert (seen, text_of(out)) == (["old"], "new")
+    with pytest.raises(OccupiedError):
+        publish(out, make, "newer", exchange, force=True)
     assert text_of(out) == "theirs"
     assert sorted(os.listdir(tmp_path)) == ["moved", "out"]
-    with holding(out) as there, publishing(out, there) as made:
-        make(made, "newest")
-        out.rename(tmp_path / "gone")
+    publish(out, make, "newest", lambda: out.rename(tmp_path / "gone"), force=True)
     assert text_of(out) == "newest", "what was agreed need not be there any more"
 
 
@@ -88,37 +100,27 @@ def test_what_was_agreed_is_replaced_and_nothing_else(tmp_path: Path, make: Make
 def test_an_inode_that_is_used_again_is_not_mistaken(tmp_path: Path, make: Make) -> None:
     """A file system may give the inode of what was deleted to what is made next."""
     out = tmp_path / "out"
-    make(out, "old")
-    with holding(out) as there, pytest.raises(OccupiedError), publishing(out, there) as made:
-        make(made, "new")
-        if out.is_dir():
-            (out / "content").unlink()
-            out.rmdir()
-        else:
-            out.unlink()
+
+    def exchange() -> None:
+        shutil.rmtree(out) if out.is_dir() else out.unlink()
         make(out, "theirs")
+
+    make(out, "old")
+    with pytest.raises(OccupiedError):
+        publish(out, make, "new", exchange, force=True)
     assert text_of(out) == "theirs"
 
 
 @KINDS
-def test_of_two_only_the_first_is_published(tmp_path: Path, make: Make) -> None:
+@pytest.mark.parametrize("force", [False, True])
+def test_of_two_only_the_first_is_published(tmp_path: Path, make: Make, force: bool) -> None:
     out = tmp_path / "out"
-    with pytest.raises(OccupiedError), publishing(out) as late:
-        make(late, "late")
-        with publishing(out) as early:
-            make(early, "early")
+    if force:
+        make(out, "old")
+    with pytest.raises(OccupiedError):
+        publish(out, make, "late", lambda: publish(out, make, "early", force=force), force=force)
     assert text_of(out) == "early"
-    make(tmp_path / "again", "old")
-    with (
-        holding(tmp_path / "again") as there,
-        pytest.raises(OccupiedError),
-        publishing(tmp_path / "again", there) as late,
-    ):
-        make(late, "late")
-        with publishing(tmp_path / "again", there) as early:
-            make(early, "early")
-    assert text_of(tmp_path / "again") == "early"
-    assert sorted(os.listdir(tmp_path)) == ["again", "out"]
+    assert os.listdir(tmp_path) == ["out"]
 
 
 @KINDS
@@ -134,12 +136,8 @@ def test_what_was_moved_aside_is_kept_if_its_place_is_taken(
         move(here, name, to)
 
     monkeypatch.setattr(OpenFolder, "move", late)
-    with (
-        holding(out) as there,
-        pytest.raises(OccupiedError, match=r"what was there before is now '.*out\.before-"),
-        publishing(out, there) as made,
-    ):
-        make(made, "new")
+    with pytest.raises(OccupiedError, match=r"what was there before is now '.*out\.before-"):
+        publish(out, make, "new", force=True)
     (kept,) = tmp_path.glob("out.before-*")
     assert (text_of(out), text_of(kept)) == ("theirs", "old")
     assert len(os.listdir(tmp_path)) == 2
@@ -154,12 +152,8 @@ def test_what_cannot_be_put_into_place_or_back_is_not_lost(
 
     make(tmp_path / "out", "old")
     monkeypatch.setattr(OpenFolder, "move", refuse)
-    with (
-        holding(tmp_path / "out") as there,
-        pytest.raises(PermissionError),
-        publishing(tmp_path / "out", there) as made,
-    ):
-        make(made, "new")
+    with pytest.raises(PermissionError):
+        publish(tmp_path / "out", make, "new", force=True)
     monkeypatch.undo()
     assert not (tmp_path / "out").exists()
     sweep(tmp_path)
@@ -171,8 +165,7 @@ def replace_and_die(folder: str, kind: str, moment: str) -> None:
     """In a child: die while something is replaced, before or after the new is in place."""
     out, make = Path(folder) / "out", make_folder if kind == "folder" else make_file
     setattr(OpenFolder, "move" if moment == "before" else "remove", lambda *_: die())
-    with holding(out) as there, publishing(out, there) as made:
-        make(made, "new")
+    publish(out, make, "new", force=True)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
@@ -195,9 +188,8 @@ def test_files_are_published_where_there_are_no_hard_links(tmp_path: Path, monke
 
     monkeypatch.setattr(os, "link", refuse)
     out = tmp_path / "out"
-    with publishing(out) as made:
-        make_file(made, "new")
-    with pytest.raises(OccupiedError, match=re.escape(str(out))), publishing(out) as made:
-        make_file(made, "newer")
+    publish(out, make_file, "new")
+    with pytest.raises(OccupiedError, match=re.escape(str(out))):
+        publish(out, make_file, "newer")
     assert text_of(out) == "new"
     assert os.listdir(tmp_path) == ["out"]

@@ -75,7 +75,6 @@ def gather(
     gpu = f", {torch.cuda.get_device_name()}" if job.on_gpu else ""
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
-        cache=None if job.shared is None else os.path.abspath(job.shared),
         images=sources_of(job, images),
         folders=job.folders,
         labels=job.labels,

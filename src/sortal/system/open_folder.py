@@ -46,7 +46,7 @@ class OpenFolder(NamedTuple):
         os.rename(self.at(name), self.at(to), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
     def move(self, name: str, to: str) -> None:
-        """Rename a file or folder of this process; raise FileExistsError if something has the new name, unless it is an empty folder.
+        """Rename a file or folder of this process; raise FileExistsError if something has the new name.
 
         Only a folder takes the place of an empty one.
         """

@@ -29,17 +29,19 @@ class OccupiedError(FileExistsError):
 @contextmanager
 def holding(place: Path) -> Iterator[os.stat_result | None]:
     """Yield what is at a place now, None if nothing is; as long as it is held, nothing else can have its inode."""
-    try:
-        found = os.lstat(place)
-    except (FileNotFoundError, NotADirectoryError):
-        yield None
-        return
-    descriptor = _opened(place, found)
+    found = _state(place)
+    descriptor = None if found is None else _opened(place, found)
     try:
         yield found if descriptor is None else os.fstat(descriptor)
     finally:
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _state(place: Path) -> os.stat_result | None:
+    with suppress(OSError, ValueError):  # no such place
+        return os.lstat(place)
+    return None
 
 
 def _opened(place: Path, found: os.stat_result) -> int | None:
