@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -60,6 +60,8 @@ Examples:
 """
 Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
 OUT = "New file or folder to write; in the current folder, RUN.csv, RUN.parquet or RUN-FORMAT by default."
+ADDRESSES = "Name the folders of images and of the run in full, and link to images wherever they are."
+ABSOLUTE = "Say where the images are on this computer; by default, names are relative to their folder."
 HOW = "How images are placed into a folder."
 WHICH = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
 WORDS = "File of names to choose from, one per line."
@@ -176,6 +178,7 @@ def export(
     out: Annotated[Path | None, Parameter(help=OUT)] = None,
     how: Annotated[Literal["hardlink", "symlink", "copy"], Parameter(help=HOW)] = "hardlink",
     force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
+    absolute_paths: Annotated[Flag, Parameter(help=ABSOLUTE)] = False,
 ) -> int:
     """Export a run for other tools.
 
@@ -189,7 +192,8 @@ def export(
         from sortal.runs.export import export
         from sortal.runs.storage import load_run
 
-        written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
+        options: Any = {"how": how, "force": force, "absolute_paths": absolute_paths}
+        written = export(load_run(run), format, out, **options, runtime=runtime)
     print(*printing.exported(written), sep="\n")
     return 3 if written.missing else 0
 
@@ -220,7 +224,13 @@ def review(
         server.run(browser=browser)
 
 
-def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) -> None:
+def report(
+    run: RunFolder,
+    *,
+    absolute_paths: Annotated[Flag, Parameter(help=ADDRESSES)] = False,
+    device: Device = "auto",
+    workers: Workers = None,
+) -> None:
     """Draw the report of a run again, with what people have decided since.
 
     Pixels and the map come from the run's cache as far as they are there.
@@ -228,7 +238,7 @@ def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) 
     with printing.runtime("Reading the run", device, workers) as runtime:
         from sortal.discovery.prediction import redraw
 
-        path = redraw(run, runtime=runtime)
+        path = redraw(run, absolute_paths=absolute_paths, runtime=runtime)
     print(f"Report: {plain(str(path))}")
 
 

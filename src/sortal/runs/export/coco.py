@@ -14,13 +14,12 @@ from sortal.system.regular_files import open_regular
 def write(request: Request) -> Sequence[str]:
     with pillows_limit(request.run.facts.settings.max_pixels):
         sized, missing = visit(request, lambda row: _size(row.path))
-    # A relative name is unambiguous below a single folder only.
-    first, *others = request.run.facts.images
-    relative = not others and not first.paths
+    several = "image_folder" in request.places  # below which a relative name is unambiguous
     images, annotations = [], []
     # Ids start at 1 because the official evaluation treats an annotation id of 0 as no match.
     for number, (row, (width, height)) in enumerate(sized, start=1):
-        file = row.file_name if relative else row.path
+        relative = f"{row.image_folder}/{row.file_name}" if several else row.file_name
+        file = row.path if request.absolute_paths else relative
         images.append({"id": number, "file_name": file, "width": width, "height": height})
         annotations.append(
             {
