@@ -80,7 +80,7 @@ def texts(place: Path) -> Iterator[tuple[str, str]]:
 
 def telling(place: Path) -> set[str]:
     """Return the files that say where the images are, whose they are, or on which computer."""
-    return {name for name, text in texts(place) if any(word in text for word in (HIDDEN, HOST, USER, str(Path.home())))}
+    return {name for name, text in texts(place) if any(word in text for word in (HIDDEN, HOST, USER))}
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -133,7 +133,8 @@ def test_a_run_names_the_folders_of_its_images_in_two_places_only(shared: Shared
 def labelled(images: ImageSet) -> dict[str, str]:
     """Return the labels of images by the end of their path."""
     pairs = zip(images.paths, images.labels.tolist(), strict=True)
-    return {"/".join(Path(path).parts[-3:]): images.classes[label] for path, label in pairs if label >= 0}
+    ends = [("/".join(Path(os.path.realpath(path)).parts[-3:]), label) for path, label in pairs]
+    return {end: images.classes[label] for end, label in ends if label >= 0}
 
 
 @pytest.mark.parametrize("absolute_paths", [False, True])
@@ -154,7 +155,6 @@ def test_tables_are_read_back_from_any_folder(
         writer.writerows(rows)
     both = {f"{HIDDEN}/more/b.png": "oak", "more/unlabelled/ash.png": "oak"}
     own = labelled(read_images(shared.images))
-    monkeypatch.chdir(shared.images.parent)
     for here in (tmp_path, shared.images.parent, shared.images):
         monkeypatch.chdir(here)
         more, photos = (os.path.relpath(each) for each in (shared.more, shared.images))
@@ -167,9 +167,7 @@ def test_tables_are_read_back_from_any_folder(
         writer = csv.DictWriter(file, [*rows[0]])
         writer.writeheader()
         writer.writerows(row for row in rows if row["image_folder"] == "more")
-    assert {*labelled(read_images(moved, labels=with_more)).values()} == {"oak"}, (
-        "names count once a folder was renamed"
-    )
+    assert {*labelled(read_images(moved, labels=with_more)).values()} == {"oak"}, "else the names count"
 
 
 def test_annotations_are_imported_by_relative_names(shared: Shared, tmp_path: Path) -> None:
