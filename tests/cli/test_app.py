@@ -655,10 +655,12 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
     for name in export.FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
+        usual |= {"absolute_paths": False}
         assert (loaded.pop(), asked.pop()) == ({"folder": Path("r")}, usual)
     for how in get_args(How):
-        invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force")
-        assert asked.pop() == {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
+        invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force", "--absolute-paths")
+        chosen = {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
+        assert asked.pop() == {**chosen, "absolute_paths": True}
     stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
     message = "5 images written as csv: o\n  missing, left out: a.png\n"
     assert invoke("export", "r", "--format", "csv") == Done(3, message, NOTE)
@@ -682,15 +684,15 @@ def test_figures_options_reach_the_library(stub: Stub) -> None:
     drawn = figures.FiguresResult(out=Path("o"), files=(Path("o/a.png"),), left_out={"legacy": "No truth."})
     asked = stub("sortal.research.figures.draw", drawn)
     assert invoke("figures", "r") == Done(0, "o/a.png\nLeft out: legacy. No truth.\n", NOTE)
-    words = "--out o --which tsne,legacy --images a.png b/c.png --seed 5 --device cpu --workers 1 --force"
+    words = "--out o --which tsne,legacy --images a.png b/c.png --seed 5 --cache c --device cpu --workers 1 --force"
     assert invoke("figures", "r", *words.split()).code == 0
     assert invoke("figures", "r", "--images", "a.png", "--images", "b.png").code == 0
     usual = {"run": "the run", "out": None, "which": None, "images": None}
-    rest = {"seed": 0, "force": False}
+    rest = {"seed": 0, "cache": None, "force": False}
     chosen = {"run": "the run", "out": Path("o"), "which": ["tsne", "legacy"], "images": ["a.png", "b/c.png"]}
     assert asked == [
         {**usual, **rest},
-        {**chosen, "seed": 5, "device": "cpu", "workers": 1, "force": True},
+        {**chosen, "seed": 5, "cache": Path("c"), "device": "cpu", "workers": 1, "force": True},
         {**usual, **rest, "images": ["a.png", "b.png"]},
     ]
 
