@@ -23,7 +23,7 @@ from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record, RequestedK
 from sortal.research.benchmark.tables import FILE, MARKER, Table, csv, document, markdown, tables, write
 from sortal.runs.tables import read
-from sortal.system.files import LOCK
+from sortal.system.files import LOCK, replace_all
 
 # All 50, 52, 57: mean 53, deviations −3, −1, 4, so the sd is √(26 / 2) = 3.606; Old is always 60;
 # New 40, 44, 45: mean 43, √(14 / 2) = 2.646.
@@ -313,7 +313,7 @@ def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None
 
 
 def test_tables_of_two_processes_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tables_module.replace_all
+    real = replace_all
 
     def late(*values: Any) -> None:
         monkeypatch.setattr(tables_module, "replace_all", real)

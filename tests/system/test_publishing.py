@@ -70,9 +70,13 @@ def test_a_folder_takes_the_place_of_an_empty_one_but_a_file_does_not(tmp_path: 
 @pytest.mark.parametrize("theirs", [make_file, make_folder])
 def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path, make: Make, theirs: Make) -> None:
     out = tmp_path / "out"
-    for force in (False, True):
+    for force in (False, True):  # with which nothing was agreed either, as nothing was there
         with pytest.raises(OccupiedError, match="has been written there meanwhile"):
-            publish(out, make, "new", lambda: out.exists() or theirs(out, "theirs"), force=force and not out.exists())
+            publish(out, make, "new", lambda: theirs(out, "theirs"), force=force)
+        out.rename(tmp_path / f"kept {force}")
+    (tmp_path / "kept True").rename(out)
+    shutil.rmtree(tmp_path / "kept False", ignore_errors=True)
+    (tmp_path / "kept False").unlink(missing_ok=True)
     assert text_of(out) == "theirs"
     assert os.listdir(tmp_path) == ["out"]
 
