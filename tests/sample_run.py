@@ -204,7 +204,6 @@ def sample_metrics(at: Array, right: Array, known: int, labelled: Array, names: 
 
 def sample_facts(images: int, x: NDArray[np.float32], categories: int) -> RunFacts:
     return RunFacts(
-        cache=None,
         images=(ImageSource(folder="/photos/meadow", images=images, paths={}),),
         settings=Discovery(backbone="vit_small", unsure_below=UNSURE_BELOW),
         recipe=Recipe(

@@ -28,6 +28,7 @@ from sortal.system.files import lock_folder
 REFUSALS = (
     "Another process is using {run!r}. Wait until it is done, or choose another folder.",
     "The run in {run!r} was changed by another process meanwhile. Repeat the command to sort ",
+    "something else has been written there meanwhile, and stays",
 )
 NAMES = ("discover", "predict", "import", "report", "review", "export", "decisions", "figures")
 PAIRS = [(one, other) for one in NAMES[:5] for other in NAMES] + [(name, name) for name in NAMES[5:]]

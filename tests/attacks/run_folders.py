@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -173,6 +174,51 @@ def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     return [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in sorted(folder.rglob("*"))]
 
 
+# Links that lead out of a run
+
+
+def plant(run: Path, outside: Path, kind: str) -> str:
+    """Plant a link to a folder outside where Sortal writes, sweeps or looks up; return its name."""
+    mark = run / ".sortal-0123456789abcdef.tmp"
+    old, cache = mark.with_suffix(".old"), run / "cache"
+    if kind in ("replaced", "made", "inside"):
+        mark.write_text("cache")
+    if kind in ("replaced", "inside", "cache"):
+        cache.rename(old if kind == "inside" else run / "former")
+    if kind == "named":
+        (run.parent / "cache").mkdir()
+        (run.parent / "cache" / "photos").symlink_to(outside)
+        about = json.loads((run / "run.json").read_text())
+        (run / "run.json").write_text(json.dumps({**about, "cache": str(run.parent / "cache" / "photos")}))
+        return "cache"
+    if kind == "inside":
+        shutil.rmtree(old / "pixels")
+    link = {"replaced": old, "made": mark.with_suffix(".new"), "inside": old / "pixels", "cache": cache}[kind]
+    link.symlink_to(outside)
+    return link.name
+
+
+def links(trial: Trial) -> int:
+    """Let a run lead to a folder outside, by leftovers of a killed process, by its cache, or by what it names."""
+    kind = case(trial, ("replaced", "made", "inside", "cache", "named"))
+    place = trial.world.copy_run(trial.folder / "as damaged" / "run")
+    here = damage.scene(trial.random, place.parent, trial.folder)
+    for name in ("thesis.txt.1.tmp", ".sortal-fedcba9876543210.tmp", "pixels/notes.2.tmp"):
+        (here.outside / name).parent.mkdir(exist_ok=True)
+        (here.outside / name).write_text("mine")
+    name, before = plant(place, here.outside, kind), contents(here.outside)
+    commands = trial.random.sample([*COMMANDS], 3)
+    for number, command in enumerate(commands):
+        around, out = trial.folder / str(number), trial.folder / f"{number} out"
+        out.mkdir()
+        _copy(place.parent, around)
+        done = trial.world.sortal(*COMMANDS[command](around / "run", out, trial.world), before=limit_memory)
+        shown = f"{command}, {kind}: exit code {done.code}\n{done.out[-2000:]}\n{done.err[-3000:]}"
+        check(trial.world, here, done, [name], shown)
+        assert contents(here.outside) == before, f"{shown}\nSomething outside was written or deleted."
+    return len(commands)
+
+
 # Files that people name in a command
 
 
@@ -211,5 +257,6 @@ ATTACKS = (
     Attack("run_folders", "no files", among(damage.NO_FILES), quick=1, least=40),
     Attack("run_folders", "no folders", among(damage.NO_FOLDERS, folders=True, run=complete_run), quick=0, least=20),
     Attack("run_folders", "every file", every_file, quick=0, least=40),
+    Attack("run_folders", "links", links, quick=5, least=40),
     Attack("run_folders", "given files", given_files, quick=0, least=60),
 )

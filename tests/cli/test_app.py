@@ -599,6 +599,23 @@ def test_predict_prints_a_summary_and_writes_the_table_where_it_is_asked_to(
     assert tiny_folder.contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_table_that_appears_meanwhile_is_not_replaced(
+    real: Real, further: Path, tmp_path: Path, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, predict = tmp_path / "table.csv", prediction.predict
+
+    def late(*values: Any, **named: Any) -> Any:
+        table.write_text("mine")
+        return predict(*values, **named)
+
+    monkeypatch.setattr("sortal.discovery.prediction.predict", late)
+    complaint = refused("predict", real.run, further, "--workers", "1", "--csv", table, *["--force"] * force)
+    assert "something else has been written there meanwhile, and stays" in complaint
+    assert table.read_text() == "mine"
+    assert os.listdir(tmp_path) == ["table.csv"]
+
+
 def test_predict_skips_unreadable_files_and_adds_the_rest_to_the_run(real: Real, further: Path, tmp_path: Path) -> None:
     run, images = shutil.copytree(real.run, tmp_path / "run"), shutil.copytree(further, tmp_path / "new")
     (images / "bro\nken.png").write_text("no image")
@@ -638,10 +655,12 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
     for name in export.FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
+        usual |= {"absolute_paths": False}
         assert (loaded.pop(), asked.pop()) == ({"folder": Path("r")}, usual)
     for how in get_args(How):
-        invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force")
-        assert asked.pop() == {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
+        invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force", "--absolute-paths")
+        chosen = {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
+        assert asked.pop() == {**chosen, "absolute_paths": True}
     stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
     message = "5 images written as csv: o\n  missing, left out: a.png\n"
     assert invoke("export", "r", "--format", "csv") == Done(3, message, NOTE)
@@ -665,15 +684,15 @@ def test_figures_options_reach_the_library(stub: Stub) -> None:
     drawn = figures.FiguresResult(out=Path("o"), files=(Path("o/a.png"),), left_out={"legacy": "No truth."})
     asked = stub("sortal.research.figures.draw", drawn)
     assert invoke("figures", "r") == Done(0, "o/a.png\nLeft out: legacy. No truth.\n", NOTE)
-    words = "--out o --which tsne,legacy --images a.png b/c.png --seed 5 --device cpu --workers 1 --force"
+    words = "--out o --which tsne,legacy --images a.png b/c.png --seed 5 --cache c --device cpu --workers 1 --force"
     assert invoke("figures", "r", *words.split()).code == 0
     assert invoke("figures", "r", "--images", "a.png", "--images", "b.png").code == 0
     usual = {"run": "the run", "out": None, "which": None, "images": None}
-    rest = {"seed": 0, "force": False}
+    rest = {"seed": 0, "cache": None, "force": False}
     chosen = {"run": "the run", "out": Path("o"), "which": ["tsne", "legacy"], "images": ["a.png", "b/c.png"]}
     assert asked == [
         {**usual, **rest},
-        {**chosen, "seed": 5, "device": "cpu", "workers": 1, "force": True},
+        {**chosen, "seed": 5, "cache": Path("c"), "device": "cpu", "workers": 1, "force": True},
         {**usual, **rest, "images": ["a.png", "b.png"]},
     ]
 

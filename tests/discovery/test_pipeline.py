@@ -409,3 +409,19 @@ def test_a_run_that_failed_early_can_be_repeated_and_equals_one_elsewhere(
     assert found.report.read_bytes() == tiny.PAGE
     assert found.facts.hashes == sorted_run.run.facts.hashes
     assert tables(found.folder) == tables(sorted_run.out)
+
+
+def test_a_folder_that_is_filled_before_it_is_locked_is_left_alone(
+    sorted_run: SortedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = load_backbone
+
+    def late(*values: Any, **named: Any) -> Any:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "report.html").write_text("mine")
+        return load(*values, **named)
+
+    monkeypatch.setattr("sortal.discovery.pipeline.load_backbone", late)
+    with pytest.raises(InputError, match=r"must be a new or empty folder or an earlier run, .*contains 'report\.html'"):
+        sort(sorted_run.images, tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").read_text() == "mine"

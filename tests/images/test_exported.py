@@ -117,7 +117,7 @@ def test_rows_about_images_of_other_folders_are_left_out(run: Run, home: Path, t
     export(both, "csv", tmp_path / "table.csv")
     first = read_images(photos, labels=tmp_path / "table.csv", unlisted="ignore")
     assert first.files == FILES[:8]
-    by_hand = edit(tmp_path / "table.csv", tmp_path / "by hand.csv", {7: {"path": "", "label": "oak"}})
+    by_hand = edit(tmp_path / "table.csv", tmp_path / "by hand.csv", {7: {"image_folder": "", "label": "oak"}})
     assert found_in(read_images(photos, labels=by_hand, unlisted="ignore"))[7] == "oak"
     assert found_in(first) == {row: label for row, label in LABELS.items() if row < 8}
     second = read_images(more, labels=tmp_path / "table.csv", unlisted="ignore")

@@ -30,7 +30,7 @@ from sortal.images.decoding import decode
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
 from sortal.research import figures
-from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, scatter, tsne
+from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, scatter, style, tsne
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import INITIAL, Run
 from sortal.runs.storage import load_run
@@ -249,6 +249,56 @@ def test_only_earlier_figures_are_replaced(tmp_path: Path) -> None:
     check(out / "k-curve.png")
     quick(found, out, formats=["png"])  # now it is a figure of Sortal
     assert sorted(path.name for path in out.iterdir()) == ["k-curve.png", "k-curve.svg"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_appears_while_figures_are_drawn_is_not_replaced(
+    tmp_path: Path, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is a figure: two processes may draw the same ones."""
+    out, found, render = tmp_path / "out", small(tmp_path), style.render
+
+    def appear(content: bytes) -> None:
+        def late(*values: Any) -> bytes:
+            (out / "k-curve.svg").write_bytes(content)
+            return render(*values)
+
+        monkeypatch.setattr(style, "render", late)
+
+    (first,) = quick(found, out).files
+    mine = first.read_bytes()
+    first.unlink()
+    appear(b"somebody's own")
+    with pytest.raises(InputError, match="something else has been written there meanwhile, and stays"):
+        quick(found, out, force=force)
+    assert first.read_bytes() == b"somebody's own"
+    first.unlink()
+    appear(mine.replace(b"k", b"K"))
+    quick(found, out)
+    assert first.read_bytes() == mine
+    assert os.listdir(out) == ["k-curve.svg"]
+
+
+def test_figures_do_not_leave_the_run_by_a_link(tmp_path: Path) -> None:
+    found, victim = small(tmp_path), tmp_path / "victim"
+    victim.mkdir()
+    found.folder.mkdir(exist_ok=True)
+    os.symlink(victim, found.folder / "figures")
+    with pytest.raises(InputError, match="figures' is a link to"):
+        quick(found)
+    assert os.listdir(victim) == []
+
+
+def test_the_pixels_of_a_benchmark_come_from_the_cache_that_is_named(tmp_path: Path) -> None:
+    """Its images may be rows of an archive, which have no files."""
+    array = tiny.as_array()
+    found = tiny.sort(array.select(np.arange(len(array)) % 4 == 0), tmp_path / "run", method="kmeans", **VIT)
+    shutil.move(found.cache, tmp_path / "shared")
+    assert "attention" in quick(found, tmp_path / "a", which=["attention"]).left_out
+    drawn = quick(found, tmp_path / "b", which=["attention"], cache=tmp_path / "shared")
+    assert [path.name for path in drawn.files] == ["attention.svg"]
+    with pytest.raises(InputError, match=r"The cache must be a folder, got '.*nowhere'\. Give OUT/cache/DATASET"):
+        quick(found, tmp_path / "c", cache=tmp_path / "nowhere")
 
 
 def test_invalid_options_are_refused_before_anything_is_drawn(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -28,7 +28,7 @@ from sortal import __version__
 from sortal.errors import InputError
 from sortal.runs.export import FORMATS, ExportResult, export
 from sortal.runs.export.folders import LONGEST, RESERVED, Names, safe
-from sortal.runs.export.format import How, utf8
+from sortal.runs.export.format import How, Request, utf8
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
@@ -156,7 +156,10 @@ def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run,
     table = name in ("csv", "parquet")  # needs no image files
     assert (done.images, done.missing) == ((5, ()) if table else (3, ("b.png", "d.png")))
     files = [tmp_path / "less", *(tmp_path / "less").rglob("*")]
-    assert any(b"b.png" in content(path) for path in files if path.is_file()) == table
+    found = [content(path) for path in files if path.is_file()]
+    if name == "parquet":
+        found = [str(parquet.read_table(tmp_path / "less").to_pylist()).encode()]
+    assert any(b"b.png" in each for each in found) == table
     with pytest.raises(InputError, match=r"how must be one of hardlink, symlink, copy, got 'move'\."):
         export(run, name, tmp_path / "none", how="move")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"format must be one of csv, .*labelstudio, got 'xlsx'\."):
@@ -172,13 +175,16 @@ def test_tables_have_one_row_per_image_and_no_formula(
 ) -> None:
     export(hostile, "csv", tmp_path / "t.csv")
     rows = cells(tmp_path / "t.csv")
-    columns = ["file_name", "path", "category", "category_id", "status", "confidence", "reviewed", "label", "truth"]
+    columns = ["file_name", "category", "category_id", "status", "confidence", "reviewed", "label", "truth"]
     columns += ["sorted_as", "content"]
     assert list(rows[0]) == columns
     assert [row["sorted_as"] for row in rows] == [row["category"] for row in rows]
     assert [row["content"] for row in rows] == [*hostile.assignments.contents]
     assert_rows(rows, hostile)
-    assert [row["path"] for row in rows] == hostile.paths()
+    export(hostile, "csv", tmp_path / "paths.csv", absolute_paths=True)
+    with_paths = cells(tmp_path / "paths.csv")
+    assert [row.pop("path") for row in with_paths] == hostile.paths()
+    assert with_paths == rows
     assert [row["truth"] for row in rows] == [row["label"] for row in rows]
     assert {b'"\'=HYPERLINK(""x"")"', b'"\'=cmd [x] #1 100%.png"'} <= {*re.split(rb",|\n", content(tmp_path / "t.csv"))}
     hostile.save()
@@ -192,7 +198,7 @@ def test_tables_have_one_row_per_image_and_no_formula(
     assert_rows(table.to_pylist(), hostile)
     assert None in table["label"].to_pylist()
     for name in ("csv", "parquet"):
-        export(of_pixels(hostile), name, tmp_path / name)
+        export(of_pixels(hostile), name, tmp_path / name, absolute_paths=True)
     assert {row["path"] for row in cells(tmp_path / "csv")} == {""}
     assert set(parquet.read_table(tmp_path / "parquet")["path"].to_pylist()) == {None}
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -328,7 +334,10 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     run = replace(run, facts=replace(run.facts, images=(*run.facts.images, more)))
     export(run, "coco", tmp_path / "coco.json", force=True)
     images = json.loads(content(tmp_path / "coco.json"))["images"]
-    assert [image["file_name"] for image in images] == run.paths()[:3], "by full path if there are several folders"
+    assert [image["file_name"] for image in images] == [f"photos/{row}.png" for row in range(3)], "of several folders"
+    export(run, "coco", tmp_path / "coco.json", force=True, absolute_paths=True)
+    images = json.loads(content(tmp_path / "coco.json"))["images"]
+    assert [image["file_name"] for image in images] == run.paths()[:3]
 
 
 def test_coco_has_images_beyond_the_usual_limit_if_the_run_has(tmp_path: Path) -> None:
@@ -358,7 +367,7 @@ def choices_of(folder: Path) -> list[str | None]:
 
 
 def test_label_studio_tasks_point_to_the_images_and_offer_every_category_once(hostile: Run, tmp_path: Path) -> None:
-    export(hostile, "labelstudio", tmp_path / "out")
+    export(hostile, "labelstudio", tmp_path / "out", absolute_paths=True)
     readme = (tmp_path / "out/README.txt").read_text("utf-8")
     root = re.search("DOCUMENT_ROOT=(.*)", readme)
     assert root is not None
@@ -445,10 +454,10 @@ def test_copies_are_suggested_if_links_fail_and_a_failed_rename_leaves_the_old_e
     export(run, "folders", tmp_path / "out")
     rename = os.rename
 
-    def refuse(source: Path, target: Path) -> None:
-        if target.name == "out" and not source.name.endswith(".old"):
+    def refuse(source: str, target: str, **named: Any) -> None:
+        if target == "out" and not source.endswith(".old"):
             raise PermissionError(errno.EACCES, "Permission denied")
-        rename(source, target)
+        rename(source, target, **named)
 
     unlinked = Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link"))
     monkeypatch.setattr(os, "rename", refuse)
@@ -496,7 +505,8 @@ def test_images_given_as_a_list_can_be_exported_next_to_them(tmp_path: Path) -> 
     assert export(listed, "folders", tmp_path / "out").images == len(PLAIN)
     assert content(tmp_path / "out/cat/0.png") == content(tmp_path / "photos/a.png")
     export(listed, "coco", tmp_path / "coco.json")
-    assert [image["file_name"] for image in json.loads(content(tmp_path / "coco.json"))["images"]] == listed.paths()
+    found = [image["file_name"] for image in json.loads(content(tmp_path / "coco.json"))["images"]]
+    assert [str(tmp_path / name) for name in found] == listed.paths(), "names that open in the folder"
     with pytest.raises(InputError, match="outside the run and its images"):
         export(listed, "folders", tmp_path / "photos", force=True)
     everywhere = replace(run, facts=replace(facts, images=(replace(source, paths={"a.png": "/a.png"}),)))
@@ -511,3 +521,52 @@ def test_exports_never_replace_a_pipe_or_a_device(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"pipe': it is a pipe\. Choose another place"):
             export(run, name, pipe, force=True)
     assert pipe.is_fifo()
+
+
+def before_it_ends(name: str, do: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do something once, when the next export has been written but is not at its place yet."""
+    format_ = FORMATS[name]
+
+    def write(request: Request) -> Sequence[str]:
+        monkeypatch.setitem(FORMATS, name, format_)
+        missing = format_.write(request)
+        do()
+        return missing
+
+    monkeypatch.setitem(FORMATS, name, replace(format_, write=write))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("force", [False, True])
+def test_what_appears_while_an_export_is_made_is_not_replaced(
+    name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even with force, which is about what was there when the person said so."""
+    run, out = a_run(tmp_path, PLAIN), tmp_path / "out"
+
+    def appear() -> None:
+        out.mkdir()
+        (out / "thesis.txt").write_text("mine")
+
+    before_it_ends(name, appear, monkeypatch)
+    with pytest.raises(InputError, match=r"has been written there meanwhile, and stays\. Choose another place"):
+        export(run, name, out, force=force)
+    assert (out / "thesis.txt").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("force", [False, True])
+def test_of_two_exports_to_one_place_exactly_one_is_written(
+    name: str, force: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins and ends while the first is being made."""
+    run, out = a_run(tmp_path, PLAIN), tmp_path / "out"
+    if force:
+        export(run, name, out)
+    before_it_ends(name, lambda: export(run, name, out, force=force), monkeypatch)
+    with pytest.raises(InputError, match=r"has been written there meanwhile, and stays\. Choose another place"):
+        export(run, name, out, force=force)
+    assert sorted(os.listdir(tmp_path)) == ["out", "photos"]
+    export(run, name, tmp_path / "alone")
+    assert written(out) == written(tmp_path / "alone")

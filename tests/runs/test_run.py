@@ -567,6 +567,42 @@ def test_the_summary_of_a_run_is_json() -> None:
     assert (found.report, found.cache) == (Path("x/report.html"), Path("x/cache"))
 
 
+def test_the_cache_of_a_run_is_in_its_folder_whatever_run_json_says(tmp_path: Path) -> None:
+    """A run of a benchmark used to name the folder that its runs share."""
+    victim, shared, place = tmp_path / "victim", tmp_path / "cache" / "photos", tmp_path / "gcd" / "run"
+    victim.mkdir()
+    shared.parent.mkdir()
+    os.symlink(victim, shared)
+    hostile_run(place).save()
+    about = json.loads((place / "run.json").read_text())
+    assert "cache" not in about
+    (place / "run.json").write_text(json.dumps({**about, "cache": str(shared)}))
+    found = load_run(place)
+    assert found.cache == place / "cache"
+    found.save()
+    assert json.loads((place / "run.json").read_text()).keys() == about.keys()
+
+
+@pytest.mark.parametrize("kind", ["folder", "nothing", "file"])
+def test_a_cache_that_is_not_a_folder_of_the_run_is_refused(tmp_path: Path, kind: str) -> None:
+    place, victim = tmp_path / "run", tmp_path / "victim"
+    hostile_run(place).save()
+    loaded = load_run(place)
+    if kind == "folder":
+        victim.mkdir()
+    if kind == "file":
+        (place / "cache").write_text("")
+    else:
+        os.symlink(victim, place / "cache")
+    words = "cache' is a file in the place" if kind == "file" else "cache' is a link to '.*victim', but Sortal keeps"
+    with pytest.raises(InputError, match=words):
+        load_run(place)
+    with pytest.raises(InputError, match=words):
+        _ = loaded.cache
+    with pytest.raises(InputError, match=words), lock_folder(place):
+        pass
+
+
 def test_paths_lie_in_the_folder_of_the_images_unless_recorded_otherwise() -> None:
     photos = ImageSource(folder="/photos", images=2, paths={"sub/b.jpg": "/photos/SUB/b.jpg"})
     more = ImageSource(folder="/more", images=2, paths={"c.jpg": "/elsewhere/d.jpg"})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fork_server import KILLED, ForkServer, die
 
+from sortal.errors import InputError
 from sortal.system.files import CACHE, NEXT, lock_folder
 from sortal.system.temporary import is_temporary, sweep, sweep_below, temporary_file, temporary_folder
 
@@ -17,39 +19,25 @@ def names(folder: Path) -> list[str]:
 
 
 def own_and_die(folder: str, kind: str) -> None:
-    """In a child: die with a temporary file or folder, or while a folder is replaced."""
-    place, real = Path(folder), os.rename
-
-    def rename(source: Path, target: Path) -> None:
-        if source.suffix == ".new":
-            die()
-        real(source, target)
-
+    """In a child: die with a temporary file or folder."""
     if kind == "file":
-        with temporary_file(place) as file:
+        with temporary_file(Path(folder)) as file:
             file.write(b"half")
             file.flush()
             die()
-    setattr(os, "rename", rename)  # noqa: B010
-    with temporary_folder(place, place / "out" if kind == "replaced" else None) as made:
+    with temporary_folder(Path(folder)) as made:
         (made / "new").touch()
-        if kind == "folder":
-            die()
+        die()
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "replaced"])
-def test_what_a_killed_process_left_is_swept_and_a_folder_that_it_was_replacing_is_back(
-    fork_server: ForkServer, tmp_path: Path, kind: str
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "old").touch()
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_swept(fork_server: ForkServer, tmp_path: Path, kind: str) -> None:
     fork_server.run(own_and_die, str(tmp_path), kind, codes=[KILLED])
-    left = {path.partition("/")[0] for path in names(tmp_path)} - {"out"}
-    assert len(left) == {"file": 1, "folder": 2, "replaced": 3}[kind]
+    left = {path.partition("/")[0] for path in names(tmp_path)}
+    assert len(left) == {"file": 1, "folder": 2}[kind]
     assert all(map(is_temporary, left))
-    assert (tmp_path / "out").exists() == (kind != "replaced")
     sweep(tmp_path)
-    assert names(tmp_path) == ["out", "out/old"]
+    assert names(tmp_path) == []
 
 
 def test_what_a_process_owns_is_not_swept(tmp_path: Path) -> None:
@@ -85,33 +73,79 @@ def test_a_mark_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
 
 def test_whoever_locks_a_folder_sweeps_it_and_its_cache_but_not_what_users_put_there(tmp_path: Path) -> None:
     mine = ".sortal-0123456789abcdef.tmp"
-    for name in (mine, f"{CACHE}/{mine}", f"{CACHE}/a/b/{mine}", f"{CACHE}/a/x.json.77.tmp", f"{NEXT}/{mine}"):
+    for name in (mine, f"{CACHE}/{mine}", f"{CACHE}/a/b/{mine}", f"{NEXT}/{mine}"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("half")
-    for name in ("x.json.77.tmp", "theirs.tmp"):
+    theirs = ("x.json.77.tmp", "theirs.tmp", f"{CACHE}/a/x.json.77.tmp")
+    for name in theirs:
         (tmp_path / name).touch()
     with lock_folder(tmp_path):
         pass
-    assert names(tmp_path) == [".lock", CACHE, f"{CACHE}/a", f"{CACHE}/a/b", "theirs.tmp", "x.json.77.tmp"]
+    assert names(tmp_path) == sorted([".lock", CACHE, f"{CACHE}/a", f"{CACHE}/a/b", *theirs])
 
 
-def test_a_folder_that_cannot_be_put_into_place_or_back_is_not_lost(
+MARK = ".sortal-0123456789abcdef.tmp"
+
+
+def plant_leftovers(folder: Path, target: str) -> Path:
+    """Plant the mark of a replacement that was broken off, and return the place of what was replaced."""
+    folder.mkdir(exist_ok=True)
+    (folder / MARK).write_text(target)
+    return (folder / MARK).with_suffix(".old")
+
+
+@pytest.mark.parametrize("suffix", [".old", ".new"])
+@pytest.mark.parametrize("target", [CACHE, "other", NEXT])
+def test_a_link_in_the_place_of_a_temporary_folder_leads_nowhere(tmp_path: Path, target: str, suffix: str) -> None:
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    for name in ("thesis.txt.1.tmp", ".sortal-fedcba9876543210.tmp", "a/notes.2.tmp"):
+        (victim / name).parent.mkdir(parents=True, exist_ok=True)
+        (victim / name).touch()
+    before = names(victim)
+    os.symlink(victim, plant_leftovers(run, target).with_suffix(suffix))
+    with lock_folder(run):
+        assert names(victim) == before
+        assert not os.path.lexists(run / target)
+    assert not (run / MARK).exists(), "a mark without an owner is swept"
+
+
+def test_a_cache_that_is_a_link_is_not_swept(tmp_path: Path) -> None:
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    victim.mkdir()
+    run.mkdir()
+    (victim / MARK).touch()
+    os.symlink(victim, run / CACHE)
+    sweep_below(run / CACHE)
+    with pytest.raises(InputError, match=r"cache' is a link to "), lock_folder(run):
+        pass
+    assert names(victim) == [MARK]
+
+
+def test_what_a_sweep_brings_back_is_checked_for_links(tmp_path: Path) -> None:
+    victim, run = tmp_path / "victim", tmp_path / "run"
+    victim.mkdir()
+    old = plant_leftovers(run, CACHE)
+    old.mkdir()
+    os.symlink(victim, old / "pixels")
+    with pytest.raises(InputError, match=r"pixels' is a link to "), lock_folder(run):
+        pass
+
+
+def test_a_mark_that_is_replaced_while_it_is_swept_leads_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "old").touch()
-    real = os.rename
+    """What was opened counts, not what the name led to before."""
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / MARK).touch()
+    real = os.open
 
-    def refuse(source: Path, target: Path) -> None:
-        if target == out:
-            raise PermissionError("denied")
-        real(source, target)
+    def swapped(path: str, *values: Any, **named: Any) -> int:
+        if os.path.basename(path) == MARK:
+            (tmp_path / MARK).unlink()
+            os.symlink("victim", tmp_path / MARK)
+        return real(path, *values, **named)
 
-    monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(PermissionError), temporary_folder(tmp_path, out):
-        pass
-    monkeypatch.undo()
-    assert not out.exists()
+    monkeypatch.setattr(os, "open", swapped)
     sweep(tmp_path)
-    assert names(tmp_path) == ["out", "out/old"]
+    monkeypatch.undo()
+    assert names(tmp_path) == [MARK, "victim"]

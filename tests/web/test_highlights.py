@@ -103,7 +103,7 @@ def test_a_page_leads_with_notes_new_categories_and_what_to_look_at(mixed_up: Ru
         "Mind the gap.",
         "5 new categories found",
         ">Look here first</h2>",
-        "sortal review '/runs/of may'",
+        "sortal review 'of may'",
         "look alike",
         "looks mixed",
         "1 category of a single image",
@@ -158,7 +158,13 @@ def test_originals_are_addressed_from_the_report_whatever_their_names_are(tmp_pa
     assert [each["url"] for each in summary.sources(run)] == ["./../my%20photos/"]
     up = "../" * len((tmp_path / "run").parts[1:])
     urls = {1: "./../my%20photos/%FF.jpg", 2: f"./{up}elsewhere/b%3F.jpg", 3: "./../c%25.jpg"}
-    assert summary.images(run, [0, 1, 2, 3])["url"] == urls, "a plain name needs no address of its own"
+    assert summary.images(run, [0, 1, 2, 3], True)["url"] == urls, "a plain name needs no address of its own"
+    del urls[2]  # which would say where the report is
+    assert summary.images(run, [0, 1, 2, 3])["url"] == urls
+    away = replace(run, folder=tmp_path / "other" / "run")
+    assert summary.images(away, [0, 1, 2, 3])["url"] == {}
+    assert summary.sources(away) == [{"name": "my photos", "url": None}]
+    assert [each["url"] for each in summary.sources(away, True)] == ["./../../my%20photos/"]
     array = replace(run, facts=replace(run.facts, images=(ImageSource(folder=None, images=4, paths={}),)))
     assert summary.sources(array) == [{"name": None, "url": None}]
     assert summary.images(array, [0, 1])["url"] == {}

@@ -3,10 +3,11 @@
 import json as jsonlib
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -14,9 +15,13 @@ from sortal.cli import printing
 from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Several, Workers, source_of, split
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
+from sortal.system.publishing import holding, publishing
 from sortal.system.regular_files import special
 from sortal.system.temporary import sweep
 from sortal.system.text import plain
+
+if TYPE_CHECKING:
+    from sortal.discovery.prediction import Prediction
 
 PREDICT_EXAMPLES = """\
 Examples:
@@ -55,10 +60,13 @@ Examples:
 """
 Format = Literal["csv", "parquet", "folders", "coco", "fiftyone", "labelstudio", "imagefolder"]
 OUT = "New file or folder to write; in the current folder, RUN.csv, RUN.parquet or RUN-FORMAT by default."
+ADDRESSES = "Name the folders of images and of the run in full, and link to images wherever they are."
+ABSOLUTE = "Say where the images are on this computer; by default, names are relative to their folder."
 HOW = "How images are placed into a folder."
 WHICH = "One or more of tsne, attention, k-curve, risk-coverage and legacy; all by default."
 WORDS = "File of names to choose from, one per line."
 TEXT_MODEL = "Folder of an image-text model of open_clip, which suggests some of the names; nothing is downloaded."
+SHARED = "Folder of cached pixels; RUN/cache by default. Runs of a benchmark share OUT/cache/DATASET."
 SHOWN = "Files to show attention on; a sample of old and new classes by default."
 
 
@@ -87,10 +95,10 @@ def predict(
         raise InputError(
             "Standard output takes the table or JSON, not both. Give the table a file, or leave out --json."
         )
-    if csv is not None and csv != STDOUT:
-        _check_table(csv, run, force)
     since, source = perf_counter(), source_of(images)
     if dry_run:
+        if csv is not None and csv != STDOUT:
+            _check_table(csv, run, force)
         with printing.runtime("Starting", device, workers) as runtime:
             from sortal.discovery.dry_run import forecast_prediction
 
@@ -99,16 +107,14 @@ def predict(
             )
         print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_prediction(planned)
         return 0
-    with printing.runtime("Starting", device, workers) as runtime:
+    with (
+        _table_to_write(csv, run, force) as write,
+        printing.runtime("Starting", device, workers) as runtime,
+    ):
         from sortal.discovery.prediction import predict
 
         found = predict(run, source, update=update, max_pixels=max_pixels, runtime=runtime)
-        if csv is not None and csv != STDOUT:
-            try:
-                sweep(csv.parent)
-                write_atomically(csv, found.to_csv())
-            except OSError as error:
-                raise InputError(f"The table {str(csv)!r} cannot be written: {error.strerror}.", ANOTHER) from error
+        write(found)
     if csv == STDOUT:
         _print_table(found.to_csv())
     elif json:
@@ -116,6 +122,26 @@ def predict(
     else:
         printing.prediction(found, images, csv)
     return 3 if found.quarantine else 0
+
+
+@contextmanager
+def _table_to_write(csv: Path | None, run: Path, force: bool) -> Iterator[Callable[["Prediction"], None]]:
+    """Check where the table goes before any work, and yield what writes it, which replaces only what is there now."""
+    if csv is None or csv == STDOUT:
+        yield lambda found: None
+        return
+    with holding(csv) as there:
+        _check_table(csv, run, force)
+
+        def write(found: "Prediction") -> None:
+            try:
+                sweep(csv.parent)
+                with publishing(csv, there if force else None) as made:
+                    write_atomically(made, found.to_csv())
+            except OSError as error:
+                raise InputError(f"The table {str(csv)!r} cannot be written: {error.strerror}.", ANOTHER) from error
+
+        yield write
 
 
 def _print_table(content: bytes) -> None:
@@ -152,6 +178,7 @@ def export(
     out: Annotated[Path | None, Parameter(help=OUT)] = None,
     how: Annotated[Literal["hardlink", "symlink", "copy"], Parameter(help=HOW)] = "hardlink",
     force: Annotated[Flag, Parameter(help="Overwrite a file, or a folder written by an earlier export.")] = False,
+    absolute_paths: Annotated[Flag, Parameter(help=ABSOLUTE)] = False,
 ) -> int:
     """Export a run for other tools.
 
@@ -165,7 +192,8 @@ def export(
         from sortal.runs.export import export
         from sortal.runs.storage import load_run
 
-        written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
+        options: Any = {"how": how, "force": force, "absolute_paths": absolute_paths}
+        written = export(load_run(run), format, out, **options, runtime=runtime)
     print(*printing.exported(written), sep="\n")
     return 3 if written.missing else 0
 
@@ -196,7 +224,13 @@ def review(
         server.run(browser=browser)
 
 
-def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) -> None:
+def report(
+    run: RunFolder,
+    *,
+    absolute_paths: Annotated[Flag, Parameter(help=ADDRESSES)] = False,
+    device: Device = "auto",
+    workers: Workers = None,
+) -> None:
     """Draw the report of a run again, with what people have decided since.
 
     Pixels and the map come from the run's cache as far as they are there.
@@ -204,7 +238,7 @@ def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) 
     with printing.runtime("Reading the run", device, workers) as runtime:
         from sortal.discovery.prediction import redraw
 
-        path = redraw(run, runtime=runtime)
+        path = redraw(run, absolute_paths=absolute_paths, runtime=runtime)
     print(f"Report: {plain(str(path))}")
 
 
@@ -215,6 +249,7 @@ def figures(
     which: Annotated[tuple[str, ...] | None, Several, Parameter(help=WHICH)] = None,
     images: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="", help=SHOWN)] = None,
     seed: Annotated[int, Parameter(help="Seed of the samples and of the map.")] = 0,
+    cache: Annotated[Path | None, Parameter(help=SHARED)] = None,
     device: Device = "auto",
     workers: Workers = None,
     force: Annotated[Flag, Parameter(help="Overwrite files that are not figures drawn by Sortal.")] = False,
@@ -233,5 +268,7 @@ def figures(
         from sortal.runs.storage import load_run
 
         names = None if which is None else split(which)
-        drawn = draw(load_run(run), out, which=names, images=images, seed=seed, force=force, runtime=runtime)
+        drawn = draw(
+            load_run(run), out, which=names, images=images, seed=seed, cache=cache, force=force, runtime=runtime
+        )
     print(*printing.drawn(drawn), sep="\n")

@@ -28,7 +28,7 @@ from sortal.runs.facts import RunFacts
 from sortal.runs.run import Run
 from sortal.runs.storage import peek, why_damaged
 from sortal.system.files import CACHE, LOCK, NEXT
-from sortal.system.own_files import check_tree
+from sortal.system.own_files import check_tree, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import is_temporary
 from sortal.system.text import plural, setting
@@ -70,7 +70,7 @@ class Job:
 
     @property
     def cache(self) -> Path:
-        return self.shared or self.place / CACHE
+        return self.shared or own_folder(self.place / CACHE)
 
     @property
     def device(self) -> torch.device:

@@ -17,7 +17,7 @@ from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.advice import compare
 from sortal.discovery.carrying import reviewed_run
-from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, prepare
+from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, prepare
 from sortal.discovery.sampling import check_room, learned_part
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.discovery.streaming import sort_rest
@@ -115,7 +115,8 @@ def carry_out(job: Job) -> Run:
 
 
 def _check_unchanged(job: Job) -> None:
-    """Refuse a job that was completed from a run which another process has replaced before the folder was locked."""
+    """Refuse a job if another process replaced its run, or filled its folder, before this one had the lock."""
+    check_output_folder(job.place, job.folders, job.source is None, job.force)
     if not job.force and peek(job.place) != job.earlier:
         raise InputError(
             f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "

@@ -183,13 +183,13 @@ def add_images(
     return updated
 
 
-def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
+def redraw(folder: Path, *, absolute_paths: bool = False, runtime: Runtime = Runtime()) -> Path:
     """Draw the report of a run again, as people have reviewed it, and return its path."""
     load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
     with lock_folder(folder):
         found = load_run(folder)
         check_features(found)
-        page = draw_report(found, runtime=runtime)
+        page = draw_report(found, absolute_paths=absolute_paths, runtime=runtime)
         try:
             write_atomically(found.report, page)  # raises NoSpaceError where the disk is full
         except OSError as error:
@@ -197,7 +197,7 @@ def redraw(folder: Path, *, runtime: Runtime = Runtime()) -> Path:
     return found.report
 
 
-def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
+def draw_report(found: Run, *, absolute_paths: bool = False, runtime: Runtime = Runtime()) -> bytes:
     """Draw the report of a saved run, from the pixels in its cache as far as they are there."""
     store, seed, place = (
         pixels_of(found, found.images(), runtime=runtime),
@@ -205,7 +205,8 @@ def draw_report(found: Run, *, runtime: Runtime = Runtime()) -> bytes:
         found.cache / "map",
     )
     compared = compare(found, store, seed, runtime.device)
-    return web.make_report(found, store, mapper(runtime.device), compared, seed=seed, folder=place, runtime=runtime)
+    how: Any = {"seed": seed, "folder": place, "absolute_paths": absolute_paths, "runtime": runtime}
+    return web.make_report(found, store, mapper(runtime.device), compared, **how)
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:

@@ -74,7 +74,6 @@ def gather(
     assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
     versions = {"sortal": sortal.__version__, "python": platform.python_version()}
     facts = RunFacts(
-        cache=None if job.shared is None else os.path.abspath(job.shared),
         images=sources_of(job, images),
         folders=job.folders,
         labels=job.labels,

@@ -31,7 +31,7 @@ EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label
 AS_EXPORTED = "sorted_as"  # the category when the table was written
 PREDICTED = ("file_name", "category", "category_id", "status")  # columns of a table of predictions
 FORMER = {"category": "category_id", "category_name": "category"}  # what earlier versions called these columns
-READ = (*COLUMNS, *EXPORTED, AS_EXPORTED, "category_name", "path", "source", "content")
+READ = (*COLUMNS, *EXPORTED, AS_EXPORTED, "category_name", "path", "image_folder", "source", "content")
 DECIDED = ("confirmed", "moved", "accepted unseen")  # what `reviewed` says where a person has decided on the category
 # What other tools call these columns, without case, spaces, dashes and underscores.
 SYNONYMS = {
@@ -54,7 +54,9 @@ class LabelTable:
     file_name: Sequence[str]
     label: Sequence[str | None]
     truth: Sequence[str | None] | None
-    places: Sequence[str] | None = None  # absolute paths, empty if unknown, in a table that Sortal exported
+    # In a table that Sortal exported, where that is known:
+    places: Sequence[str] | None = None  # absolute paths, or empty
+    folders: Sequence[str] | None = None  # ends of the paths of folders that names are relative to, or empty
 
 
 def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
@@ -68,8 +70,11 @@ def read(path: Path, *, extra_columns: ExtraColumns = "error") -> LabelTable:
         truth = _names(rows, "truth") if "truth" in header else None
         if exported and truth:  # what a person has decided is true, as far as anyone knows
             truth = [own or known for own, known in zip(label, truth, strict=True)]
-    places = [str(row.get("path") or "") for row in rows] if exported and "path" in header else None
-    return LabelTable(path=path, file_name=files, label=label, truth=truth, places=places)
+    places, folders = (
+        [str(row.get(name) or "") for row in rows] if exported and name in header else None
+        for name in ("path", "image_folder")
+    )
+    return LabelTable(path=path, file_name=files, label=label, truth=truth, places=places, folders=folders)
 
 
 def read_exported(path: Path) -> tuple[list[str], Rows]:

@@ -192,28 +192,50 @@ def _rows_within(
 ) -> tuple[label_tables.LabelTable, list[str]]:
     """Return the rows of a table that are about these folders, and what to look for in them.
 
-    A run may have images of several folders, so in a table that Sortal exported the absolute paths decide. If none of
-    them is in a folder, it was moved or copied, and the names count as in any other table.
+    A run may have images of several folders. A table that Sortal exported then says in which one an image is, by its
+    absolute path or by the end of the folder's. If none is here, the folder was moved or copied, and the names count
+    as in any other table.
     """
-    within = _locate([place for place in table.places or () if place], folder, there, prefixes)
-    if table.places is None or not within:
+    place_of = next(filter(any, (_by_path(table, folder, there, prefixes), _by_folder(table, folder, prefixes))), None)
+    if place_of is None:
         return table, [*table.file_name]
-    homes = [os.path.realpath(folder / prefix) for prefix in prefixes]
-
-    def is_here(place: str) -> bool:
-        return not place or place in within or any(map(Path(os.path.realpath(place)).is_relative_to, homes))
-
-    here = [*map(is_here, table.places)]
+    here = [place is not None for place in place_of]
 
     def kept(column: Sequence[Any]) -> list[Any]:
         return [each for each, stays in zip(column, here, strict=True) if stays]
 
-    names, places = kept(table.file_name), kept(table.places)
-    wanted = [place if place in within else name for name, place in zip(names, places, strict=True)]
+    names, places = kept(table.file_name), kept(place_of)
+    wanted = [place or name for name, place in zip(names, places, strict=True)]
     if len({*names}) < len(names):  # in several folders
-        names = [within.get(place, name) for name, place in zip(names, places, strict=True)]
+        names = wanted
     truth = None if table.truth is None else kept(table.truth)
-    return replace(table, file_name=names, label=kept(table.label), truth=truth, places=None), wanted
+    return replace(table, file_name=names, label=kept(table.label), truth=truth), wanted
+
+
+def _by_path(
+    table: label_tables.LabelTable, folder: Path, there: Collection[str], prefixes: Sequence[str]
+) -> list[str | None]:
+    """Return the file that the absolute path of each row means; None if it is not in the folders, "" if it is gone."""
+    within = _locate([place for place in table.places or () if place], folder, there, prefixes)
+    homes = [os.path.realpath(folder / prefix) for prefix in prefixes]
+
+    def place_of(path: str) -> str | None:
+        is_here = not path or any(map(Path(os.path.realpath(path)).is_relative_to, homes))
+        return within.get(path, "" if is_here else None)
+
+    return [*map(place_of, table.places or ())]
+
+
+def _by_folder(table: label_tables.LabelTable, folder: Path, prefixes: Sequence[str]) -> list[str | None]:
+    """Return the name in these folders of the image of each row; None if its folder is not one of them."""
+    homes = {_slashed(os.path.abspath(folder / prefix)): prefix for prefix in prefixes}
+    homes.setdefault(_slashed(os.path.abspath(folder)), "")
+
+    def place_of(file: str, end: str) -> str | None:
+        fits = [prefix for home, prefix in homes.items() if f"/{home}".endswith(f"/{_slashed(end)}")]
+        return f"{fits[0]}{file}" if fits else None
+
+    return [place_of(*each) if each[1] else "" for each in zip(table.file_name, table.folders or (), strict=False)]
 
 
 def _locate(

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import os
-import platform
 import time
 from contextlib import suppress
 from itertools import count
@@ -90,7 +89,7 @@ class _Curves:
     def __init__(self, folder: Path, epoch: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore[import-untyped]
 
-        name = f"events.out.tfevents.{int(time.time()):010d}.{platform.node()}.{os.getpid()}"
+        name = f"events.out.tfevents.{int(time.time()):010d}.sortal.{os.getpid()}"  # not the host, as TensorBoard does
         numbered = (folder / f"{name}.{number}" for number in count())
         self.file = _File(next(path for path in numbered if not path.exists()))
         self._write(Event(file_version=VERSION), 0)

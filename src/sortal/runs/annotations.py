@@ -94,10 +94,11 @@ def _image(about: Callable[[str], Any], path: str = "") -> Subject:
     def text(name: str) -> str:
         return str(about(name) or "")
 
+    file, folder = text("source") or text("file_name"), text("image_folder")
     return Subject(
         content=text("content"),
-        file=text("source") or text("file_name"),
-        path=text("path") or path,
+        file=file,
+        path=text("path") or path or (f"{folder}/{file}" if folder else ""),
         reviewed=text("reviewed").strip().casefold(),
     )
 

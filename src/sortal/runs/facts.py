@@ -70,7 +70,6 @@ class Hashes:
 class RunFacts:
     """The contents of run.json."""
 
-    cache: str | None  # the folder that a benchmark's runs share; None is the run's own
     images: tuple[ImageSource, ...]
     folders: tuple[str, ...] = ()  # that were given; `images` has the one they are all in
     labels: str | None = None  # the table of labels, if one was given

@@ -20,6 +20,7 @@ from sortal.runs.export.format import paths_of, utf8
 from sortal.runs.export.labelstudio import choices_of
 from sortal.runs.joining import ELSEWHERE, surviving
 from sortal.runs.journal import Decision, append, decide, in_words, read, reviewed
+from sortal.runs.naming import shared_names
 from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, REVIEWED, Run
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
@@ -111,8 +112,9 @@ def _matched(run: Run, annotations: Iterable[Annotation]) -> tuple[dict[str, lis
     a = run.assignments
     contents, rows_of, bases = {*a.contents}, dict[str, set[int]](), dict[str, set[int]]()
     paths = [path.replace(os.sep, "/") for path in paths_of(run)]
-    for row, file in enumerate(a.files):
-        rows_of.setdefault(utf8(file), set()).add(row)
+    for row, (file, shared) in enumerate(zip(a.files, shared_names(run), strict=True)):
+        for name in {utf8(file), utf8(shared)}:
+            rows_of.setdefault(name, set()).add(row)
         base = utf8(os.path.basename(file))
         for name in {base, os.path.splitext(base)[0]}:
             bases.setdefault(name, set()).add(row)

@@ -17,6 +17,7 @@ from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.tables import Column, data_frame
 from sortal.system.files import CACHE
+from sortal.system.own_files import own_folder
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
@@ -183,13 +184,8 @@ class Run:
 
     @property
     def cache(self) -> Path:
-        """The folder of the stages' results; a benchmark's runs share one as long as it exists."""
-        shared = None if self.facts.cache is None else Path(self.facts.cache)
-        # A folder like BENCHMARK/cache/DATASET of a run below BENCHMARK, so that no run leads elsewhere
-        near = (
-            shared is not None and shared.parent.name == CACHE and shared.parents[1] in self.folder.absolute().parents
-        )
-        return shared if shared is not None and near and shared.is_dir() else self.folder / CACHE
+        """The folder of the stages' results; raise InputError if it is a link."""
+        return own_folder(self.folder / CACHE)
 
     @property
     def names(self) -> dict[int, str]:

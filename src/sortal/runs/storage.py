@@ -38,6 +38,7 @@ QUARANTINE, CANDIDATES, REJECTED = "quarantine.csv", "candidates.csv", "rejected
 FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
 OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED}  # removed where a run has none
 FORMER = ("strangers", "surest")  # keys of CONFIDENCE that are no longer used
+FORMER_FACTS = ("edits", "cache")  # and of RUN: nothing in a run names a place for Sortal to write to
 WRITTEN = {".json", ".jsonl", ".csv", ".npy", ".safetensors", ".html"}  # extensions of files of a run
 DAMAGES = (
     OSError,
@@ -369,7 +370,7 @@ def _named(place: Path, name: str) -> Iterator[None]:
 
 
 def _read_facts(about: Mapping[str, Any]) -> RunFacts:
-    facts = {key: value for key, value in about.items() if key not in ("format", "edits")}
+    facts = {key: value for key, value in about.items() if key not in ("format", *FORMER_FACTS)}
     if about["format"] == FORMAT_1:
         facts["next_id"] = len(facts.pop("centre_sizes"))
         del facts["classes"]

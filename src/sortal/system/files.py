@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import NO_SPACE, InputError, no_space
+from sortal.system.own_files import check_tree
 from sortal.system.regular_files import read_json
 from sortal.system.temporary import move_file, sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
@@ -165,11 +166,16 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
 
 
 def _sweep(folder: Path) -> None:
-    """Delete what killed processes left in a folder that this process has locked."""
+    """Delete what killed processes left in a folder that this process has locked; refuse links in what is left.
+
+    A sweep may bring folders back, so what Sortal writes into is looked at afterwards.
+    """
     if not is_pending(folder):
         shutil.rmtree(folder / NEXT, ignore_errors=True)
     sweep(folder)
     sweep_below(folder / CACHE)
+    for name in (CACHE, NEXT):
+        check_tree(folder / name)
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:

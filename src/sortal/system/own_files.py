@@ -10,6 +10,7 @@ from sortal.errors import InputError, quoted
 from sortal.system.regular_files import LARGEST, kind_of, oversize
 
 MAPPED = (".npy", ".safetensors", ".bin", ".bf16", ".html")  # further extensions of files that Sortal writes
+A_FOLDER = "is a folder"  # what is wrong with it as a file
 DEEPEST = 16  # folders within one another; Sortal makes far fewer
 
 
@@ -19,6 +20,13 @@ def check_own(path: Path) -> None:
         raise _refused(path, problem)
 
 
+def own_folder(path: Path) -> Path:
+    """Return the path of a folder that only Sortal writes into; raise InputError if it is a link, or no folder."""
+    if (problem := _problem_of(path)) not in ("", A_FOLDER) or (not problem and os.path.lexists(path)):
+        raise _refused(path, problem or "is a file in the place of a folder")
+    return path
+
+
 def check_tree(folder: Path) -> None:
     """Raise InputError unless a folder that only Sortal writes into contains files and folders of its own alone.
 
@@ -26,7 +34,7 @@ def check_tree(folder: Path) -> None:
     """
     for path in _walk(folder):
         problem = _problem_of(path)
-        is_folder = problem == "is a folder"
+        is_folder = problem == A_FOLDER
         if is_folder and path.suffix in (*LARGEST, *MAPPED):
             raise _refused(path, problem)
         if not is_folder and (problem or "." not in path.name):

@@ -8,14 +8,17 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from sortal.system.open_folder import OpenFolder, open_folder, open_within
+from sortal.system.own_files import DEEPEST
+
 NAME = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")
-FORMER = re.compile(r".+\.[0-9]+\.tmp")  # as version 0.1 named temporary files
 NEW, OLD = ".new", ".old"  # the folders that belong to a temporary file, by their suffix
 
 
@@ -27,7 +30,7 @@ def temporary_file(folder: Path) -> Iterator[BinaryIO]:
         with file:
             yield file
     except BaseException:
-        if not Path(file.name).with_suffix(OLD).exists():
+        if not os.path.lexists(Path(file.name).with_suffix(OLD)):
             Path(file.name).unlink(missing_ok=True)
         raise
 
@@ -40,39 +43,30 @@ def move_file(file: BinaryIO, target: Path) -> None:
 
 
 @contextmanager
-def temporary_folder(parent: Path, target: Path | None = None) -> Iterator[Path]:
+def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
     """Create a folder that may be renamed; what is left of it at the end is deleted.
 
-    With a `target` beside it, the folder replaces that at the end: a sweep undoes a replacement that was broken off.
+    What is moved aside to make room for a `target` in `parent`, to `aside(folder)`, is brought back by a sweep if the
+    process is killed before something else is there.
     """
     with temporary_file(parent) as mark:
-        new, old = (Path(mark.name).with_suffix(suffix) for suffix in (NEW, OLD))
+        new = Path(mark.name).with_suffix(NEW)
         try:
-            if target is not None:
-                mark.write(os.fsencode(target.name))
-                mark.flush()
+            mark.write(os.fsencode(target))
+            mark.flush()
             new.mkdir()
             yield new
-            if target is not None:
-                _replace_folder(target, new, old)
         finally:
             shutil.rmtree(new, ignore_errors=True)
             if sys.platform == "win32":
                 mark.close()
-            if not old.exists():  # else the next sweep brings it back, or deletes it
+            if not os.path.lexists(aside(new)):  # else the next sweep brings it back, or deletes it
                 Path(mark.name).unlink(missing_ok=True)
 
 
-def _replace_folder(target: Path, new: Path, old: Path) -> None:
-    if target.exists():
-        os.rename(target, old)
-    try:
-        os.rename(new, target)
-    except BaseException:
-        if old.exists():
-            os.rename(old, target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+def aside(folder: Path) -> Path:
+    """Return where to put what stands in the place of a temporary folder."""
+    return folder.with_suffix(OLD)
 
 
 def is_temporary(name: str) -> bool:
@@ -83,42 +77,54 @@ def is_temporary(name: str) -> bool:
 
 def sweep(folder: Path) -> None:
     """Delete the temporary files and folders in a folder that no process owns."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if NAME.fullmatch(entry.name):
-                _sweep_one(Path(entry.path))
+    with suppress(OSError), open_folder(folder) as here:
+        _sweep(here)
 
 
 def sweep_below(folder: Path) -> None:
-    """Sweep a folder of Sortal's own, and all folders below it."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            if NAME.fullmatch(name) or FORMER.fullmatch(name):
-                _sweep_one(Path(place) / name)
+    """Sweep a folder of Sortal's own and all folders below it, unless it is a link."""
+    with suppress(OSError), open_folder(folder.parent) as outer, open_within(outer, folder.name) as here:
+        _sweep_tree(here)
 
 
-def _sweep_one(path: Path) -> None:
+def _sweep_tree(here: OpenFolder, depth: int = 0) -> None:
+    _sweep(here)
+    for name in here.names() if depth < DEEPEST else ():
+        with suppress(OSError):
+            if here.kind(name) == stat.S_IFDIR:
+                with open_within(here, name) as inner:
+                    _sweep_tree(inner, depth + 1)
+
+
+def _sweep(here: OpenFolder) -> None:
+    for name in filter(NAME.fullmatch, here.names()):
+        with suppress(OSError):
+            _sweep_one(here, name)
+
+
+def _sweep_one(here: OpenFolder, name: str) -> None:
     """Delete a temporary file without an owner, and its folders."""
-    if path.is_symlink() or not path.is_file():
+    if here.kind(name) != stat.S_IFREG:
         return
-    with suppress(OSError), path.open("rb+") as file:
-        if not _lock(file):
+    flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(here.at(name), flags, dir_fd=here.descriptor), "rb+") as mark:
+        if not stat.S_ISREG(os.fstat(mark.fileno()).st_mode) or not _lock(mark):
             return
-        if NAME.fullmatch(path.name):
-            _sweep_folders(path, os.fsdecode(file.read(1024)))
+        _sweep_replaced(here, Path(name), os.fsdecode(mark.read(1024)))
         if sys.platform == "win32":
-            file.close()
-        path.unlink(missing_ok=True)
+            mark.close()
+        here.remove(name)
 
 
-def _sweep_folders(mark: Path, target: str) -> None:
-    """Delete the folders that belong to a temporary file; undo a replacement that a kill broke off."""
-    new, old = mark.with_suffix(NEW), mark.with_suffix(OLD)
-    if old.is_dir() and target == os.path.basename(target) and not os.path.lexists(mark.parent / target):
-        os.rename(old, mark.parent / target)
+def _sweep_replaced(here: OpenFolder, mark: Path, target: str) -> None:
+    """Delete what belongs to a temporary file; undo a replacement that a kill broke off. Leave links alone."""
+    new, old = mark.with_suffix(NEW).name, mark.with_suffix(OLD).name
+    ours = (stat.S_IFDIR, stat.S_IFREG)
+    if here.kind(old) in ours and target == os.path.basename(target) and target and not here.kind(target):
+        here.move(old, target)
     for each in (new, old):
-        if each.exists():
-            shutil.rmtree(each)
+        if here.kind(each) in ours:
+            here.remove(each)
 
 
 def _create(folder: Path) -> BinaryIO:

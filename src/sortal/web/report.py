@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import projection
+from sortal.runs.naming import shared_command
 from sortal.runs.projection import Mapper
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
@@ -66,11 +67,13 @@ def make_report(
     *,
     seed: int = 0,
     folder: Path | None = None,
+    absolute_paths: bool = False,
     runtime: Runtime = Runtime(),
 ) -> bytes:
     """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map.
 
-    Unless categories have been `compared`, those that look mixed are not known.
+    Unless categories have been `compared`, those that look mixed are not known. Unless `absolute_paths` are wanted,
+    nothing on the page says where the images and the run are on this computer.
     """
     a = run.assignments
     points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
@@ -87,7 +90,8 @@ def make_report(
         cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
         highlights = find_highlights(run, cards, merges, splits)
         named = [*points[: detail.points].tolist(), *_of_each(a.category_id, present, detail.images, seed).tolist()]
-        page = _Page(run, cards, highlights, points[:count], places[:count], named[: max(detail.points, detail.images)])
+        named = named[: max(detail.points, detail.images)]
+        page = _Page(run, cards, highlights, points[:count], places[:count], named, absolute_paths)
         sheets = _sheets(store, page, LIMIT - len(page.render([])), runtime)
         if sheets is not None:
             return page.render(sheets)
@@ -136,6 +140,7 @@ class _Page:
         points: NDArray[np.int64],
         places: NDArray[np.int64],
         named: Rows,
+        absolute_paths: bool,
     ) -> None:
         groups = summary.groups(run)
         parts = [each.rows for each in (*highlights.mixed, highlights.larger) if each is not None]
@@ -146,8 +151,8 @@ class _Page:
         place = {row: at for at, row in enumerate(self.rows)}
         on_map = [place.get(row, -1) for row in points.tolist()]
         self.data: dict[str, Any] = {
-            "images": summary.images(run, self.rows),
-            "sources": summary.sources(run),
+            "images": summary.images(run, self.rows, absolute_paths),
+            "sources": summary.sources(run, absolute_paths),
             "categories": summary.categories(run, cards, self.rows),
             "map": {"image": on_map, **summary.points(run, points, places)},
         }
@@ -158,13 +163,17 @@ class _Page:
             "highlights": highlights,
             "number": {card.category.id: at for at, card in enumerate(cards)},
             "pictures": lambda rows: " ".join(str(place[row]) for row in rows),
-            "review": f"sortal review {shlex.quote(readable(str(run.folder), LONGEST_PATH))}",
+            "review": f"sortal review {shlex.quote(readable(summary.folder_of(run, absolute_paths), LONGEST_PATH))}",
+            "folders": [each["name"] for each in self.data["sources"] if each["name"] is not None],
+            "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
+            "notes": summary.notes(run, absolute_paths),
+            "quarantine": summary.quarantine(run, absolute_paths),
             "k_curve": charts.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
             "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
             "groups": groups,
-            "tables": summary.facts(run),
+            "tables": summary.facts(run, absolute_paths),
             "points": len(points),
             "named": sum(at >= 0 for at in on_map),
         }

@@ -12,8 +12,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.images.decoding import Quarantined
 from sortal.runs.categories import cohesion, members, rows_of, typicality
 from sortal.runs.facts import Confused
+from sortal.runs.naming import folder_names, last_part, shared_names, shared_text
 from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
 
@@ -108,7 +110,7 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
     return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
 
 
-def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
+def facts(run: Run, absolute_paths: bool) -> dict[str, list[tuple[str, str]]]:
     """Return tables of the settings, versions and timings of the run."""
     facts, training, c = run.facts, run.facts.training, run.confidence
     tables = {
@@ -122,18 +124,41 @@ def facts(run: Run) -> dict[str, list[tuple[str, str]]]:
     }
     rows = {
         title: [
-            (readable(name).replace("_", " "), readable(setting(value)))
+            (readable(name).replace("_", " "), readable(setting(_named(value, absolute_paths))))
             for name, value in values.items()
             if value is not None and value != {} and value != []
         ]
         for title, values in tables.items()
     }
     rows["Updates"] = [
-        (date(each.finished), f"{plural(each.images, 'image')} of {readable(each.folder)}") for each in facts.updates
+        (date(each.finished), f"{plural(each.images, 'image')} of {readable(_named(each.folder, absolute_paths))}")
+        for each in facts.updates
     ]
     reviewed = Counter(each for each in run.assignments.reviewed.tolist() if each != OPEN)
     rows["Reviewed"] = [(state, plural(count, "image")) for state, count in reviewed.items()]
     return {title: each for title, each in rows.items() if each}
+
+
+def _named(value: Any, absolute_paths: bool) -> Any:
+    """Return the last part of an absolute path, and any other value as it is."""
+    return last_part(value) if isinstance(value, str) and not absolute_paths else value
+
+
+def folder_of(run: Run, absolute_paths: bool) -> str:
+    """Return the folder of the run as it was given, if that does not say where it is on this computer."""
+    return str(run.folder) if absolute_paths else last_part(str(run.folder))
+
+
+def quarantine(run: Run, absolute_paths: bool) -> tuple[Quarantined, ...]:
+    """Return the files that could not be read."""
+    bad = run.quarantine
+    return bad if absolute_paths else tuple(replace(each, file=last_part(each.file)) for each in bad)
+
+
+def notes(run: Run, absolute_paths: bool) -> tuple[str, ...]:
+    if absolute_paths:
+        return run.facts.notes
+    return tuple(shared_text(each, run.facts, os.path.abspath(run.folder)) for each in run.facts.notes)
 
 
 def date(iso: str) -> str:
@@ -141,11 +166,11 @@ def date(iso: str) -> str:
     return readable(iso)[:16].replace("T", " ")
 
 
-def images(run: Run, rows: Rows) -> dict[str, Any]:
+def images(run: Run, rows: Rows, absolute_paths: bool = False) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
-    a = run.assignments
+    a, names = run.assignments, run.assignments.files if absolute_paths else shared_names(run)
     return {
-        "file": [readable(a.files[row]) for row in rows],
+        "file": [readable(names[row]) for row in rows],
         "category": rows_of(run.categories, a.category_id[rows]).tolist(),
         "next": rows_of(run.categories, a.next_category_id[rows]).tolist(),
         "status": _statuses(run, rows),
@@ -153,33 +178,44 @@ def images(run: Run, rows: Rows) -> dict[str, Any]:
         "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
         "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
         "source": a.folders[rows].tolist(),
-        "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row)) is not None},
+        "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row, absolute_paths)) is not None},
     }
 
 
-def sources(run: Run) -> list[dict[str, str | None]]:
+def sources(run: Run, absolute_paths: bool = False) -> list[dict[str, str | None]]:
     """Return the folders of the images: their names, and their addresses as seen from the report."""
-    return [
-        {"name": None, "url": None}
-        if each.folder is None
-        else {"name": readable(each.folder, 1000), "url": f"{_url(run, each.folder)}/"}
-        for each in run.facts.images
-    ]
+    found: list[dict[str, str | None]] = []
+    for each, name in zip(run.facts.images, folder_names(run.facts.images), strict=True):
+        if each.folder is None:
+            found.append({"name": None, "url": None})
+        else:
+            shown, url = each.folder if absolute_paths else name, _url(run, each.folder, absolute_paths)
+            found.append({"name": readable(shown, 1000), "url": None if url is None else f"{url}/"})
+    return found
 
 
-def _irregular(run: Run, row: int) -> str | None:
+def _irregular(run: Run, row: int, absolute_paths: bool) -> str | None:
     """Return the address of an image if it does not follow from the names on the page."""
     file, source = run.assignments.files[row], run.facts.images[run.assignments.folders[row]]
     if source.folder is None or (readable(file) == file and file not in source.paths and not os.path.isabs(file)):
         return None
-    return _url(run, source.path_of(file))
+    return _url(run, source.path_of(file), absolute_paths, source.folder)
 
 
-def _url(run: Run, path: str) -> str:
-    """Return the address of a path relative to the report, which may be moved along with the images."""
-    path = os.path.abspath(path)
+def _url(run: Run, path: str, absolute_paths: bool, folder: str | None = None) -> str | None:
+    """Return the address of a path relative to the report, which may be moved along with the images.
+
+    Unless their `folder`, by default the path itself, lies beside that of the run or in it, the address would say where
+    the images are on this computer: without `absolute_paths`, return None.
+    """
+    path, home = os.path.abspath(path), os.path.abspath(run.folder)
+    around = os.path.dirname(os.path.abspath(folder or path))
+    if not absolute_paths and not (
+        Path(path).is_relative_to(around) and (around == os.path.dirname(home) or Path(around).is_relative_to(home))
+    ):
+        return None
     try:
-        relative = Path(os.path.relpath(path, os.path.abspath(run.folder))).as_posix()
+        relative = Path(os.path.relpath(path, home)).as_posix()
     except ValueError:  # on another drive
         return Path(path).as_uri()
     return "./" + quote(os.fsencode(relative))

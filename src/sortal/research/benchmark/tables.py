@@ -16,7 +16,7 @@ from sortal.research.benchmark.aggregate import NOTHING, Figure, Group, figure, 
 from sortal.research.benchmark.presets import ABLATED, ACCURACY, COUNTED, DATASETS, METHODS, PRESETS, Preset
 from sortal.research.benchmark.records import SHARES, Record
 from sortal.runs.tables import table as csv_table
-from sortal.system.files import replace_all
+from sortal.system.files import lock_folder, replace_all
 from sortal.system.regular_files import read_json
 from sortal.system.text import plain
 
@@ -250,11 +250,12 @@ def write(made: Sequence[Table], out: str | os.PathLike[str], *, force: bool = F
     if folder.exists() and not folder.is_dir():
         raise InputError(f"Tables are written to a folder, got {str(folder)!r}, which is a file. Choose another.")
     files = {FILE: document(made).encode(), **{f"{table.name}.csv": csv(table) for table in made}}
-    if not force and (existing := [name for name in files if (folder / name).exists()]):
-        another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
-        raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
-    marker = json.dumps(sorted(files)).encode()
-    replace_all(folder, {**files, MARKER: marker}, _listed(folder) - files.keys())
+    with lock_folder(folder):
+        if not force and (existing := [name for name in files if (folder / name).exists()]):
+            another, overwrite = Remedy("choose another folder", out=...), Remedy("overwrite it", force=True)
+            raise InputError(f"The file {str(folder / existing[0])!r} already exists.", another, overwrite)
+        marker = json.dumps(sorted(files)).encode()
+        replace_all(folder, {**files, MARKER: marker}, _listed(folder) - files.keys())
     return tuple(folder / name for name in files)
 
 

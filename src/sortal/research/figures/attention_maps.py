@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,19 +59,27 @@ def focus_score(maps: ArrayLike) -> NDArray[np.float64]:
     return np.clip(np.where(np.isfinite(found), found, np.nan), 0, 1)
 
 
-def attention(run: Run, *, images: Sequence[str] | None = None, seed: int = 0, runtime: Runtime = Runtime()) -> Figure:
+def attention(
+    run: Run,
+    *,
+    images: Sequence[str] | None = None,
+    seed: int = 0,
+    cache: Path | None = None,
+    runtime: Runtime = Runtime(),
+) -> Figure:
     """Show where the class token looks in the last block, head by head, before training above after it.
 
     Shows the named images or, by default, three of old and three of new classes, sampled by seed and content,
     unlabelled ones first. Each map is scaled to its maximum and has its `focus_score` above it; each head has the mean.
-    Without weights from before training, shows one row and says so in a note.
+    Without weights from before training, shows one row and says so in a note. `cache` holds pixels, by default that of
+    the run.
     """
     rows = np.array(sample_rows(run, seed) if images is None else find_rows(run, images), dtype=np.int64)
     after, missing = samples.trained_backbone(run), samples.why_untrained_missing(run)
     if type(after).attention is Backbone.attention:
         raise style.LeftOutError(f"{after.spec.name} has no class token, so it has no attention to show.")
     states = [after] if missing else [samples.untrained_backbone(run, after), after]
-    store = load_pixels(run, rows, runtime=runtime)
+    store = load_pixels(run, rows, cache, runtime=runtime)
     runtime.progress("Computing attention", 0, 0)
     crops = views.centre_crops(store, np.arange(len(store)), size=after.spec.image_size)
     pixels = store.crops(crops.rows, crops.tops, crops.lefts, after.spec.image_size)  # (n, size, size, 3)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -18,13 +18,16 @@ from sortal.runs.export.output import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import write_atomically, writing
+from sortal.system.own_files import own_folder
 from sortal.system.progress import Runtime
+from sortal.system.publishing import OccupiedError, holding, publishing
 from sortal.system.regular_files import open_regular
 from sortal.system.temporary import sweep
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
 FORMATS: tuple[style.Format, ...] = get_args(style.Format)
 Name = TypeVar("Name", bound=str)
+ATTEMPTS = 100  # to replace a figure, each of which fails only if another process has just replaced it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,7 @@ def draw(
     images: Sequence[str] | None = None,
     seed: int = 0,
     formats: Sequence[style.Format] = FORMATS,
+    cache: str | os.PathLike[str] | None = None,
     force: bool = False,
     runtime: Runtime = Runtime(),
 ) -> FiguresResult:
@@ -54,33 +58,41 @@ def draw(
 
     Figures that the run does not have the data for are left out, with the reason in the result. `images` names those
     whose attention is shown. Everything is drawn before anything is written. Earlier figures are replaced; other files
-    of the same name only with `force`.
+    of the same name only with `force`. `cache` holds pixels and features, by default that of the run; those of a
+    benchmark share one.
     """
     chosen = _chosen("which", FIGURES if which is None else which, FIGURES)
     kinds = _chosen("formats", formats, FORMATS)
     choose_device(runtime.device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
-    place = run.folder / "figures" if out is None else Path(out)
-    _check(run, place, [f"{name}.{format_}" for name in chosen for format_ in kinds], force)
-    how: dict[str, Callable[[], Figure]] = {
-        "tsne": lambda: tsne(run, seed=seed, runtime=runtime),
-        "attention": lambda: attention(run, images=images, seed=seed, runtime=runtime),
-        "k-curve": lambda: k_curve(run),
-        "risk-coverage": lambda: risk_coverage(run),
-        "legacy": lambda: legacy_inflation(run),
-    }
-    files: dict[str, bytes] = {}
-    left_out: dict[str, str] = {}
-    for number, name in enumerate(chosen):
-        runtime.progress(f"Drawing {name}", number, len(chosen))
-        try:
-            figure = how[name]()
-            files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
-        except style.LeftOutError as error:
-            left_out[name] = str(error)
-    if files:
-        _write(place, files)
+    place = own_folder(run.folder / "figures") if out is None else Path(out)
+    pixels = None if cache is None else Path(cache)
+    if pixels is not None and not pixels.is_dir():
+        found = quoted(str(pixels))
+        raise InputError(f"The cache must be a folder, got {found}. Give OUT/cache/DATASET of a benchmark.")
+    names = [f"{name}.{format_}" for name in chosen for format_ in kinds]
+    _check(run, place, names, force)
+    with ExitStack() as held:
+        agreed = {name: held.enter_context(holding(place / name)) for name in names if force}
+        how: dict[str, Callable[[], Figure]] = {
+            "tsne": lambda: tsne(run, seed=seed, cache=pixels, runtime=runtime),
+            "attention": lambda: attention(run, images=images, seed=seed, cache=pixels, runtime=runtime),
+            "k-curve": lambda: k_curve(run),
+            "risk-coverage": lambda: risk_coverage(run),
+            "legacy": lambda: legacy_inflation(run),
+        }
+        files: dict[str, bytes] = {}
+        left_out: dict[str, str] = {}
+        for number, name in enumerate(chosen):
+            runtime.progress(f"Drawing {name}", number, len(chosen))
+            try:
+                figure = how[name]()
+                files |= {f"{name}.{format_}": style.render(figure, format_) for format_ in kinds}
+            except style.LeftOutError as error:
+                left_out[name] = str(error)
+        if files:
+            _write(place, files, agreed)
     return FiguresResult(out=place, files=tuple(place / name for name in files), left_out=left_out)
 
 
@@ -112,17 +124,30 @@ def _check(run: Run, place: Path, names: Sequence[str], force: bool) -> None:
             raise InputError(why, another, replace_it)
 
 
-def _write(place: Path, files: Mapping[str, bytes]) -> None:
+def _write(place: Path, files: Mapping[str, bytes], agreed: Mapping[str, os.stat_result | None]) -> None:
     """Replace figures one by one, each as a whole: another process may draw into the same folder at the same time."""
     try:
         with writing(place):
             place.mkdir(parents=True, exist_ok=True)
             sweep(place)  # what a killed process left
             for name, content in files.items():
-                write_atomically(place / name, content)
+                _put(place / name, content, agreed.get(name))
     except OSError as error:
         problem = f"The folder {str(place)!r} cannot be written: {error.strerror or error}."
         raise InputError(f"{problem} Choose another.") from error
+
+
+def _put(path: Path, content: bytes, agreed: os.stat_result | None) -> None:
+    """Write a figure, in the place of an earlier one or of what was `agreed`; raise OSError for anything else there."""
+    for _ in range(ATTEMPTS):
+        with holding(path) as there, suppress(OccupiedError):
+            same = there is not None and agreed is not None and os.path.samestat(there, agreed)
+            with publishing(path, there if same or _is_ours(path) else None) as made:
+                write_atomically(made, content)
+            return
+        if not _is_ours(path):
+            break
+    raise OccupiedError(path)
 
 
 def _is_ours(path: Path) -> bool:

@@ -56,9 +56,10 @@ def classes_of(run: Run) -> Classes:
     return Classes(names=names, old=of_old, predicted=free & ~known, meaning=meaning)
 
 
-def writable_cache(run: Run) -> Path | None:
-    """Return the run's cache; None if the run is read-only."""
-    return run.cache if os.access(run.cache if run.cache.exists() else run.folder, os.W_OK) else None
+def writable_cache(run: Run, cache: Path | None) -> Path | None:
+    """Return the cache, by default the run's; None if it is read-only."""
+    place = cache or run.cache
+    return place if os.access(place if place.exists() else run.folder, os.W_OK) else None
 
 
 def sampling_order(run: Run, seed: int) -> NDArray[np.int64]:
@@ -70,14 +71,15 @@ def sampling_order(run: Run, seed: int) -> NDArray[np.int64]:
     return np.argsort(splitmix64(splitmix64(first) ^ second ^ splitmix64(np.uint64(seed))), kind="stable")
 
 
-def load_pixels(run: Run, rows: NDArray[np.int64], *, runtime: Runtime) -> PixelStore:
-    """Load the pixels of some images of a run, one row each: from its cache, which may outlive the files, or the files.
+def load_pixels(run: Run, rows: NDArray[np.int64], cache: Path | None, *, runtime: Runtime) -> PixelStore:
+    """Load the pixels of some images of a run, one row each: from a cache, which may outlive the files, or the files.
 
-    Images are found by content, so a file that has changed since is not taken for the image that was sorted.
+    By default, the cache is the run's. Images are found by content, so a file that has changed since is not taken for
+    the image that was sorted.
     """
     facts = run.facts
     settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
-    home = run.cache / "pixels" / settings.key
+    home = (cache or run.cache) / "pixels" / settings.key
     contents = [run.assignments.contents[row] for row in rows.tolist()]
     try:
         missing = _missing(contents, Index(home))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from math import ceil
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
@@ -45,27 +46,34 @@ class Entry:
     old: bool
 
 
-def tsne(run: Run, *, points: int = projection.POINTS, seed: int = 0, runtime: Runtime = Runtime()) -> Figure:
+def tsne(
+    run: Run,
+    *,
+    points: int = projection.POINTS,
+    seed: int = 0,
+    cache: Path | None = None,
+    runtime: Runtime = Runtime(),
+) -> Figure:
     """Plot similar images next to each other, by raw and by fine-tuned features: the same images in both panels.
 
     Shows at most `points` images, sampled by seed and content. Circles are old classes, triangles new ones; the nine
     largest classes of either kind are coloured, the others grey. Without features from before training, draws one
-    panel and says so in a note.
+    panel and says so in a note. `cache` holds pixels and features, by default that of the run.
     """
     check_number("points", points, int, 1)
     rows = sampling_order(run, seed)[:points]
     features = {AFTER: np.asarray(run.features[rows])}
     missing = samples.why_untrained_missing(run)
     try:
-        features = {BEFORE: _raw(run, rows, runtime), **features}
+        features = {BEFORE: _raw(run, rows, cache, runtime), **features}
     except style.LeftOutError as error:
         runtime.note(f"t-SNE shows one set of features. {error}")
         if missing == samples.UNTRAINED:
             features = {ONLY: features[AFTER]}
-    places, cache, placer = {}, writable_cache(run), partial(place, device=runtime.device)
+    places, folder, placer = {}, writable_cache(run, cache), partial(place, device=runtime.device)
     for name, x in features.items():
         runtime.progress(f"Mapping images by their {name.lower()}", 0, 0)
-        places[name] = projection.coordinates(x, placer, seed=seed, folder=None if cache is None else cache / "map")
+        places[name] = projection.coordinates(x, placer, seed=seed, folder=None if folder is None else folder / "map")
     classes = classes_of(run)
     shown = tuple(classes.names[row] for row in rows.tolist())
     classes = replace(classes, names=shown, old=classes.old[rows], predicted=classes.predicted[rows])
@@ -77,10 +85,10 @@ def tsne(run: Run, *, points: int = projection.POINTS, seed: int = 0, runtime: R
     return _draw(places, classes, text)
 
 
-def _raw(run: Run, rows: NDArray[np.int64], runtime: Runtime) -> NDArray[np.float32]:
-    """Compute the features of the backbone from before training, (n, d); cached in the run."""
-    backbone, store = samples.untrained_backbone(run), load_pixels(run, rows, runtime=runtime)
-    folder, precision = writable_cache(run), run.facts.precision
+def _raw(run: Run, rows: NDArray[np.int64], cache: Path | None, runtime: Runtime) -> NDArray[np.float32]:
+    """Compute the features of the backbone from before training, (n, d); cached."""
+    backbone, store = samples.untrained_backbone(run), load_pixels(run, rows, cache, runtime=runtime)
+    folder, precision = writable_cache(run, cache), run.facts.precision
     return extract(backbone, store, normalise=True, folder=folder, precision=precision, runtime=runtime)
 
 

@@ -41,6 +41,7 @@ def export(
     *,
     how: How = "hardlink",
     force: bool = False,
+    absolute_paths: bool = False,
     runtime: Runtime = Runtime(),
 ) -> ExportResult:
     """Write a run in the format of another tool. Images are never moved or changed.
@@ -50,6 +51,7 @@ def export(
     `out`: the new file or folder, by default RUN.csv, RUN.parquet or RUN-FORMAT in the current folder.
     `how`: "hardlink", "symlink" or "copy", how images get into formats that hold them.
     `force`: replace a file, or a folder that an earlier export wrote.
+    `absolute_paths`: say where the images are on this computer; by default, names are relative to their folder.
     `runtime`: where progress goes.
 
     >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
@@ -69,5 +71,6 @@ def export(
         raise InputError(f"Cannot write the export {os.fspath(out)!r}: it is {kind}. Choose another place.")
     rows = rows_of(run)
     with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
-        missing = chosen.write(Request(run=run, rows=rows, out=place, how=how, runtime=runtime))
+        request = Request(run=run, rows=rows, out=place, how=how, absolute_paths=absolute_paths, runtime=runtime)
+        missing = chosen.write(request)
     return ExportResult(format=format, out=Path(out), images=len(rows) - len(missing), missing=tuple(missing))

@@ -1,5 +1,6 @@
 """COCO: one JSON file with one annotation per image, as large as the image."""
 
+import os
 import warnings
 from collections.abc import Sequence
 
@@ -7,20 +8,23 @@ from PIL import Image
 
 from sortal import __version__
 from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED, pillows_limit
-from sortal.runs.export.format import Request, utf8, visit, write_json
+from sortal.runs.export.format import Request, Row, utf8, visit, write_json
+from sortal.runs.naming import folder_names
 from sortal.system.regular_files import open_regular
 
 
 def write(request: Request) -> Sequence[str]:
     with pillows_limit(request.run.facts.settings.max_pixels):
         sized, missing = visit(request, lambda row: _size(row.path))
-    # A relative name is unambiguous below a single folder only.
-    first, *others = request.run.facts.images
-    relative = not others and not first.paths
+    several = "image_folder" in request.places  # below which a relative name is unambiguous
+    sources = request.run.facts.images
+    folders = dict(zip(folder_names(sources), (each.folder or "" for each in sources), strict=True))
     images, annotations = [], []
     # Ids start at 1 because the official evaluation treats an annotation id of 0 as no match.
     for number, (row, (width, height)) in enumerate(sized, start=1):
-        file = row.file_name if relative else row.path
+        relative = _relative(row, folders[row.image_folder])
+        relative = f"{row.image_folder}/{relative}" if several else relative
+        file = row.path if request.absolute_paths else relative
         images.append({"id": number, "file_name": file, "width": width, "height": height})
         annotations.append(
             {
@@ -40,6 +44,13 @@ def write(request: Request) -> Sequence[str]:
     content = {"info": info, "licenses": [], "images": images, "annotations": annotations, "categories": kinds}
     write_json(request.out, content)
     return missing
+
+
+def _relative(row: Row, folder: str) -> str:
+    """Return the name under which an image opens in a folder, if it is there, else the one that it has in the run."""
+    if os.path.join(folder, row.file_name) == row.path or not row.path.startswith(os.path.join(folder, "")):
+        return row.file_name
+    return os.path.relpath(row.path, folder).replace(os.sep, "/")
 
 
 def _size(path: str) -> tuple[int, int] | None:

@@ -48,7 +48,8 @@ def by_category(request: Request) -> Sequence[str]:
     rows = [row for row, _ in placed]
     names = [("file_name", [path for _, path in placed]), ("source", [row.file_name for row in rows])]
     fields = ("label", "category", "category_id", "status", "confidence", "reviewed", "sorted_as", "content")
-    write_atomically(request.out / INDEX, table([*names, *record_columns(rows, fields)]))
+    columns = record_columns(rows, (*fields, *request.places))
+    write_atomically(request.out / INDEX, table([*names, *columns]))
     return missing
 
 
@@ -68,6 +69,7 @@ def imagefolder(request: Request) -> Sequence[str]:
             "reviewed": row.reviewed,
             "sorted_as": utf8(row.sorted_as),
             "content": row.content,
+            **_places(request, row),
         }
         for row, path in placed
     ]
@@ -90,6 +92,7 @@ def fiftyone(request: Request) -> Sequence[str]:
                 "source": utf8(row.file_name),
                 "sorted_as": utf8(row.sorted_as),
                 "content": row.content,
+                **_places(request, row),
             },
         }
         for row, path in placed
@@ -97,6 +100,10 @@ def fiftyone(request: Request) -> Sequence[str]:
     classes = [utf8(name) for name in request.run.names.values()]
     write_json(request.out / "labels.json", {"classes": classes, "labels": labels})
     return missing
+
+
+def _places(request: Request, row: Row) -> dict[str, str]:
+    return {name: utf8(getattr(row, name)) for name in request.places}
 
 
 def _place(request: Request, name: Callable[[Row], str], folder: str = "") -> tuple[list[tuple[Row, str]], list[str]]:

@@ -9,6 +9,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from sortal.runs.naming import folder_names, shared_names
 from sortal.runs.run import MOVED, REJECTED, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
@@ -21,7 +22,8 @@ How: TypeAlias = Literal["hardlink", "symlink", "copy"]
 class Row(NamedTuple):
     """An image and its category; the fields are the columns of a table."""
 
-    file_name: str  # as the user wrote it
+    file_name: str  # as the user wrote it, or relative to the folder of the images
+    image_folder: str  # the end of its path, which tells the folders of a run apart
     path: str  # absolute; empty if the image was given as pixels
     category: str
     category_id: int
@@ -42,7 +44,14 @@ class Request:
     rows: tuple[Row, ...]
     out: Path  # the file to write, or an existing empty folder
     how: How
+    absolute_paths: bool
     runtime: Runtime
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The columns that say where an image is: in which of several folders, and its path if that is wanted."""
+        several = len(self.run.facts.images) > 1
+        return (*["image_folder"] * several, *["path"] * self.absolute_paths)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +74,9 @@ def rows_of(run: Run) -> tuple[Row, ...]:
         None if label is None or state == REJECTED else name if state == MOVED else label
         for label, state, name in zip(a.labels, reviewed, called, strict=True)
     ]
-    columns = a.files, paths_of(run), called, ids, a.status.tolist(), confidence, reviewed, labels, a.truth
+    folders, at = folder_names(run.facts.images), a.folders.tolist()
+    where = shared_names(run), [folders[each] for each in at], paths_of(run)
+    columns = *where, called, ids, a.status.tolist(), confidence, reviewed, labels, a.truth
     return tuple(Row(*row) for row in zip(*columns, called, a.contents, strict=True))
 
 

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape
@@ -31,7 +32,7 @@ README = """To open these tasks in Label Studio:
      LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true
      LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={root}
 2. Create a project. In its settings, paste config.xml as the code of the labeling interface.
-3. Under Cloud Storage, add a source storage of type Local files for each path below. Do not sync it:
+3. Under Cloud Storage, add a source storage of type Local files for each path below{below}. Do not sync it:
    that would create a second task for every image.
 {folders}
 4. Import tasks.json.
@@ -43,11 +44,10 @@ README = """To open these tasks in Label Studio:
 def write(request: Request) -> Sequence[str]:
     found, missing = visit(request, lambda row: row.path if has_content(row.path) else None)
     choices = choices_of(request.run.names)
-    root, shown = _root([path for _, path in found])
+    root, shown = _root(request, [path for _, path in found])
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
     config = CONFIG.format(choices="\n".join(f'    <Choice value="{escape(e, QUOTED)}"/>' for e in choices.values()))
-    folders, run = "\n".join(f"     {utf8(folder)}" for folder in shown), shlex.quote(str(request.run.folder))
-    readme = README.format(root=utf8(root), folders=folders, run=utf8(run))
+    readme = _readme(request, root, shown)
     write_json(request.out / "tasks.json", [_task(row, root, choices[row.category_id], version) for row, _ in found])
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
@@ -85,19 +85,52 @@ def choices_of(names: Mapping[int, str]) -> dict[int, str]:
     return {category: choice for choice, category in taken.items()}
 
 
-def _root(paths: Sequence[str]) -> tuple[str, list[str]]:
+def _readme(request: Request, root: str, shown: Sequence[str]) -> str:
+    """Return the steps, with names only unless absolute paths were asked for: the folder may be given to others."""
+    run, top, below = str(request.run.folder), root, ""
+    if not request.absolute_paths:
+        shown = [os.path.relpath(each, root).replace(os.sep, "/") for each in shown]
+        run = request.run.folder.name or "RUN"
+        top = f"(the absolute path of the folder that contains {', '.join(shown)})"
+        below = ", after that of the document root"
+    folders = "\n".join(f"     {utf8(folder)}" for folder in shown)
+    return README.format(root=utf8(top), below=below, folders=folders, run=utf8(shlex.quote(run)))
+
+
+def _root(request: Request, paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the document root, which tasks name images from, and the folders to add as storage, which lie below it."""
-    folders = sorted({os.path.dirname(path) for path in paths})
-    if not folders:
+    if not paths:
         return os.sep, []
     try:
-        common = os.path.commonpath(folders)
+        folders = _folders(request, paths)
+        root = os.path.commonpath([os.path.dirname(each) for each in folders])
     except ValueError:  # on Windows
         raise InputError(
             "Label Studio shows images below one folder, but those of this run are on several drives.",
             Remedy("export them as folders first", format="folders", how="copy"),
         ) from None
-    root = os.path.dirname(common)
-    if root != common:
-        return root, [common]
-    return root, sorted({os.path.join(root, os.path.relpath(each, root).split(os.sep)[0]) for each in folders})
+    if len(folders) > 1 and _tells_all(root) and not request.absolute_paths:
+        raise InputError(
+            f"The images of this run are in folders that only {root!r} contains, so tasks must name them by their "
+            "absolute paths.",
+            Remedy("allow it", absolute_paths=True),
+            Remedy("export them as folders", format="folders", how="copy"),
+        )
+    if root not in folders:
+        return root, folders
+    return root, sorted({os.path.join(root, os.path.relpath(each, root).split(os.sep)[0]) for each in paths})
+
+
+def _folders(request: Request, paths: Sequence[str]) -> list[str]:
+    """Return the folders that were given, if they contain all images, else the one that does."""
+    given = sorted({each.folder for each in request.run.facts.images if each.folder})
+    inside = [next((each for each in given if path.startswith(os.path.join(each, ""))), None) for path in paths]
+    if None not in inside:
+        return sorted({each for each in inside if each is not None})
+    return [os.path.commonpath([os.path.dirname(path) for path in paths])]
+
+
+def _tells_all(root: str) -> bool:
+    """Tell whether names relative to a folder are as good as absolute ones: it is the top, or where homes are."""
+    home = Path.home()
+    return Path(root) == Path(Path(root).anchor) or (home != Path(root) and home.is_relative_to(root))

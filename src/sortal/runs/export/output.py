@@ -10,33 +10,38 @@ from sortal.images.exported import MARKER
 from sortal.runs.export.format import Format, Row, paths_of, write_json
 from sortal.runs.run import Run
 from sortal.system.files import same_file, writing
-from sortal.system.temporary import sweep, temporary_folder
+from sortal.system.publishing import holding, publishing
+from sortal.system.temporary import sweep
 
 OTHER = Remedy("choose another", out=...)
 
 
 @contextmanager
 def open_output(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, *, force: bool) -> Iterator[Path]:
-    """Yield the file to write, or a staging folder that replaces `out` at the end. `out` must be a real path."""
+    """Yield the file to write, or a folder to fill, which is moved to `out` at the end. `out` must be a real path.
+
+    It replaces what is there now if `force` is set and it may be replaced, and nothing that appears there later.
+    """
     sweep(out.parent)  # before the check, as it may bring back an earlier export
     try:
-        _check(out, run, rows, name, format_, force)
-        with writing(out):
+        with holding(out) as there, writing(out):
+            replaces = _check(out, run, rows, name, format_, force)
             out.parent.mkdir(parents=True, exist_ok=True)
-            if format_.extension:
-                yield out
-                return
-            with temporary_folder(out.parent, out) as staging:
-                yield staging
-                write_json(staging / MARKER, {"format": name})
+            with publishing(out, there if replaces else None) as made:
+                if format_.extension:
+                    yield made
+                    return
+                made.mkdir()
+                yield made
+                write_json(made / MARKER, {"format": name})
     except OSError as error:
         raise InputError(
             f"Cannot write the export {str(out)!r}: {error.strerror or error}. Choose another place."
         ) from error
 
 
-def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, force: bool) -> None:
-    """Refuse a destination where an export would do harm."""
+def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format, force: bool) -> bool:
+    """Refuse a destination where an export would do harm; return whether something there is to be replaced."""
     if format_.holds_images and (folder := image_folder_around(out, run)):
         raise InputError(
             f"The export must be outside the run and its images, got {str(out)!r}, which is or lies in their folder "
@@ -44,14 +49,16 @@ def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format,
         )
     if format_.extension and same_file(out.parent, run.folder):
         raise InputError(f"The export must be outside the run, got {str(out)!r}. Choose another file.")
-    if out.exists():
-        if format_.extension:
-            _check_file(out, rows, name, force)
-        else:
-            _check_folder(out, run, rows, name, force)
+    if not out.exists():
+        return False
+    if format_.extension:
+        _check_file(out, rows, name, force)
+        return True
+    return _check_folder(out, run, rows, name, force)
 
 
-def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bool) -> None:
+def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bool) -> bool:
+    """Refuse a folder that is not an export; return whether it is one, and not empty."""
     place = repr(str(out))
     if not out.is_dir():
         raise InputError(f"The format {name} is a folder, got {place}, which is a file. Choose another place.")
@@ -62,12 +69,13 @@ def _check_folder(out: Path, run: Run, rows: Sequence[Row], name: str, force: bo
                 f"folder {folder!r}. Choose another place."
             )
     if not os.listdir(out):
-        return
+        return False
     if not force:
         replace = Remedy("replace an earlier export", force=True)
         raise InputError(f"The folder {place} must be new or empty.", OTHER, replace)
     if not (out / MARKER).is_file():
         raise InputError(f"The folder {place} was not written by an export, so it is not replaced.", OTHER)
+    return True
 
 
 def _check_file(out: Path, rows: Sequence[Row], name: str, force: bool) -> None:

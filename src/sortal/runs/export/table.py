@@ -32,7 +32,8 @@ def parquet(request: Request) -> Sequence[str]:
 
 def _columns(request: Request) -> list[tuple[str, Column]]:
     has_truth = any(row.truth is not None for row in request.rows)
-    return record_columns(request.rows, [name for name in Row._fields if name != "truth" or has_truth])
+    left_out = {"image_folder", "path", *["truth"] * (not has_truth)} - {*request.places}
+    return record_columns(request.rows, [name for name in Row._fields if name not in left_out])
 
 
 def _write(request: Request, content: bytes) -> Sequence[str]:
