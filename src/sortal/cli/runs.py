@@ -159,7 +159,7 @@ def export(
     symbolic links or copies.
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
-    no longer exist and were left out; 130 interrupted.
+    no longer exist or have changed, and were left out; 130 interrupted.
     """
     with printing.runtime("Reading the run") as runtime:
         from sortal.runs.export import export
@@ -167,7 +167,7 @@ def export(
 
         written = export(load_run(run), format, out, how=how, force=force, runtime=runtime)
     print(*printing.exported(written), sep="\n")
-    return 3 if written.missing else 0
+    return 3 if written.missing or written.changed else 0
 
 
 def review(
