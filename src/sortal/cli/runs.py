@@ -185,15 +185,15 @@ def review(
     """Review a run in the browser: name, merge, split, move, confirm.
 
     Every decision is on disk before the page shows it, and can be undone.
-    Ctrl-C ends the review; nothing is lost. The link is for one use, by you.
+    Ctrl-C ends the review; nothing is lost. The link is for one use, by you;
+    Enter in the terminal prints another.
     """
     with printing.runtime("Reading the run", workers=workers) as runtime:
-        from sortal.discovery.reviewing import open_review
+        from sortal.discovery.reviewing import open_review, serve
 
         server = open_review(run, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
     with server, suppress(KeyboardInterrupt):  # from here on it is the way to end
-        print(f"Review: {server.url}\nCtrl-C ends it.", flush=True)
-        server.run(browser=browser)
+        serve(server, browser=browser, say=lambda text: print(text, flush=True))
 
 
 def report(run: RunFolder, *, device: Device = "auto", workers: Workers = None) -> None:

@@ -38,7 +38,7 @@ class Originals:
 
     def __init__(self, paths: Sequence[str], contents: Sequence[str], indexes: Iterable[Index] = ()) -> None:
         self.paths, self.contents = paths, contents
-        self.state = np.zeros(len(contents), dtype=np.int64)  # (n,) numbers of STATES, as of the last look at each
+        self.state = np.zeros(len(contents), dtype=np.int8)  # (n,) numbers of STATES, as of the last look at each
         self._indexes = tuple(indexes)
         self._read: dict[int, tuple[Stamp, bool]] = {}  # stamps of files that were read, and whether they had it
         self._rows: dict[str, list[int]] = {}  # of each content, which several files may have
