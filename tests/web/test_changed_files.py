@@ -198,7 +198,7 @@ def test_a_page_shows_which_files_have_changed(run: Run, browser: Browser) -> No
         page.set_default_timeout(60_000)
         page.goto(client.server.link())
         page.wait_for_selector(".warning")
-        assert "1 file is not what was sorted (1 changed since): 06.png." in page.inner_text(".warning")
+        assert "1 file is not what was sorted: 1 changed (06.png)." in page.inner_text(".warning")
         page.goto(f"{client.origin}/#/category/2")
         page.wait_for_selector(".cell .lost")
         assert page.inner_text(".cell .lost") == "The file has changed since it was sorted"

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sortal.errors import InputError, NoSpaceError
-from sortal.images.originals import CHANGED
+from sortal.images.originals import TOLD
 from sortal.images.store.pixel_store import PixelStore
 from sortal.system.held_folders import ReplacedError
 from sortal.system.mapping import check_whole
@@ -142,7 +142,7 @@ def application(session: Session) -> Starlette:
             if row >= len(session.store):
                 return _missing()
             if lost := await run_in_threadpool(session.look, row):
-                return _bad(f"The file is {lost}." if lost != CHANGED else "The file has changed.", 410)
+                return _bad(f"The file {TOLD[lost][0]}", 410)
             if not session.store.heights[row]:
                 return _missing()
             etag = f'"{session.run.assignments.contents[row]}-{side}"'

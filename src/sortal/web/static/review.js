@@ -5,7 +5,7 @@ import { enter, isLocked } from "/static/review_entry.js";
 import { Grid } from "/static/review_grid.js";
 import { PointMap } from "/static/review_map.js";
 import { mergeInto, rename, shown } from "/static/review_names.js";
-import { large, thumb } from "/static/review_pictures.js";
+import { large, LOST, placeholder, thumb } from "/static/review_pictures.js";
 import { inWords, questions, splitting } from "/static/review_questions.js";
 import { refitting } from "/static/review_refit.js";
 import { categoryOf, decide, get, onChange, refresh, REVIEWED, state, toast, watch } from "/static/review_state.js";
@@ -69,9 +69,9 @@ function accepted({ images, sampled, low, high }) {
 function gone({ changed, missing, unreadable, files }) {
   const count = changed + missing + unreadable;
   if (!count) return "";
-  const parts = [[changed, "changed since"], [missing, "missing"], [unreadable, "unreadable"]].filter(([n]) => n).map(([n, what]) => `${thousands(n)} ${what}`);
+  const parts = [[changed, "changed"], [missing, "missing"], [unreadable, "unreadable"]].filter(([n]) => n).map(([n, what]) => `${thousands(n)} ${what}`);
   const names = `${files.slice(0, 3).join(", ")}${count > 3 ? ` and ${thousands(count - 3)} more` : ""}`;
-  return `${counted(count, "file")} ${count === 1 ? "is" : "are"} not what was sorted (${parts.join(", ")}): ${names}. Nothing can be decided about ${count === 1 ? "it" : "them"}. Put the earlier files back, or run sortal discover again.`;
+  return `${counted(count, "file")} ${count === 1 ? "is" : "are"} not what was sorted: ${parts.join(", ")} (${names}). Nothing can be decided about ${count === 1 ? "it" : "them"}. Put the earlier files back, or run sortal discover again.`;
 }
 
 function card(category) {
@@ -286,7 +286,7 @@ async function image(row) {
     make(
       "div",
       { className: "large" },
-      large(row, { className: "main", alt: data.file[0] }),
+      data.lost[0] ? placeholder(LOST[data.lost[0]]) : large(row, { className: "main", alt: data.file[0] }),
       make("div", {}, make("h2", {}, isolated(data.file[0])), facts, make("h3", { textContent: "Move it to a similar category" }), similar, make("h3", { textContent: "Most similar images" }), beside),
     ),
   );
@@ -297,7 +297,8 @@ async function image(row) {
     facts.replaceChildren(...rows.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))));
     here = now;
     const near = await get(`/api/near/${row}`);
-    similar.replaceChildren(...[...near.known, ...near.new].filter((id) => id !== now.category[0]).map((id) => {
+    if (now.lost[0]) similar.replaceChildren(make("p", { className: "soft", textContent: "Nothing can be decided about it before the earlier file is back." }));
+    else similar.replaceChildren(...[...near.known, ...near.new].filter((id) => id !== now.category[0]).map((id) => {
       const button = make("button", { type: "button" }, isolated(categoryOf(id)?.name ?? ""), make("span", { className: `badge ${categoryOf(id)?.kind}`, textContent: categoryOf(id)?.kind ?? "" }));
       button.addEventListener("click", () => decide({ do: "move", rows: [row], category: id }));
       return button;

@@ -26,7 +26,13 @@ const send = (path, given, options = {}) => fetch(path, { ...options, headers: {
 
 async function exchange(token) {
   const answer = await fetch("/api/enter", { method: "POST", credentials: "omit", body: token });
-  return answer.ok ? (await answer.json()).key : null;
+  return (await answer.json()).key ?? null;
+}
+
+async function isGood(given) {
+  const answer = await send("/api/version", given);
+  await answer.text(); // or its connection would be held
+  return answer.status !== 403;
 }
 
 /** Enter the review by the link in the address, by what this tab has, or by what another has; say whether it worked. */
@@ -35,7 +41,7 @@ export async function enter() {
   if (token) history.replaceState(null, "", "/"); // so that it stays neither in the address nor in the history
   for (const found of [() => token && exchange(token), () => sessionStorage.getItem(KEY), askTabs]) {
     const given = await found();
-    if (!given || (await send("/api/version", given)).status === 403) continue;
+    if (!given || !(await isGood(given))) continue;
     key = given;
     sessionStorage.setItem(KEY, key);
     return true;
@@ -69,7 +75,7 @@ function lock(used) {
       { className: "locked" },
       make("h1", { textContent: used ? "This link has been used" : "This page needs a link" }),
       make("p", { textContent: used ? "A link to a review works once, and only the latest one does." : "A review is opened by the link that sortal review prints, and this tab has not followed one." }),
-      make("p", {}, "To get another, press ", make("kbd", { textContent: "Enter" }), " in the terminal where ", make("code", { textContent: "sortal review" }), " is running, and open the link that it prints. If it has ended, or runs in a notebook, start it again. Nothing that was decided is lost."),
+      make("p", {}, `To get ${used ? "another" : "one"}, press `, make("kbd", { textContent: "Enter" }), " in the terminal where ", make("code", { textContent: "sortal review" }), " is running, and open the link that it prints. If it has ended, or runs in a notebook, start it again. Nothing that was decided is lost."),
       ...(used ? [make("p", { className: "soft", textContent: "If it was not you who used the link, end the review with Ctrl-C: someone else can see and change it." })] : []),
     ),
   );

@@ -6,7 +6,7 @@ import { make } from "/static/shared.js";
 const AT_ONCE = 6; // requests that browsers send to one server at the same time
 const KEPT = 3000; // pictures whose bytes stay here
 const AHEAD = "600px"; // around the window
-export const LOST = ["", "The file has changed since it was sorted", "The file is missing", "The file cannot be read"];
+export const LOST = ["", "The file has changed since it was sorted", "The file no longer exists", "The file cannot be read"];
 
 const kept = new Map(); // addresses of bytes by path, the last used at the end
 const waiting = []; // elements without a picture
