@@ -31,7 +31,7 @@ from sortal.images.image_set import image_set
 from sortal.images.store.packing import pack
 from sortal.runs.export import FORMATS, ExportResult, export, folders
 from sortal.runs.export.folders import LONGEST, RESERVED, Names, safe
-from sortal.runs.export.format import How, Request, utf8
+from sortal.runs.export.format import How, Request, is_there, utf8
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
@@ -576,7 +576,7 @@ def test_a_file_that_is_replaced_while_it_is_exported_is_left_out(
     how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file changes after it was checked, and before it is linked or copied."""
-    run, is_there = a_run(tmp_path, PLAIN), folders.is_there
+    run = a_run(tmp_path, PLAIN)
 
     def replacing(request: Request, number: int) -> bool:
         found = is_there(request, number)

@@ -111,11 +111,12 @@ def test_without_a_terminal_nothing_is_read(how: str) -> None:
     words = [sys.executable, "-c", program]
     if how == "closed":
         words = ["sh", "-c", 'exec "$@" <&-', "sh", *words]
-    given = {"pipe": {"input": "a line\n"}, "nothing": {"stdin": subprocess.DEVNULL}, "closed": {}}[how]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, **given)  # type: ignore[call-overload]
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[0] == "deaf"
-    assert how != "pipe" or "a line" in done.stdout
+    stdin = subprocess.DEVNULL if how == "nothing" else subprocess.PIPE
+    with subprocess.Popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        out, errors = process.communicate("a line\n" if how == "pipe" else None, timeout=60)
+    assert process.returncode == 0, errors
+    assert out.split("\n")[0] == "deaf"
+    assert how != "pipe" or "a line" in out
 
 
 def test_in_this_process_it_leaves_no_thread_behind() -> None:

@@ -20,6 +20,7 @@ from test_browser import CHROMIUM, browser  # noqa: F401
 from sortal.discovery.prediction import redraw
 from sortal.discovery.reviewing import open_session
 from sortal.images import decoding
+from sortal.images.store.pixel_store import PixelStore
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
@@ -179,8 +180,13 @@ def test_the_wrong_picture_is_shown_nowhere_even_if_the_right_one_is_not_stored(
 
 
 def test_the_report_shows_what_was_sorted_and_says_what_has_changed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[Any] = []
-    monkeypatch.setattr("sortal.web.make_report", lambda run, store, *_, **__: drawn.append(store) or b"page")
+    drawn = list[PixelStore]()
+
+    def make(run: Run, store: PixelStore, *_: object, **__: object) -> bytes:
+        drawn.append(store)
+        return b"page"
+
+    monkeypatch.setattr("sortal.web.make_report", make)
     replace_file(run, CHANGED)
     noted = list[str]()
     redraw(run.folder, runtime=replace(CPU, workers=1, note=noted.append))

@@ -7,7 +7,7 @@ import socket
 import stat
 import threading
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -191,13 +191,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The arguments of browsers that are started."""
     found = list[str]()
-    monkeypatch.setattr(webbrowser, "open", lambda url, *_: found.append(url) or True)
+
+    def start(url: str, *_: object) -> bool:
+        found.append(url)
+        return True
+
+    monkeypatch.setattr(webbrowser, "open", start)
     return found
 
 
-def wait_for(condition: object, *, seconds: float = 60) -> None:
-    until = monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+def wait_for(condition: Callable[[], object]) -> None:
+    until = monotonic() + 60
+    while not condition():
         assert monotonic() < until
         sleep(0.01)
 

@@ -84,7 +84,7 @@ def test_strangers_are_refused_whatever_they_ask(run: Run, client: Client, chang
         given = body if method == "POST" else None
         assert client.ask(method, path, given, Content_Type="application/json", **sent).code == 403, (method, path)
     assert not (run.folder / DECISIONS).exists()
-    assert client.ask("GET", f"/api/overview?token={client.key}&key={client.key}", **sent).code == 403
+    assert client.ask("GET", f"/api/overview?token={client.key}&key={client.key}", None, **sent).code == 403
 
 
 def test_the_bare_page_is_for_whoever_comes_by_a_right_name(client: Client) -> None:
@@ -381,11 +381,7 @@ def test_a_run_that_takes_the_place_of_the_one_under_review_is_left_alone(tmp_pa
         (run.folder).rename(tmp_path / "away")
         (tmp_path / "other").rename(run.folder)
         before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
-        for ask in (
-            lambda: client.decide(1, do="rename", category=5, name="moss"),
-            lambda: client.ask("GET", "/api/map"),
-        ):
-            answer = ask()
+        for answer in (client.decide(1, do="rename", category=5, name="moss"), client.ask("GET", "/api/map")):
             assert (answer.code, "another one was put there" in answer.json()["message"]) == (503, True)
         assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before
         load_run(run.folder)

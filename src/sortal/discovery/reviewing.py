@@ -51,7 +51,12 @@ def review(
     with shown(Runtime(), "Reading the run") as runtime:
         server = open_review(folder, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
     with server:
-        serve(server, browser=browser, say=lambda text: (sys.stderr.write(f"{text}\n"), sys.stderr.flush()))
+        serve(server, browser=browser, say=_tell)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
