@@ -327,7 +327,9 @@ def desk_at(folder: Path, *, look: float, misses: float, seed: int) -> Iterator[
         run = load_run(copy, raw=True)
         session = session_of(run)
         advisor = Advice(run=run, store=session.store, device="cpu")
-        session = Session(run=run, store=session.store, place=session.place, advisor=advisor)
+        session = Session(
+            run=run, store=session.store, originals=session.originals, place=session.place, advisor=advisor
+        )
         with serving(session) as client:
             truth = np.array(run.assignments.truth)
             yield Desk(client.enter(), Person(truth=truth, look=look, misses=misses, seed=seed))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from reviews import saved_run, session_of
+from reviews import saved_run, session_of, token_of
 
 from sortal.web.server import Server
 
@@ -36,16 +36,16 @@ def serve(images: int, link: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = saved_run(Path(folder) / "run", images=images, categories=50, known=20)
         with Server(session_of(replace(run))) as server:
-            link.put(server.url)
+            link.put(server.link())
             server.run()
 
 
 class Page:
     """A browser tab, as far as the server can tell."""
 
-    def __init__(self, port: int, cookie: str) -> None:
+    def __init__(self, port: int, key: str) -> None:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        self.headers = {"Cookie": cookie, "Origin": f"http://127.0.0.1:{port}"}
+        self.headers = {"Authorization": f"Bearer {key}", "Origin": f"http://127.0.0.1:{port}"}
 
     def ask(self, path: str, body: Any = None) -> tuple[int, bytes]:
         content = None if body is None else json.dumps(body).encode()
@@ -55,10 +55,8 @@ class Page:
         return answer.status, answer.read()
 
 
-def work(
-    number: int, port: int, cookie: str, until: float, times: dict[str, list[float]], codes: dict[int, int]
-) -> None:
-    page, draw = Page(port, cookie), random.Random(number)
+def work(number: int, port: int, key: str, until: float, times: dict[str, list[float]], codes: dict[int, int]) -> None:
+    page, draw = Page(port, key), random.Random(number)
     while perf_counter() < until:
         at = perf_counter()
         code, body = page.ask(f"/api/category/{draw.randrange(50)}")
@@ -98,17 +96,17 @@ def main() -> None:
     first = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     for _ in range(200):
         try:
-            first.request("GET", url.partition(str(port))[2])
+            first.request("POST", "/api/enter", token_of(url), {"Origin": f"http://127.0.0.1:{port}"})
             break
         except ConnectionRefusedError:
             sleep(0.05)
-    cookie = str(first.getresponse().headers["Set-Cookie"]).partition(";")[0]
+    key = json.loads(first.getresponse().read())["key"]
     for name, seconds in (("warm", arguments.seconds / 10), ("counted", arguments.seconds)):
         times: dict[str, list[float]] = defaultdict(list)
         codes: dict[int, int] = defaultdict(int)
         until = perf_counter() + seconds
         threads = [
-            threading.Thread(target=work, args=(number, port, cookie, until, times, codes))
+            threading.Thread(target=work, args=(number, port, key, until, times, codes))
             for number in range(arguments.clients)
         ]
         for each in threads:

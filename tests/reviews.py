@@ -17,6 +17,7 @@ from sample_run import place, sample_run
 from stores import same_store
 
 from sortal.discovery.advice import Advice
+from sortal.images.originals import Originals
 from sortal.runs import journal
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
@@ -32,12 +33,20 @@ def saved_run(folder: Path, *, images: int = 72, **options: Any) -> Run:
     return load_run(folder, raw=True)
 
 
+class Untouched(Originals):
+    """The originals of images that have no files: as if all were as they were sorted."""
+
+    def look(self, row: int) -> str:
+        return ""
+
+
 def session_of(run: Run) -> Session:
     """Open the review of a saved run, with pixels of noise."""
     store = same_store(len(run.assignments))
     lines = journal.read(run.folder / DECISIONS, run.facts)
     advisor = Advice(run=run, store=store, device="cpu", words=WORDS)
-    return Session(run=run, store=store, place=place, lines=list(lines), advisor=advisor)
+    originals = Untouched([""] * len(run.assignments), run.assignments.contents)
+    return Session(run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor)
 
 
 @dataclass
@@ -52,18 +61,19 @@ class Answer:
 
 @dataclass
 class Client:
-    """Asks a server; `cookie` is None before the link was followed."""
+    """Asks a server; there is no `key` before the link was followed."""
 
     server: Server
     session: Session
-    cookie: str | None = None
+    key: str | None = None
 
     @property
     def origin(self) -> str:
         return f"http://127.0.0.1:{self.server.port}"
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str | None) -> Answer:
-        usual = {"Host": f"127.0.0.1:{self.server.port}", "Cookie": self.cookie, "Origin": self.origin}
+        key = None if self.key is None else f"Bearer {self.key}"
+        usual = {"Host": f"127.0.0.1:{self.server.port}", "Authorization": key, "Origin": self.origin}
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         sent = {name: value for name, value in {**usual, **given}.items() if value is not None}
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
@@ -80,11 +90,10 @@ class Client:
             connection.close()
 
     def enter(self) -> Client:
-        """Follow the link, and keep the cookie."""
-        parts = urlsplit(self.server.url)
-        answer = self.ask("GET", f"/?{parts.query}")
-        assert (answer.code, answer.headers["location"]) == (303, "/")
-        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        """Follow a link, as the page does, and keep the key."""
+        answer = self.ask("POST", "/api/enter", token_of(self.server.link()))
+        assert answer.code == 200, answer.body
+        self.key = answer.json()["key"]
         return self
 
     def get(self, path: str) -> Any:
@@ -95,6 +104,11 @@ class Client:
     def decide(self, seen: int, **action: Any) -> Answer:
         body = json.dumps({"seen": seen, "action": action}).encode()
         return self.ask("POST", "/api/decide", body, Content_Type="application/json")
+
+
+def token_of(link: str) -> bytes:
+    """Return the token of a link."""
+    return urlsplit(link).fragment.removeprefix("token=").encode()
 
 
 @contextmanager

@@ -181,7 +181,7 @@ def assert_same_tables(run: Path, other: Path) -> None:
     for name in ("assignments.csv", "categories.csv"):
         for one, two in zip(rows_of(run / name), rows_of(other / name), strict=True):
             figures = [[float(row.pop(column) or "nan") for column in FIGURES if column in row] for row in (one, two)]
-            np.testing.assert_allclose(*figures, rtol=0, atol=1.5e-6, err_msg=name)
+            np.testing.assert_allclose(figures[0], figures[1], rtol=0, atol=1.5e-6, err_msg=name)
             assert one == two, name
 
 

@@ -21,7 +21,7 @@ from sortal import web
 from sortal.discovery.advice import Advice
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import ImageSource
-from sortal.web.server import HEADERS, POLICY
+from sortal.web.guard import HEADERS, POLICY
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request, Route
@@ -36,7 +36,7 @@ addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample} ${event.sourceFile}`);
 });
 """
-STRICTER = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+STRICTER = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
 STRICTER += "require-trusted-types-for 'script'; trusted-types 'none'; base-uri 'none'; form-action 'none'"
 HIT = "() => [window.hit, document.querySelectorAll('iframe, object, embed, base, form[action]').length]"
 WIDTH = """() => [document.scrollingElement.scrollWidth, innerWidth, [...document.querySelectorAll("main *")]
@@ -215,7 +215,7 @@ def review(trial: Trial) -> int:
         if browser is None:
             return 0
         watched = watch(browser, client.origin, case(trial, LOOKS), STRICTER)
-        watched.page.goto(client.server.url)
+        watched.page.goto(client.server.link())
         watched.page.wait_for_selector(".tiles-of a")
         assert watched.page.locator(".tiles-of h3").count() == n
         _walk_review(watched, client, texts)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -19,8 +20,10 @@ from reviews import Client, saved_run, serving, session_of
 from sample_run import sample_run
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, World, _command, case
+from sortal.runs import journal
+from sortal.runs.actions import Rename
 from sortal.runs.export import export
-from sortal.runs.run import Run
+from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
 
@@ -285,7 +288,44 @@ def _decide(client: Client, trial: Trial, decisions: int) -> None:
             assert stale.code == 409, "nobody decides about what they have not seen"
 
 
+def changing_places(trial: Trial) -> int:
+    """Let two runs change places, again and again, while both are reviewed: each decision is in its own run."""
+    runs = [saved_run(trial.folder / name, images=images) for name, images in (("a", 72), ("b", 60))]
+    ended, acknowledged = threading.Event(), [list[str](), list[str]()]
+
+    def decide(client: Client, number: int) -> None:
+        for step in range(40):
+            name = f"{number} {step}"
+            seen = len(acknowledged[number])
+            if client.decide(seen, do="rename", category=4, name=name).code == 200:
+                acknowledged[number].append(name)
+
+    def swap() -> None:
+        random = Random(trial.random.random())
+        while not ended.is_set():
+            for source, target in (("a", "c"), ("b", "a"), ("c", "b")):
+                os.rename(trial.folder / source, trial.folder / target)
+            ended.wait(random.uniform(0, 0.02))
+
+    with serving(session_of(runs[0])) as first, serving(session_of(runs[1])) as second, tiny_folder.quickly():
+        swapping = threading.Thread(target=swap)
+        deciding = [threading.Thread(target=decide, args=[each.enter(), at]) for at, each in enumerate((first, second))]
+        for thread in (swapping, *deciding):
+            thread.start()
+        for thread in deciding:
+            thread.join()
+        ended.set()
+        swapping.join()
+    found = {len(run.assignments): run for name in "ab" for run in [load_run(trial.folder / name, raw=True)]}
+    for run, told in zip(runs, acknowledged, strict=True):
+        here = found[len(run.assignments)]
+        lines = journal.read(here.folder / DECISIONS, here.facts)
+        assert [each.action.name for each in lines if isinstance(each.action, Rename)] == told
+    return 80
+
+
 ATTACKS = (
+    Attack("concurrency", "changing places", changing_places, quick=1, least=5),
     Attack("concurrency", "pairs", pairs, quick=1, least=2 * len(PAIRS)),
     Attack("concurrency", "between", between, quick=1, least=len(PAIRS)),
     Attack("concurrency", "replacing", replacing, quick=1, least=5),

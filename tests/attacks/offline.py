@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.request import HTTPCookieProcessor, build_opener
+from urllib.request import urlopen
 
 import cyclopts
 
@@ -63,18 +63,17 @@ def visit(log: str, folder: str) -> None:
     forbid_everywhere(log, folder)
     run = Server.run
 
-    def served(self: Server, *, browser: bool = False) -> None:
+    def served(self: Server, *, browser: str = "") -> None:
         def look() -> None:
             while not self.started:
                 threading.Event().wait(0.01)
-            cookies = build_opener(HTTPCookieProcessor())
-            with cookies.open(self.url, timeout=60) as answer:
+            with urlopen(self.link(), timeout=60) as answer:
                 page.append(answer.read())
             self.stop()
 
         page: list[bytes] = []
         threading.Thread(target=look, daemon=True).start()
-        run(self, browser=False)
+        run(self)
         assert b"<script" in page[0]
 
     setattr(Server, "run", served)  # noqa: B010

@@ -59,7 +59,7 @@ def serve(folder: str, targets: list[str], kind: str, outside: str) -> None:
     def read(client: Client, number: int) -> None:
         try:
             while not ended.is_set():
-                ask(client, number, 200, 404, 503)
+                ask(client, number, 200, 404, 410, 503)
                 number += 1
         except BaseException as error:
             problems.append(repr(error))
@@ -77,7 +77,7 @@ def serve(folder: str, targets: list[str], kind: str, outside: str) -> None:
         for path in targets:
             if os.path.isfile(path) or kind not in (*SHORTER, "longer"):
                 swap(path, kind, outside)
-        say("asked", [ask(client, number, 200, 404, 503) for number in range(2 * len(PATHS))])
+        say("asked", [ask(client, number, 200, 404, 410, 503) for number in range(2 * len(PATHS))])
         answers = [client.decide(1, do="move", rows=[5, 6], category=2) for _ in range(2)]
         say("decided", [each.code for each in answers], [each.body.decode() for each in answers])
         ended.set()
@@ -97,7 +97,8 @@ def replace_served(trial: Trial) -> int:
     assert found, target
     ended = fork_server.shared().run(serve, str(run), found, kind, str(images.outside), codes=[0])
     ((codes, bodies),) = ended.each("decided")
-    assert codes[0] in (200, 400, 503), bodies
+    assert codes[0] in (200, 400, 410, 503), bodies
+    assert (codes[0] == 410) == target.startswith("images"), "what has changed is not decided about"
     assert codes[1] == (409 if codes[0] == 200 else codes[0]), bodies
     for body in bodies:
         assert "message" in body or "version" in body, body

@@ -26,9 +26,12 @@ from sample_run import sample_run
 
 from sortal import __version__
 from sortal.errors import InputError
-from sortal.runs.export import FORMATS, ExportResult, export
+from sortal.images import decoding
+from sortal.images.image_set import image_set
+from sortal.images.store.packing import pack
+from sortal.runs.export import FORMATS, ExportResult, export, folders
 from sortal.runs.export.folders import LONGEST, RESERVED, Names, safe
-from sortal.runs.export.format import How, Request, utf8
+from sortal.runs.export.format import How, LeftOut, Request, is_there, utf8
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
@@ -60,7 +63,7 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
         category=np.array([names.index(category) for _, category, _ in images]),
     )
     confidence = np.where(status == "labelled", 1.0, 0.25 + np.arange(n) / (2 * n))
-    return replace(
+    run = replace(
         run,
         folder=folder / "run",
         facts=replace(
@@ -71,6 +74,13 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
         assignments=replace(run.assignments, labels=labels, truth=labels, status=status, confidence=confidence),
         categories=tuple(replace(each, kind="known" if each.name in labels else "new") for each in run.categories),
     )
+    return as_sorted(run)
+
+
+def as_sorted(run: Run) -> Run:
+    """Return the run as if its files had been sorted as they are now."""
+    contents = tuple(decoding.digest(content(path)) for path in run.paths())
+    return replace(run, assignments=replace(run.assignments, contents=contents))
 
 
 def of_pixels(run: Run) -> Run:
@@ -154,7 +164,8 @@ def test_every_image_is_exported_or_reported_as_missing(name: str, hostile: Run,
     (tmp_path / "photos/d.png").write_bytes(b"")
     done = export(run, name, tmp_path / "less")
     table = name in ("csv", "parquet")  # needs no image files
-    assert (done.images, done.missing) == ((5, ()) if table else (3, ("b.png", "d.png")))
+    left = (done.images, done.missing, done.changed)
+    assert left == ((5, (), ()) if table else (3, ("b.png",), ("d.png",)))
     files = [tmp_path / "less", *(tmp_path / "less").rglob("*")]
     found = [content(path) for path in files if path.is_file()]
     if name == "parquet":
@@ -326,6 +337,7 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
     Image.new("RGB", (8, 5)).save(tmp_path / "photos/1.png", "TIFF", tiffinfo={0x0112: 6})
     Image.new("RGB", (8, 5)).save(tmp_path / "photos/2.png", "PNG", exif=turned)
     (tmp_path / "photos/3.png").write_bytes(b"no image")
+    run = as_sorted(run)
     done = export(run, "coco", tmp_path / "coco.json")
     assert (done.images, done.missing) == (3, ("3.png",))
     images = json.loads(content(tmp_path / "coco.json"))["images"]
@@ -343,6 +355,7 @@ def test_coco_sizes_are_upright_and_come_from_the_header(tmp_path: Path) -> None
 def test_coco_has_images_beyond_the_usual_limit_if_the_run_has(tmp_path: Path) -> None:
     run = a_run(tmp_path, PLAIN[:1])
     Image.new("1", (20_000, 10_000)).save(tmp_path / "photos/a.png")  # more than Pillow opens by default
+    run = as_sorted(run)
     assert export(run, "coco", tmp_path / "less.json").missing == ("a.png",)
     large = replace(run, facts=replace(run.facts, settings=replace(run.facts.settings, max_pixels=200_000_000)))
     assert export(large, "coco", tmp_path / "coco.json").missing == ()
@@ -513,6 +526,89 @@ def test_images_given_as_a_list_can_be_exported_next_to_them(tmp_path: Path) -> 
     assert export(everywhere, "folders", tmp_path / "out", force=True).missing == run.assignments.files
 
 
+# Files that have changed since they were sorted
+
+
+def replaced(path: str, *, keep_time: bool = False) -> None:
+    """Put another file of the same size in the place of one, with the same time of change if asked for."""
+    old, then = content(path), os.stat(path)
+    Path(f"{path}.new").write_bytes(old[:-1] + bytes([old[-1] ^ 1]))
+    os.replace(f"{path}.new", path)
+    if keep_time:
+        os.utime(path, ns=(then.st_atime_ns, then.st_mtime_ns))
+
+
+def remember(run: Run) -> None:
+    """Let the cache of a run know its files, as that of one does that was sorted."""
+    a = run.assignments
+    pack(image_set(a.files, paths=run.paths(), labels=a.labels), run.cache / "pixels", runtime=Runtime(workers=1))
+
+
+@pytest.mark.parametrize(("name", "how"), [*((name, "hardlink") for name in FORMATS), *(("folders", h) for h in HOW)])
+def test_files_that_have_changed_are_left_out_and_named(name: str, how: How, tmp_path: Path) -> None:
+    run = a_run(tmp_path, PLAIN)
+    remember(run)
+    old = content(run.paths()[1])
+    assert export(run, name, tmp_path / "before", how=how).changed == ()
+    replaced(run.paths()[1])
+    os.utime(run.paths()[2])  # another time, and the same content
+    done = export(run, name, tmp_path / "out", how=how)
+    assert (done.images, done.missing, done.changed) == (4, (), ("b.png",))
+    out = [path for path in (tmp_path / "out", *(tmp_path / "out").rglob("*")) if path.is_file()]
+    assert not any(content(run.paths()[1]) in content(path) or b"b.png" in content(path) for path in out)
+    Path(run.paths()[1]).write_bytes(old)  # back again
+    assert export(run, name, tmp_path / "again", how=how).changed == ()
+
+
+@pytest.mark.parametrize("name", [*LINKED, "coco", "labelstudio"])
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_file_that_pretends_not_to_have_changed_is_read(name: str, cached: bool, tmp_path: Path) -> None:
+    run = a_run(tmp_path, PLAIN)
+    if cached:
+        remember(run)
+    replaced(run.paths()[3], keep_time=True)
+    assert export(run, name, tmp_path / "out").changed == ("test_1.png",)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_copies_of_a_file_that_has_changed_stay(how: How, tmp_path: Path) -> None:
+    run = a_run(tmp_path, PLAIN)
+    Path(run.paths()[1]).write_bytes(content(run.paths()[0]))
+    run = as_sorted(run)
+    replaced(run.paths()[0])
+    done = export(run, "folders", tmp_path / "out", how=how)
+    assert (done.images, done.changed) == (4, ("a.png",))
+    assert (tmp_path / "out/cat/b.png").exists()
+
+
+@pytest.mark.parametrize("how", ["hardlink", "copy"])
+def test_a_file_that_is_replaced_while_it_is_exported_is_left_out(
+    how: How, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file changes after it was checked, and before it is linked or copied."""
+    run = a_run(tmp_path, PLAIN)
+
+    def replacing(request: Request, number: int) -> bool:
+        found = is_there(request, number)
+        if number == 1 and how == "copy":
+            replaced(request.rows[number].path)
+        return found
+
+    def linking(source: str, target: Path) -> None:
+        if source.endswith("b.png"):
+            replaced(source)
+        link(source, target)
+
+    link = os.link
+    monkeypatch.setattr(folders, "is_there", replacing)
+    monkeypatch.setattr(os, "link", linking)
+    done = export(run, "folders", tmp_path / "out", how=how)
+    assert (done.images, done.changed) == (4, ("b.png",))
+    assert files_below(tmp_path / "out") == {
+        "cat/a.png", "cat/a (2).png", "new 1/test_1.png", "new 1/d.png", "index.csv"
+    }  # fmt: skip
+
+
 def test_exports_never_replace_a_pipe_or_a_device(tmp_path: Path) -> None:
     run, pipe = replace(sample_run(), folder=tmp_path / "run"), tmp_path / "pipe"
     run.save()
@@ -527,11 +623,11 @@ def before_it_ends(name: str, do: Callable[[], object], monkeypatch: pytest.Monk
     """Do something once, when the next export has been written but is not at its place yet."""
     format_ = FORMATS[name]
 
-    def write(request: Request) -> Sequence[str]:
+    def write(request: Request) -> LeftOut:
         monkeypatch.setitem(FORMATS, name, format_)
-        missing = format_.write(request)
+        left = format_.write(request)
         do()
-        return missing
+        return left
 
     monkeypatch.setitem(FORMATS, name, replace(format_, write=write))
 

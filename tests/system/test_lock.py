@@ -1,16 +1,19 @@
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from sortal.errors import InputError
-from sortal.system.files import lock_folder
+from sortal.system.files import lock_folder, replace_all, write_atomically
+from sortal.system.held_folders import ReplacedError, open_within
 
 
 def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
@@ -103,3 +106,42 @@ def test_folders_are_locked_on_windows_too(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WINDOWS, tmp_path], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout.startswith(f"Another process is using {str(tmp_path)!r}.")
+
+
+def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_locked_one(tmp_path: Path) -> None:
+    """Neither one file nor several, neither there nor below; what was locked can be put back."""
+    place, away = tmp_path / "place", tmp_path / "away"
+    (tmp_path / "link").symlink_to("place")
+    with lock_folder(place):
+        (place / "cache").mkdir()
+        write_atomically(place / "cache" / "file", b"first")
+        place.rename(away)
+        (place / "cache").mkdir(parents=True)
+        writes: tuple[Callable[[], object], ...] = (
+            lambda: write_atomically(place / "file", b"second"),
+            lambda: write_atomically(place / "cache" / "file", b"second"),
+            lambda: replace_all(place, {"file": b"second"}, []),
+            lambda: open_within(place / "file", os.O_RDWR | os.O_CREAT),
+        )
+        for write in writes:
+            with pytest.raises(ReplacedError, match="another one was put there"):
+                write()
+        assert [*place.rglob("*")] == [place / "cache"]
+        write_atomically(tmp_path / "elsewhere", b"free")
+        shutil.rmtree(place)
+        with pytest.raises(ReplacedError):
+            write_atomically(place / "file", b"second")
+        away.rename(place)
+        for write in writes[:-1]:
+            write()
+        os.close(open_within(place / "file", os.O_RDWR))
+        assert (place / "cache" / "file").read_bytes() == b"second"
+    with lock_folder(tmp_path / "link"):  # which is led elsewhere
+        (tmp_path / "link").unlink()
+        away.mkdir()
+        (tmp_path / "link").symlink_to("away")
+        with pytest.raises(ReplacedError):
+            write_atomically(tmp_path / "link" / "file", b"third")
+    place.rename(tmp_path / "gone")
+    place.mkdir()
+    write_atomically(place / "file", b"after the lock")

@@ -51,14 +51,15 @@ def opened(browser: Browser) -> Iterator[Open]:  # noqa: F811
                 color_scheme="dark" if dark else "light",
                 reduced_motion="reduce",
             )
-            url = client.server.url
+            url = client.server.link()
         else:
             url = client.origin + "/"
         page = contexts[port].new_page()
         page.set_default_timeout(60_000)
         page.on("console", lambda message: noted(message.text))
         page.on("pageerror", lambda error: events.append(str(error)))
-        page.on("request", lambda asked: events.append(asked.url) if not asked.url.startswith(client.origin) else None)
+        own = (client.origin, f"blob:{client.origin}")
+        page.on("request", lambda asked: events.append(asked.url) if not asked.url.startswith(own) else None)
         page.goto(url)
         page.wait_for_selector(".tiles-of a")
         if path:

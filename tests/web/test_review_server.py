@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from conftest import SortedRun
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reviews import Client, saved_run, serving, session_of
+from reviews import Client, saved_run, serving, session_of, token_of
 from sample_run import HOSTILE
 
 import sortal
@@ -29,7 +30,8 @@ from sortal.runs.actions import ACTIONS as ACTIONS_OF_PEOPLE
 from sortal.runs.actions import Rename
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
-from sortal.web.server import Server
+from sortal.web.server import Server, application
+from sortal.web.session import Session
 
 
 @pytest.fixture
@@ -46,25 +48,55 @@ def client(run: Run) -> Iterator[Client]:
 # Who is let in
 
 
+PAGE = {"/", "/favicon.ico", "/static/{name}"}  # what holds nothing of the run
+
+
+def addresses(session: Session) -> list[tuple[str, str]]:
+    """Every method and path that a review answers and that is not of the bare page, with numbers filled in."""
+    found = [(method, route.path) for route in application(session).routes for method in sorted(route.methods or ())]  # type: ignore[attr-defined]
+    assert {path for _, path in found} >= {*PAGE, "/api/decide", "/thumb/{row:int}", "/image/{row:int}"}
+    return [(method, re.sub(r"\{[^}]*\}", "0", path)) for method, path in found if path not in PAGE]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"Cookie": None},
-        {"Cookie": "sortal-1=wrong"},
+        {"Authorization": None},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer "},
+        {"Authorization": None, "Cookie": "key={key}; sortal-key={key}; Authorization=Bearer {key}"},
         {"Host": "evil.example"},
         {"Host": "127.0.0.1:1"},
         {"Host": ""},
         {"Sec_Fetch_Site": "cross-site"},
         {"Sec_Fetch_Site": "same-site"},
+        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"},
     ],
     ids=str,
 )
 def test_strangers_are_refused_whatever_they_ask(run: Run, client: Client, changes: dict[str, str | None]) -> None:
+    """A new address cannot be forgotten: all that the application answers are tried."""
     body = json.dumps({"seen": 0, "action": {"do": "rename", "category": 4, "name": "mine"}}).encode()
-    for method, path in (("GET", "/"), ("GET", "/api/overview"), ("GET", "/thumb/0"), ("GET", "/static/review.js")):
-        assert client.ask(method, path, None, **changes).code == 403
-    assert client.ask("POST", "/api/decide", body, Content_Type="application/json", **changes).code == 403
+    sent = {name: value and value.format(key=client.key) for name, value in changes.items()}
+    tried = addresses(client.session)
+    assert len(tried) > 20
+    for method, path in tried:
+        given = body if method == "POST" else None
+        assert client.ask(method, path, given, Content_Type="application/json", **sent).code == 403, (method, path)
     assert not (run.folder / DECISIONS).exists()
+    assert client.ask("GET", f"/api/overview?token={client.key}&key={client.key}", None, **sent).code == 403
+
+
+def test_the_bare_page_is_for_whoever_comes_by_a_right_name(client: Client) -> None:
+    """It holds nothing of the run, and must be found before there is a key, from a link in any program."""
+    client.key = None
+    for path in ("/", "/static/review.js", "/static/style.css", "/favicon.ico"):
+        assert client.ask("GET", path).code in (200, 204)
+        assert client.ask("GET", path, Host="evil.example").code == 403
+        assert client.ask("GET", path, Sec_Fetch_Site="cross-site").code == 403
+    assert client.ask("GET", "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").code == 200
+    for path in ("/static/../api/overview", "/static/%2e%2e/api/overview", "//api/overview", "/x/../api/overview"):
+        assert client.ask("GET", path).code in (403, 404)
 
 
 @pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"])
@@ -76,17 +108,34 @@ def test_other_sites_change_nothing(run: Run, client: Client, origin: str | None
     assert client.ask("GET", "/api/overview", Origin=None).code == 200
 
 
-def test_the_link_works_once_and_the_cookie_is_out_of_reach_of_scripts(run: Run) -> None:
+def test_a_link_works_once_and_only_the_latest_does(run: Run) -> None:
     with serving(session_of(run)) as client:
-        assert client.ask("GET", "/?token=guess").code == 403
-        link = client.server.url.partition(str(client.server.port))[2]
-        answer = client.ask("GET", link)
-        assert (answer.code, answer.headers["location"]) == (303, "/")
-        attributes = answer.headers["set-cookie"].lower()
-        assert "httponly" in attributes
-        assert "samesite=strict" in attributes
-        again = client.ask("GET", link)
-        assert (again.code, b"has been used" in again.body) == (403, True)
+        first, second = token_of(client.server.link()), token_of(client.server.link())
+        for wrong in (
+            b"",
+            b"guess",
+            first,
+            second[:-1],
+            second + b"x",
+            b"\xff",
+            b"x" * 10_000,
+        ):  # as often as one likes
+            answer = client.ask("POST", "/api/enter", wrong)
+            assert (answer.code, "Press Enter" in answer.json()["message"]) == (403, True)
+        assert client.ask("GET", "/api/enter", second).code == 405
+        assert client.ask("POST", "/api/enter", second, Origin="http://127.0.0.1:1").code == 403
+        assert client.ask("POST", "/api/enter", second, Sec_Fetch_Site="same-site").code == 403
+        answer = client.ask("POST", "/api/enter", second)
+        assert (answer.code, "set-cookie" in answer.headers) == (200, False)
+        assert client.ask("POST", "/api/enter", second).code == 403
+        client.key = answer.json()["key"]
+        assert client.get("/api/version") == {"version": 0}
+        assert client.enter().key == answer.json()["key"], "another link leads to the same review"
+
+
+def test_cookies_of_other_services_lock_nobody_out(client: Client) -> None:
+    """They are sent to all ports of a host: up to 180 of 4 KB, by Chromium."""
+    assert client.ask("GET", "/", Cookie="; ".join(f"c{n}={'x' * 4000}" for n in range(180))).code == 200
 
 
 def test_every_answer_forbids_what_a_page_does_not_need(client: Client) -> None:
@@ -96,6 +145,7 @@ def test_every_answer_forbids_what_a_page_does_not_need(client: Client) -> None:
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert not any(name.startswith("access-control") for name in headers)
+        assert "set-cookie" not in headers
     assert client.ask("OPTIONS", "/api/decide").code in (403, 405)
 
 
@@ -320,6 +370,42 @@ def test_many_pages_decide_at_once_and_nothing_is_lost(run: Run, client: Client)
     assert len(names) == 48
 
 
+# The folder of the run
+
+
+def test_a_run_that_takes_the_place_of_the_one_under_review_is_left_alone(tmp_path: Path, run: Run) -> None:
+    saved_run(tmp_path / "other", images=60)
+    with serving(session_of(run)) as client:
+        client.enter()
+        assert client.decide(0, do="rename", category=4, name="fern").code == 200
+        (run.folder).rename(tmp_path / "away")
+        (tmp_path / "other").rename(run.folder)
+        before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
+        for answer in (client.decide(1, do="rename", category=5, name="moss"), client.ask("GET", "/api/map")):
+            assert (answer.code, "another one was put there" in answer.json()["message"]) == (503, True)
+        assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before
+        load_run(run.folder)
+        (run.folder).rename(tmp_path / "other")
+        assert client.decide(1, do="rename", category=5, name="moss").code == 503, "there is none"
+        (tmp_path / "away").rename(run.folder)
+        assert client.decide(1, do="rename", category=5, name="moss").code == 200
+    assert load_run(run.folder).names == {**run.names, 4: "fern", 5: "moss"}
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_two_reviews_whose_folders_change_places_do_not_write_into_each_other(tmp_path: Path, decided: bool) -> None:
+    runs = [saved_run(tmp_path / name, images=images) for name, images in (("a", 72), ("b", 60))]
+    with serving(session_of(runs[0])) as first, serving(session_of(runs[1])) as second:
+        for each in (first, second):
+            each.enter()
+            assert not decided or each.decide(0, do="rename", category=4, name="fern").code == 200
+        for source, target in (("a", "c"), ("b", "a"), ("c", "b")):
+            (tmp_path / source).rename(tmp_path / target)
+        for each in (first, second):
+            assert each.decide(int(decided), do="rename", category=5, name="moss").code == 503
+    assert {load_run(tmp_path / name).decisions for name in "ab"} == {int(decided)}
+
+
 # Start and end
 
 
@@ -337,7 +423,7 @@ def test_the_command_serves_until_ctrl_c(sorted_run: SortedRun, tmp_path: Path) 
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         link = process.stdout.readline()
-        assert link.startswith("Review: http://127.0.0.1:")
+        assert re.match(r"Review: http://127\.0\.0\.1:\d+/#token=[\w-]{32}\n$", link)
         port = int(link.rpartition(":")[2].partition("/")[0])
         with pytest.raises(InputError, match="Another process is using"):
             sortal.review(folder, browser=False)

@@ -199,7 +199,8 @@ def _predicted(found: "Prediction") -> None:
 
 def exported(written: "ExportResult") -> list[str]:
     lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
-    return lines + _first([f"missing, left out: {_line(file)}" for file in written.missing], "more")
+    lines += _first([f"missing, left out: {_line(file)}" for file in written.missing], "more")
+    return lines + _first([f"changed since it was sorted, left out: {_line(file)}" for file in written.changed], "more")
 
 
 def decisions(lines: "Sequence[Decision]", told: Sequence[str]) -> None:

@@ -186,7 +186,7 @@ def export(
     symbolic links or copies.
 
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some files
-    no longer exist and were left out; 130 interrupted.
+    no longer exist or have changed, and were left out; 130 interrupted.
     """
     with printing.runtime("Reading the run") as runtime:
         from sortal.runs.export import export
@@ -195,7 +195,7 @@ def export(
         options: Any = {"how": how, "force": force, "absolute_paths": absolute_paths}
         written = export(load_run(run), format, out, **options, runtime=runtime)
     print(*printing.exported(written), sep="\n")
-    return 3 if written.missing else 0
+    return 3 if written.missing or written.changed else 0
 
 
 def review(
@@ -213,15 +213,15 @@ def review(
     """Review a run in the browser: name, merge, split, move, confirm.
 
     Every decision is on disk before the page shows it, and can be undone.
-    Ctrl-C ends the review; nothing is lost. The link is for one use, by you.
+    Ctrl-C ends the review; nothing is lost. The link is for one use, by you;
+    Enter in the terminal prints another.
     """
     with printing.runtime("Reading the run", workers=workers) as runtime:
-        from sortal.discovery.reviewing import open_review
+        from sortal.discovery.reviewing import open_review, serve
 
         server = open_review(run, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
     with server, suppress(KeyboardInterrupt):  # from here on it is the way to end
-        print(f"Review: {server.url}\nCtrl-C ends it.", flush=True)
-        server.run(browser=browser)
+        serve(server, browser=browser, say=lambda text: print(text, flush=True))
 
 
 def report(

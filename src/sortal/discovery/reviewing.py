@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
@@ -11,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.discovery.advice import advise
+from sortal.images.originals import Originals
+from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import open_store
 from sortal.runs import journal
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime, shown
+from sortal.system.terminal import on_enter
 from sortal.web.server import Server
 from sortal.web.session import Session
 
@@ -46,8 +51,21 @@ def review(
     with shown(Runtime(), "Reading the run") as runtime:
         server = open_review(folder, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
     with server:
-        sys.stderr.write(f"Review: {server.url}\n")
-        server.run(browser=browser)
+        serve(server, browser=browser, say=_tell)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
+    """Say the link to a review, and another one whenever Enter is pressed, and serve it until Ctrl-C."""
+    with on_enter(lambda: say(f"Review: {server.link()}")) as listening:
+        link = server.link()
+        say(f"Review: {link}")
+        say("Enter prints another link, Ctrl-C ends the review." if listening else "Ctrl-C ends the review.")
+        server.run(browser=link if browser else "")
 
 
 def open_review(
@@ -79,11 +97,26 @@ def open_session(
     side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
     side = side if sorted_by.learn_on is None else min(side, PREVIEW)
     settings = Settings(shorter_side=side, max_pixels=sorted_by.max_pixels)
-    store = pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
+    pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
+    index = Index(run.cache / "pixels" / settings.key)
+    # By the content that was sorted, whatever the files are now.
+    store = open_store(index, [each if each in index.stored else "" for each in run.assignments.contents])
+    originals = Originals(run.paths(), run.assignments.contents, [index])
+    originals.look_at_all(lambda done, of: runtime.progress("Comparing files", done, of))
+    if lost := np.flatnonzero(originals.state).tolist():
+        told = originals.say(lost, run.assignments.files)
+        runtime.note(f"{told}. They are left out of the review; run sortal discover again to sort what is there now.")
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=import_module, args=["sortal.clustering.kmeans"], daemon=True).start()  # while pages load
-    return Session(run=run, store=store, place=_placer(runtime.device), lines=list(lines), advisor=advisor)
+    return Session(
+        run=run,
+        store=store,
+        originals=originals,
+        place=_placer(runtime.device),
+        lines=list(lines),
+        advisor=advisor,
+    )
 
 
 def _placer(device: str) -> Placer:

@@ -94,15 +94,25 @@ def sort_rest(
 
 
 def pixels_of(run: Run, images: ImageSet, *, runtime: Runtime = Runtime()) -> PixelStore:
-    """Return the pixels of a run's images; if it has learned on a sample, only of that and of what the report shows."""
+    """Return the pixels of a run's images; if it has learned on a sample, only of that and of what the report shows.
+
+    They are those of the contents that were sorted, whatever the files are now.
+    """
     facts, folder = run.facts, run.cache / "pixels"
     settings = Settings(shorter_side=facts.backbone.shorter_side, max_pixels=facts.settings.max_pixels)
-    if run.facts.settings.learn_on is None:
-        return pack(images, folder, settings=settings, runtime=runtime)
-    detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
-    cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
-    shown = np.isin(np.arange(len(images)), [row for card in cards for row in (*card.typical, *card.doubtful)])
-    pack(images.select(shown), folder, settings=settings, runtime=runtime)
+    contents, shown = np.array(run.assignments.contents, dtype=f"S{DIGEST}"), np.ones(len(images), dtype=bool)
+    if run.facts.settings.learn_on is not None:
+        detail = next(each for each in report.DETAILS if len(run.categories) <= each.most)
+        cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
+        shown = np.isin(np.arange(len(images)), [row for card in cards for row in (*card.typical, *card.doubtful)])
+    now = pack(images.select(shown), folder, settings=settings, runtime=runtime)
+    differ = np.flatnonzero(shown)[now.digests != contents[shown]].tolist()
+    if differ:
+        which = listing([images.files[row] for row in differ])
+        runtime.note(
+            f"{plural(len(differ), 'file')} changed since the run was made, or cannot be read: {which}. "
+            "The report shows what was sorted, as far as its pixels are stored."
+        )
     index = Index(folder / settings.key)
     return open_store(index, [each if each in index.stored else "" for each in run.assignments.contents])
 

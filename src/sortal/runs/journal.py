@@ -18,6 +18,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
+from sortal.system.held_folders import Identity, open_within
 from sortal.system.own_files import check_own
 from sortal.system.regular_files import open_regular, parse_json, read_regular
 from sortal.system.text import shorten
@@ -25,6 +26,7 @@ from sortal.system.text import shorten
 FORMAT = "sortal decisions 1"
 FIRST = 2  # number of the first line with a decision, after the header
 LONGEST = 300  # characters of why a decision is disputed, in words
+HEADER = 4096  # bytes of the first line at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
     if header.get("format") != FORMAT:
         raise InputError(f"Decisions must be a file that begins with {FORMAT!r}, got {str(path)!r}, which does not.")
     if header.get("run") != run_key(facts):
-        raise InputError(f"The decisions in {str(path)!r} are about another run. Move the file away to leave them out.")
+        raise _foreign(path)
     return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=FIRST))
 
 
@@ -109,22 +111,29 @@ def _damaged(path: Path, number: int, error: ValueError | InputError) -> InputEr
     return InputError(f"Line {number} of {str(path)!r} is damaged: {problem}. Correct it, or move the file away.")
 
 
-def append(path: Path, facts: RunFacts, more: Iterable[Decision], *, after: int | None = None) -> int:
+def _foreign(path: Path) -> InputError:
+    return InputError(f"The decisions in {str(path)!r} are about another run. Move the file away to leave them out.")
+
+
+def append(
+    path: Path, facts: RunFacts, more: Iterable[Decision], *, after: int | None = None, folder: Identity | None = None
+) -> int:
     """Append decisions, which are on disk when this returns; if they cannot be written, the file stays as it was.
 
     Returns the length of the file. With `after`, this must have been its length before: nobody else has changed it.
+    With `folder`, it must be in that one, and always in the one that is locked, if its path is that of one.
     """
     text = "".join(f"{json.dumps(each.to_json())}\n" for each in more)
     try:
         check_own(path)
-        new = not path.exists()
-        if new and after:
-            raise _changed(path)
-        with path.open("ab+", buffering=0) as file:
+        opened, new = _open(path, folder, after)
+        with os.fdopen(opened, "ab+", buffering=0) as file:
             end = _whole_lines(file)
             if after not in (None, end):
                 raise _changed(path)
-            if not end:
+            if end:
+                _check_header(path, file, facts)
+            else:
                 text = f"{json.dumps({'format': FORMAT, 'run': run_key(facts)})}\n{text}"
             try:
                 file.truncate(end)
@@ -143,6 +152,24 @@ def append(path: Path, facts: RunFacts, more: Iterable[Decision], *, after: int 
         if error.errno in NO_SPACE:
             raise NoSpaceError(f"{problem} free some space, and try again.") from error
         raise InputError(f"{problem} permit writing, and try again.") from error
+
+
+def _open(path: Path, folder: Identity | None, after: int | None) -> tuple[int, bool]:
+    """Open a journal to append to it; also return whether it is new."""
+    try:
+        return open_within(path, os.O_RDWR | os.O_APPEND, folder), False
+    except FileNotFoundError:
+        if after:
+            raise _changed(path) from None
+        return open_within(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, folder), True
+
+
+def _check_header(path: Path, file: Any, facts: RunFacts) -> None:
+    """Raise InputError unless an open journal is about the run of these facts."""
+    file.seek(0)
+    header = _read_line(path, 1, file.readline(HEADER))
+    if header.get("run") != run_key(facts):
+        raise _foreign(path)
 
 
 def _changed(path: Path) -> InputError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import NO_SPACE, InputError, no_space
+from sortal.system.held_folders import check_held, hold, identity_of
 from sortal.system.own_files import check_tree
 from sortal.system.regular_files import read_json
 from sortal.system.temporary import move_file, sweep, sweep_below, temporary_file
@@ -27,6 +28,7 @@ Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole 
 
 def write_atomically(path: Path, content: Content) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
+    check_held(path)
     parts = (content,) if isinstance(content, bytes) else content
     with writing(path, sum(memoryview(part).nbytes for part in parts)), temporary_file(path.parent) as file:
         for part in parts:
@@ -64,6 +66,7 @@ def sync_folder(folder: Path) -> None:
 def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
     """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
     staging = folder / NEXT
+    check_held(folder)
     finish(folder)
     try:
         with writing(folder):
@@ -76,6 +79,7 @@ def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collect
         problem = f"The folder {str(folder)!r} cannot be written: {error.strerror or error}."
         raise InputError(f"{problem} Choose another.") from error
     finish(folder)
+    check_held(folder)  # or what was staged waits in a folder that has just been moved
 
 
 def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
@@ -131,6 +135,7 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
 
     The operating system releases the lock of a process that is killed, so folders on file systems without such locks
     are rejected; what such a process left in the folder and its cache is deleted. Without a folder, do nothing.
+    Whatever is written into the folder meanwhile, is refused once its path leads to another one.
     """
     if folder is None:
         yield
@@ -142,7 +147,10 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
     while not lock.is_locked:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            before = identity_of(folder)
             lock.acquire(timeout=POLL if waiting else 0)
+            if identity_of(folder) != before:
+                lock.release()  # of one that has just been moved away
         except Timeout:
             if waiting is None:
                 message = f"Another process is using {str(folder)!r}. Wait until it is done, or choose another folder."
@@ -159,8 +167,9 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
                 ) from error
             raise InputError(f"The folder {str(folder)!r} cannot be written: {why}. Choose another.") from error
     try:
-        _sweep(folder)
-        yield
+        with hold(folder):
+            _sweep(folder)
+            yield
     finally:
         lock.release()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sortal.runs.actions import Refit
 from sortal.runs.audit import due
@@ -81,6 +82,7 @@ class Guide:
 
     run: Run
     advisor: Advisor | None = None
+    lost: NDArray[np.int8] | None = None  # (n,) not 0 where a file is gone or has changed, which nobody is asked about
     _likeness: Likeness | None = None
     # The last proposals and findings, with digests of what they are about.
     _parts: dict[tuple[int, int], tuple[bytes, list[Ints]]] = field(default_factory=dict)
@@ -88,7 +90,7 @@ class Guide:
 
     def questions(self, review: Review, sure: Floats) -> list[Question]:
         """Return all questions, the most worthwhile first."""
-        free = _free(review)
+        free = self._free(review)
         found = [*self._growing(review, sure, free), *self._pages(review, sure, free)]
         best = max((each.worth for each in found), default=1.0)
         found += [*self._merges(review, free, best), *self._splits(review, sure, free), *self._audits(review)]
@@ -99,7 +101,7 @@ class Guide:
 
         Only the largest categories are compared, and only new ones are split.
         """
-        free = _free(review)
+        free = self._free(review)
         largest = sorted(free, key=lambda each: -len(review.members(each)))[:among]
         new = {each: free[each] for each in largest if review.categories[each].kind == NEW}
         merges = self._merges(review, {each: free[each] for each in sorted(largest)}, 1.0, least=0.0)
@@ -108,13 +110,13 @@ class Guide:
 
     def ranking(self, review: Review, sure: Floats, category: int) -> Ranking:
         """Rank the open images of a category."""
-        rows = review.members(category)
+        rows = self._there(review.members(category))
         rows = rows[~review.settled[rows]]
         return growing.rank(rows, sure[rows])
 
     def parts(self, review: Review, category: int, count: int) -> list[Ints]:
         """Divide a category into so many parts, the first of which has what is labelled or confirmed."""
-        rows = review.members(category)
+        rows = self._there(review.members(category))
         digest, kept = _digest(rows, review.reviewed[rows]), self._parts.get((category, count))
         if kept is None or kept[0] != digest:
             seen = review.settled[rows] & ~review.unseen[rows]
@@ -124,7 +126,7 @@ class Guide:
 
     def sample(self, review: Review) -> list[int]:
         """Draw images that were accepted unseen, for an audit: always the same ones until something changes."""
-        found, unseen = list[int](), np.flatnonzero(review.unseen)
+        found, unseen = list[int](), self._there(np.flatnonzero(review.unseen))
         counts = np.bincount(review.category[unseen])
         for each in sorted(np.flatnonzero(counts).tolist(), key=lambda each: (-counts[each], each)):
             rows = unseen[review.category[unseen] == each]
@@ -133,6 +135,16 @@ class Guide:
                 seed = [int(run_key(self.run.facts), 16), each, len(rows)]
                 found += np.random.default_rng(seed).permutation(rows)[:count].tolist()
         return found
+
+    def _there(self, rows: Ints) -> Ints:
+        """Return those of the rows whose files still have their content."""
+        return rows if self.lost is None else rows[self.lost[rows] == 0]
+
+    def _free(self, review: Review) -> dict[int, Ints]:
+        """Return the rows of each category, if it has any, that are not settled."""
+        settled = review.settled
+        members = {each: self._there(review.members(each)) for each in review.categories}
+        return {each: rows[~settled[rows]] for each, rows in members.items() if len(rows)}
 
     # Each kind of question
 
@@ -226,7 +238,7 @@ class Guide:
 
     def typical(self, review: Review, category: int, count: int) -> list[int]:
         """Return the images of a category that are nearest to its centre."""
-        rows, centre = review.members(category), review.centres([category])[0]
+        rows, centre = self._there(review.members(category)), review.centres([category])[0]
         distance = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)
         found: list[int] = rows[np.argsort(distance, kind="stable")[:count]].tolist()
         return found
@@ -267,12 +279,6 @@ class Guide:
             if each in parts:
                 centres[at] = np.asarray(run.features[parts[each]], dtype=np.float64).mean(axis=0)
         return self._likeness.between(category, ids, centres, temperature)
-
-
-def _free(review: Review) -> dict[int, Ints]:
-    """Return the rows of each category, if it has any, that are not settled."""
-    settled = review.settled
-    return {each: rows[~settled[rows]] for each in review.categories if len(rows := review.members(each))}
 
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:

@@ -1,13 +1,11 @@
-"""The web server of a review: who may ask, what they may ask, and how it starts and ends."""
+"""The web server of a review: what may be asked, and how it starts and ends."""
 
 import asyncio
 import io
 import json
 import os
-import secrets
 import socket
 import threading
-import webbrowser
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
 from importlib.resources import files
@@ -18,91 +16,31 @@ import uvicorn
 from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sortal.errors import InputError, NoSpaceError
+from sortal.images.originals import TOLD
 from sortal.images.store.pixel_store import PixelStore
+from sortal.system.held_folders import ReplacedError
 from sortal.system.mapping import check_whole
 from sortal.web import growing
+from sortal.web.doorway import Doorway
+from sortal.web.guard import Guard
+from sortal.web.seen import LostError
 from sortal.web.session import Session, StaleError
 from sortal.web.thumbnails import fit
 
-LONGEST = 200  # characters of a path
 LARGEST = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
+HEADERS = 2**20  # bytes of the headers of a request: cookies of other services on this host may come with it
+ANSWERED = 200  # letters that stand for answers
 THUMB, LARGE = 176, 1024  # pixels of the longer side
 ROOM = 2**28  # bytes of pictures that are kept
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
-)
-HEADERS = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-
-
-class Guard:
-    """Admits only the person who started the review: by a one-time link, then by a cookie.
-
-    A page elsewhere can make a browser ask for anything here, but it knows neither link nor cookie, its requests say
-    that they come from another site, and names that lead here but are not ours are refused (DNS rebinding).
-    """
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], cookie: str) -> None:
-        self.app, self.hosts, self.cookie = app, hosts, cookie
-        self.token: str | None = secrets.token_urlsafe(24)
-        self.secret = secrets.token_urlsafe(24)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        request = Request(scope)
-        answer = self._refusal(request)
-        await (answer or self.app)(scope, receive, with_headers)
-
-    def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to whoever may not ask, or to the first visit; None lets the request pass."""
-        if request.headers.get("host", "").lower() not in self.hosts:
-            return _no("This address does not belong to the review.")
-        if len(request.url.path) > LONGEST:
-            return _missing()
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return _no("Another site must not ask for this.")
-        given = request.query_params.get("token")
-        if given is not None and request.url.path == "/" and request.method == "GET":
-            if self.token is None or not secrets.compare_digest(given.encode(), self.token.encode()):
-                return _no("This link has been used. Start sortal review again for another.")
-            self.token = None
-            answer = RedirectResponse("/", status_code=303)
-            answer.set_cookie(self.cookie, self.secret, httponly=True, samesite="strict", path="/")
-            return answer
-        if not secrets.compare_digest(request.cookies.get(self.cookie, "").encode(), self.secret.encode()):
-            return _no("Open the link that sortal review has printed.")
-        if request.method not in ("GET", "HEAD"):
-            origin = request.headers.get("origin")
-            if origin is None or origin.partition("://")[2] not in self.hosts:
-                return _no("Another site must not change anything.")
-        return None
 
 
 class Answer(JSONResponse):
@@ -110,10 +48,6 @@ class Answer(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
-def _no(text: str) -> Response:
-    return PlainTextResponse(text, status_code=403)
 
 
 class Pictures:
@@ -162,7 +96,7 @@ def application(session: Session) -> Starlette:
 
     def grow(request: Request) -> Response:
         answers = request.query_params.get("answers", "")
-        if {*answers} - growing.ANSWERS or len(answers) > LONGEST:
+        if {*answers} - growing.ANSWERS or len(answers) > ANSWERED:
             return _bad("answers must be letters y, m and n.")
         return _found(session.grow(request.path_params["number"], answers))
 
@@ -205,7 +139,11 @@ def application(session: Session) -> Starlette:
     def picture(side: int) -> Callable[[Request], Awaitable[Response]]:
         async def draw(request: Request) -> Response:
             row = request.path_params["row"]
-            if row >= len(session.store) or not session.store.heights[row]:
+            if row >= len(session.store):
+                return _missing()
+            if lost := await run_in_threadpool(session.look, row):
+                return _bad(f"The file {TOLD[lost][0]}", 410)
+            if not session.store.heights[row]:
                 return _missing()
             etag = f'"{session.run.assignments.contents[row]}-{side}"'
             headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
@@ -227,6 +165,10 @@ def application(session: Session) -> Starlette:
             return Answer(await run_in_threadpool(session.decide, seen, action))
         except StaleError as error:
             return Answer({"message": str(error), "missed": error.missed, "version": session.version}, 409)
+        except LostError as error:
+            return Answer({"message": str(error), "lost": error.rows}, 410)
+        except ReplacedError as error:
+            return _bad(str(error), 503)
         except (InputError, NoSpaceError) as error:
             return _bad(str(error))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -260,13 +202,17 @@ def application(session: Session) -> Starlette:
 
 
 class Intact:
-    """Refuses requests once the features of the run have been cut: reading beyond their end would kill the process."""
+    """Refuses requests once the run is no longer the one that is reviewed.
+
+    Its folder may have been replaced, or its features cut: reading beyond their end would kill the process.
+    """
 
     def __init__(self, app: ASGIApp, session: Session) -> None:
         self.app, self.session = app, session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            self.session.check()
             check_whole(self.session.run.features, f"The run in {str(self.session.run.folder)!r}")
         except InputError as error:
             await _bad(str(error), 503)(scope, receive, send)
@@ -331,15 +277,25 @@ class Server:
         hosts = {f"{each.lower()}:{self.port}" for each in own}
         if self.port == 80:  # which browsers leave out
             hosts |= {each.lower() for each in own}
-        guard = Guard(application(session), frozenset(hosts), f"sortal-{self.port}")
-        self.url = f"http://{named}:{self.port}/?token={guard.token}"
+        self._doorway = Doorway()
+        self._guard = Guard(application(session), frozenset(hosts), self._doorway.close)
+        self._address = f"http://{named}:{self.port}/"
         settings: Mapping[str, Any] = {
             "log_level": "error",
             "access_log": False,
             "lifespan": "off",
             "server_header": False,
+            "http": "h11",
+            "h11_max_incomplete_event_size": HEADERS,
         }
-        self._server = uvicorn.Server(uvicorn.Config(guard, **settings, timeout_graceful_shutdown=2))
+        self._server = uvicorn.Server(uvicorn.Config(self._guard, **settings, timeout_graceful_shutdown=2))
+
+    def link(self) -> str:
+        """Return a link that lets one browser in, once; those before are void.
+
+        The token is in the fragment, which the browser keeps to itself, so that it is in no log and no header.
+        """
+        return f"{self._address}#token={self._guard.token()}"
 
     def hold(self, held: ExitStack) -> None:
         """Keep what is held until the end."""
@@ -350,15 +306,16 @@ class Server:
 
     def __exit__(self, *problem: object) -> None:
         self.stop()
+        self._doorway.end()
         if self._thread is not None:
             self._thread.join()
         self._socket.close()
         self._held.close()
 
-    def run(self, *, browser: bool = False) -> None:
-        """Serve until Ctrl-C or `stop`."""
+    def run(self, *, browser: str = "") -> None:
+        """Serve until Ctrl-C or `stop`; open a link in the `browser`."""
         if browser:
-            threading.Timer(0.3, webbrowser.open, (self.url,)).start()
+            threading.Timer(0.3, self._doorway.open, (browser,)).start()
         with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
             if _in_event_loop():  # of a notebook, which has the main thread
                 run, options = self._server.run, {"sockets": [self._socket]}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sortal.errors import InputError
+from sortal.images.originals import STATES, Originals
 from sortal.images.store.pixel_store import PixelStore
 from sortal.runs import journal, projection
 from sortal.runs.actions import Action, Grow, Refit, describe, from_json
@@ -17,9 +18,11 @@ from sortal.runs.confidence import Floats, Ints
 from sortal.runs.journal import Decision, History, lower
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, REVIEWED, Run
+from sortal.system.held_folders import check_folder, identity_of
 from sortal.system.text import readable
 from sortal.web import growing
 from sortal.web.guide import Advisor, Guide
+from sortal.web.seen import only_seen
 
 TYPICAL = 8  # images on a card, and beside an image
 OTHERS = 40  # categories that a name is compared for
@@ -40,18 +43,21 @@ class Session:
     """One run under review by any number of pages. All methods may be called from several threads."""
 
     run: Run  # as sorted
-    store: PixelStore  # a row for each image of the run
+    store: PixelStore  # a row for each image of the run, with the content that was sorted
+    originals: Originals  # the files, row by row
     place: Placer
     lines: list[Decision] = field(default_factory=list)
     advisor: Advisor | None = None
 
     def __post_init__(self) -> None:
         self._lock, self._drawing, self._advising = (threading.Lock() for _ in range(3))
-        self._guide = Guide(self.run, self.advisor)
+        self._folder = identity_of(self.run.folder)
+        self._guide = Guide(self.run, self.advisor, self.originals.state)
         self._queue: dict[str, Any] = {}
         self._proposal: tuple[int, Refit] | None = None  # and the version that it is about
         self._places: tuple[Ints, Ints] | None = None
         self._overview: dict[str, Any] = {}
+        self._about: dict[str, tuple[int, bytes]] = {}  # the version, and the state of files, of what is kept above
         self._review = journal.reviewed(self.run, self.lines)
         self._history = History()
         self._length = journal.length(self.run.folder / DECISIONS)
@@ -72,20 +78,28 @@ class Session:
         with self._lock:
             if seen != self.version:
                 raise StaleError(self._told[max(0, seen) :])
-            action = self._action(request)
+            action = only_seen(self._action(request), self._review, self.originals)
             words = describe(action, {each.id: each.name for each in self._review.categories.values()})
             line, before = journal.decide(action), deepcopy(self._history)
             try:
                 self._review.take(action)
                 words = self._history.add(action, words)
                 path, after = self.run.folder / DECISIONS, self._length
-                self._length = journal.append(path, self.run.facts, [line], after=after)
+                self._length = journal.append(path, self.run.facts, [line], after=after, folder=self._folder)
             except BaseException:
                 self._review, self._history = journal.reviewed(self.run, self.lines), before
                 raise
             self.lines.append(line)
             self._told.append(words)
             return {"version": self.version, "words": words}
+
+    def check(self) -> None:
+        """Raise InputError if the folder of the run has been replaced."""
+        check_folder(self.run.folder, self._folder)
+
+    def look(self, row: int) -> str:
+        """Look at the file of an image now, and say what became of it; empty if it has the content that was sorted."""
+        return self.originals.look(row)
 
     def _action(self, request: Mapping[str, Any]) -> Action:
         """Read a request: images are given by their rows, and the server knows what else follows from it."""
@@ -145,7 +159,7 @@ class Session:
     def overview(self) -> dict[str, Any]:
         """Describe all categories, the progress and what to do next."""
         with self._lock:
-            if self._overview.get("version") == self.version:
+            if self._is_current("overview"):
                 return self._overview
             review, a = self._review, self.run.assignments
             sure, settled = self._sure(), self._review.settled
@@ -171,8 +185,22 @@ class Session:
                 "free_name": review.free_name(),
                 "unseen": self._precision(),
                 "unsure_below": self.run.confidence.unsure_below,
+                "lost": self._lost(),
             }
             return self._overview
+
+    def _is_current(self, what: str) -> bool:
+        """Tell whether nothing has changed since the last call, neither decisions nor files."""
+        now = self.version, self.originals.state.tobytes()
+        before, self._about[what] = self._about.get(what), now
+        return before == now
+
+    def _lost(self) -> dict[str, Any]:
+        """Say how many files are gone or have changed, and name some."""
+        rows = np.flatnonzero(self.originals.state).tolist()
+        names = {row: self._file(row) for row in rows[:TYPICAL]}
+        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(STATES) if at}
+        return {**counts, "files": [*names.values()]}
 
     def words(self) -> dict[str, Any]:
         """Return the names that the person has given."""
@@ -181,7 +209,7 @@ class Session:
     def queue(self) -> dict[str, Any]:
         """Return what to ask next; questions that settle the most images per second come first."""
         with self._lock:
-            if self._queue.get("version") != self.version:
+            if not self._is_current("queue"):
                 asked = self._guide.questions(self._review, self._sure())
                 items = [{**asdict(each), "worth": min(each.worth, 1e9)} for each in asked]
                 self._queue = {"version": self.version, "items": items}
@@ -317,6 +345,7 @@ class Session:
             "confidence": np.round(self._sure()[rows], 3).tolist(),
             "reviewed": review.reviewed[rows].tolist(),
             "labelled": (a.status[rows] == LABELLED).astype(int).tolist(),
+            "lost": self.originals.state[rows].tolist(),
         }
 
     def _file(self, row: int) -> str:
@@ -325,7 +354,8 @@ class Session:
     def _card(self, number: int, rows: Ints, centre: Floats, sure: Floats, settled: Any) -> dict[str, Any]:
         own, a = self._review.categories[number], self.run.assignments
         free = rows[~settled[rows]]
-        nearest = np.argsort(self._distance(centre, rows), kind="stable")[:TYPICAL]
+        there = rows[self.originals.state[rows] == 0]
+        nearest = there[np.argsort(self._distance(centre, there), kind="stable")[:TYPICAL]]
         return {
             "id": number,
             "name": readable(own.name),
@@ -335,7 +365,8 @@ class Session:
             "settled": int(settled[rows].sum()),
             "unsure": int((sure[free] < self.run.confidence.unsure_below).sum()),
             "confidence": round(float(sure[free].mean()), 3) if len(free) else None,
-            "typical": rows[nearest].tolist(),
+            "typical": nearest.tolist(),
+            "lost": len(rows) - len(there),
         }
 
     def _precision(self) -> dict[str, Any]:

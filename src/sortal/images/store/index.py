@@ -24,9 +24,13 @@ Stamp: TypeAlias = list[int]  # size and times of a file, which change whenever 
 def stamp_of(path: str) -> Stamp | None:
     """Return the stamp of a file, or None if it does not exist."""
     try:
-        found = os.stat(path)
+        return stamp_from(os.stat(path))
     except (OSError, ValueError):
         return None
+
+
+def stamp_from(found: os.stat_result) -> Stamp:
+    """Return the stamp of a file whose status is known."""
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 
@@ -116,6 +120,10 @@ class Index:
         """Return the digest of a file that has not changed since it was read, whatever became of its content."""
         then, digest = self._files.get(os.path.abspath(path), (None, ""))
         return digest if then == stamp else None
+
+    def last_seen(self, path: str) -> tuple[Stamp, str] | None:
+        """Return the stamp and the digest of a file when it was read last."""
+        return self._files.get(os.path.abspath(path))
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a record, to be written by the next `flush`."""

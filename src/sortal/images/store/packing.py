@@ -34,6 +34,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.index import Index, Stamp, bytes_of, stamp_of
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.system.files import lock_folder, write_atomically, writing
+from sortal.system.held_folders import check_held
 from sortal.system.progress import Runtime
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
@@ -234,6 +235,7 @@ class _Writer:
     def assign_place(self, row: int, question: JsonObject) -> JsonObject:
         """Return the offset for a content; nothing if it has been stored, is known to be unreadable, or has a place."""
         digest, size = question["digest"], question["bytes"]
+        check_held(self.index.pixels())
         with self._lock, _errors_named(self.index.home):
             if self.index.knows(digest) or digest in self.places:
                 return {}
@@ -258,6 +260,7 @@ class _Writer:
 
     def commit(self) -> None:
         """Sync the pixels to disk, then append to the index."""
+        check_held(self.index.pixels())
         with _errors_named(self.index.home):
             if self._unsynced:
                 with self.index.pixels().open("rb+") as file:

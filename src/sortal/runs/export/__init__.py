@@ -7,7 +7,7 @@ from typing import get_args
 
 from sortal.errors import InputError
 from sortal.runs.export import coco, folders, labelstudio, output, table
-from sortal.runs.export.format import Format, How, Request, rows_of
+from sortal.runs.export.format import Format, How, Request, originals_of, rows_of
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
 from sortal.system.progress import Runtime
@@ -26,12 +26,13 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What an export wrote; `images` and the missing files add up to the images of the run."""
+    """What an export wrote; `images`, the missing and the changed files add up to the images of the run."""
 
     format: str
     out: Path
     images: int
     missing: tuple[str, ...]  # files of the run that no longer exist or cannot be read
+    changed: tuple[str, ...] = ()  # files that have another content than the one that was sorted
 
 
 def export(
@@ -71,6 +72,15 @@ def export(
         raise InputError(f"Cannot write the export {os.fspath(out)!r}: it is {kind}. Choose another place.")
     rows = rows_of(run)
     with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
-        request = Request(run=run, rows=rows, out=place, how=how, absolute_paths=absolute_paths, runtime=runtime)
-        missing = chosen.write(request)
-    return ExportResult(format=format, out=Path(out), images=len(rows) - len(missing), missing=tuple(missing))
+        request = Request(
+            run=run,
+            rows=rows,
+            originals=originals_of(run),
+            out=place,
+            how=how,
+            absolute_paths=absolute_paths,
+            runtime=runtime,
+        )
+        left = chosen.write(request)
+    images = len(rows) - len(left.missing) - len(left.changed)
+    return ExportResult(format=format, out=Path(out), images=images, missing=left.missing, changed=left.changed)

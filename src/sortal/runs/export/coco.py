@@ -2,20 +2,19 @@
 
 import os
 import warnings
-from collections.abc import Sequence
 
 from PIL import Image
 
 from sortal import __version__
 from sortal.images.decoding import FORMATS, ORIENTATION, SWAPPED, pillows_limit
-from sortal.runs.export.format import Request, Row, utf8, visit, write_json
+from sortal.images.originals import ChangedError
+from sortal.runs.export.format import LeftOut, Request, Row, utf8, visit, write_json
 from sortal.runs.naming import folder_names
-from sortal.system.regular_files import open_regular
 
 
-def write(request: Request) -> Sequence[str]:
+def write(request: Request) -> LeftOut:
     with pillows_limit(request.run.facts.settings.max_pixels):
-        sized, missing = visit(request, lambda row: _size(row.path))
+        sized, left = visit(request, lambda number: _size(request, number))
     several = "image_folder" in request.places  # below which a relative name is unambiguous
     sources = request.run.facts.images
     folders = dict(zip(folder_names(sources), (each.folder or "" for each in sources), strict=True))
@@ -43,7 +42,7 @@ def write(request: Request) -> Sequence[str]:
     info = {"description": "Categories found by Sortal", "version": __version__, "contributor": "Sortal"}
     content = {"info": info, "licenses": [], "images": images, "annotations": annotations, "categories": kinds}
     write_json(request.out, content)
-    return missing
+    return left
 
 
 def _relative(row: Row, folder: str) -> str:
@@ -53,18 +52,20 @@ def _relative(row: Row, folder: str) -> str:
     return os.path.relpath(row.path, folder).replace(os.sep, "/")
 
 
-def _size(path: str) -> tuple[int, int] | None:
+def _size(request: Request, number: int) -> tuple[int, int] | None:
     """Return the width and height of the upright image, read from its header; None if it cannot be read."""
     try:
         with (
             warnings.catch_warnings(action="ignore"),
-            open_regular(path) as file,
+            request.originals.open(number) as file,
             Image.open(file, formats=FORMATS) as image,
         ):
             width, height = image.size
             # Reading EXIF that is not in a PNG's header would decode the image; Pillow turns TIFFs itself.
             has_exif = image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info)
             swapped = has_exif and image.getexif().get(ORIENTATION) in SWAPPED
+    except ChangedError:
+        raise
     except Exception:  # decoders raise almost anything on damaged input
         return None
     return (height, width) if swapped else (width, height)

@@ -5,13 +5,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from unicodedata import category, normalize
 
 from sortal.errors import NO_SPACE, InputError, Remedy
 from sortal.images.exported import INDEX
-from sortal.runs.export.format import How, Request, Row, has_content, utf8, visit, write_json
+from sortal.images.originals import ChangedError, digest_of
+from sortal.runs.export.format import LeftOut, Request, Row, is_there, utf8, visit, write_json
 from sortal.runs.run import UNSURE
 from sortal.runs.tables import record_columns, table
 from sortal.system.files import write_atomically
@@ -25,7 +26,6 @@ METADATA = "metadata.jsonl"
 TABLES = (METADATA, "metadata.csv", "metadata.parquet")  # names it takes for tables, which no image may have
 LONGEST = 100  # bytes of the name of a file or folder
 ROOM = 14  # bytes of them, reserved for what makes a name unique
-PIECE = 2**20  # bytes that are copied at a time
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EIO)  # deleted or replaced, or a failing disk
 SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
 # Forbidden on Windows, and marks that reverse the direction of the following text and so disguise a name.
@@ -34,7 +34,7 @@ UNSAFE = frozenset('<>:"/\\|?*\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u
 RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u00b2\u00b3])\s*(\.|$)", re.IGNORECASE)
 
 
-def by_category(request: Request) -> Sequence[str]:
+def by_category(request: Request) -> LeftOut:
     """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE for the others, and an index."""
     top = Names(UNSURE, INDEX)
     folders = {category: top.folder(name) for category, name in request.run.names.items()}
@@ -44,19 +44,19 @@ def by_category(request: Request) -> Sequence[str]:
         folder = f"{UNSURE}/{folders[row.category_id]}" if row.status == UNSURE else folders[row.category_id]
         return f"{folder}/{files.setdefault(folder, Names()).file(row.file_name)}"
 
-    placed, missing = _place(request, path)
+    placed, left = _place(request, path)
     rows = [row for row, _ in placed]
     names = [("file_name", [path for _, path in placed]), ("source", [row.file_name for row in rows])]
     fields = ("label", "category", "category_id", "status", "confidence", "reviewed", "sorted_as", "content")
     columns = record_columns(rows, (*fields, *request.places))
     write_atomically(request.out / INDEX, table([*names, *columns]))
-    return missing
+    return left
 
 
-def imagefolder(request: Request) -> Sequence[str]:
+def imagefolder(request: Request) -> LeftOut:
     """Write an ImageFolder of Hugging Face datasets: the images, and a metadata table."""
     names = Names(*TABLES)
-    placed, missing = _place(request, lambda row: names.file(row.file_name), SPLIT)
+    placed, left = _place(request, lambda row: names.file(row.file_name), SPLIT)
     lines = [
         {
             "file_name": path,  # the reader loads it into the column `image`
@@ -74,13 +74,13 @@ def imagefolder(request: Request) -> Sequence[str]:
         for row, path in placed
     ]
     write_atomically(request.out / SPLIT / METADATA, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
-    return missing
+    return left
 
 
-def fiftyone(request: Request) -> Sequence[str]:
+def fiftyone(request: Request) -> LeftOut:
     """Write a FiftyOneImageClassificationDataset: a folder of images, and labels by file name."""
     names = Names(by_stem=True)  # FiftyOne looks labels up by file name without extension
-    placed, missing = _place(request, lambda row: names.file(row.file_name), "data")
+    placed, left = _place(request, lambda row: names.file(row.file_name), "data")
     labels = {
         os.path.splitext(path)[0]: {
             "label": utf8(row.category),
@@ -99,41 +99,42 @@ def fiftyone(request: Request) -> Sequence[str]:
     }
     classes = [utf8(name) for name in request.run.names.values()]
     write_json(request.out / "labels.json", {"classes": classes, "labels": labels})
-    return missing
+    return left
 
 
 def _places(request: Request, row: Row) -> dict[str, str]:
     return {name: utf8(getattr(row, name)) for name in request.places}
 
 
-def _place(request: Request, name: Callable[[Row], str], folder: str = "") -> tuple[list[tuple[Row, str]], list[str]]:
-    """Put each image into a folder of the export, at the path that `name` gives; also return the missing files."""
+def _place(request: Request, name: Callable[[Row], str], folder: str = "") -> tuple[list[tuple[Row, str]], LeftOut]:
+    """Put each image into a folder of the export, at the path that `name` gives; also return what was left out."""
 
-    def put(row: Row) -> str | None:
-        if not has_content(row.path):
+    def put(number: int) -> str | None:
+        if not is_there(request, number):
             return None
-        path = name(row)
+        path = name(request.rows[number])
         target = request.out / folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        return path if _put(row.path, target, request.how) else None
+        return path if _put(request, number, target) else None
 
     (request.out / folder).mkdir(exist_ok=True)
     return visit(request, put)
 
 
-def _put(source: str, target: Path, how: How) -> bool:
-    """Link or copy a file; return False if it disappeared."""
+def _put(request: Request, number: int, target: Path) -> bool:
+    """Link or copy a file; return False if it disappeared, and raise ChangedError if it has changed."""
+    source, how = request.rows[number].path, request.how
     try:
         if how == "hardlink":
-            os.link(os.path.realpath(source), target)  # a hard link to a relative link would be broken
-            if not stat.S_ISREG(os.lstat(target).st_mode):  # it has just been replaced by something else
-                target.unlink()
-                return False
-        elif how == "symlink":
+            return _link(request, number, target)
+        if how == "symlink":
             os.symlink(source, target)
         else:
-            _copy(source, target)
-    except NotAFileError:
+            _copy(request, number, target)
+    except (NotAFileError, ChangedError) as error:
+        target.unlink(missing_ok=True)
+        if isinstance(error, ChangedError):
+            raise
         return False
     except OSError as error:
         if error.errno in GONE or not os.path.isfile(source):
@@ -148,13 +149,24 @@ def _put(source: str, target: Path, how: How) -> bool:
     return True
 
 
-def _copy(source: str, target: Path) -> None:
-    """Copy a file as far as it reached when it was opened: it may be growing."""
-    with open_regular(source) as file, target.open("xb") as copy:
-        left = os.fstat(file.fileno()).st_size
-        while part := file.read(min(left, PIECE)):
-            copy.write(part)
-            left -= len(part)
+def _link(request: Request, number: int, target: Path) -> bool:
+    """Make a hard link to a file; it must lead to the very file that was checked."""
+    with request.originals.open(number) as checked:
+        os.link(os.path.realpath(request.rows[number].path), target)  # one to a relative link would be broken
+        found, wanted = os.lstat(target), os.fstat(checked.fileno())
+    if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) != (wanted.st_dev, wanted.st_ino):
+        raise ChangedError
+    if not stat.S_ISREG(found.st_mode):  # it has just been replaced by something else
+        target.unlink()
+    return stat.S_ISREG(found.st_mode)
+
+
+def _copy(request: Request, number: int, target: Path) -> None:
+    """Copy a file as far as it reached when it was opened, for it may be growing; the copy must have its content."""
+    row = request.rows[number]
+    with open_regular(row.path) as file, target.open("xb") as copy:
+        if digest_of(file, copy=copy) != row.content:
+            raise ChangedError
 
 
 class Names:

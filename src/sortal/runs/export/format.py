@@ -2,18 +2,17 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from sortal.images.originals import ChangedError, Originals, indexes_below
 from sortal.runs.naming import folder_names, shared_names
 from sortal.runs.run import MOVED, REJECTED, Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
-from sortal.system.regular_files import open_regular
 
 T = TypeVar("T")
 How: TypeAlias = Literal["hardlink", "symlink", "copy"]
@@ -42,6 +41,7 @@ class Request:
 
     run: Run
     rows: tuple[Row, ...]
+    originals: Originals  # the files, row by row
     out: Path  # the file to write, or an existing empty folder
     how: How
     absolute_paths: bool
@@ -54,11 +54,18 @@ class Request:
         return (*["image_folder"] * several, *["path"] * self.absolute_paths)
 
 
+class LeftOut(NamedTuple):
+    """The names of images that could not be exported."""
+
+    missing: tuple[str, ...] = ()  # no longer there, or unreadable
+    changed: tuple[str, ...] = ()  # with another content than the one that was sorted
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """One export format. `write` returns the names of the images it could not export."""
+    """One export format. `write` returns the images it could not export."""
 
-    write: Callable[[Request], Sequence[str]]
+    write: Callable[[Request], LeftOut]
     extension: str = ""  # of its one file; empty if it is a folder
     needs_files: bool = False  # whether it reads the images
     holds_images: bool = False
@@ -87,25 +94,39 @@ def paths_of(run: Run) -> list[str]:
     return [path and os.path.abspath(path) for path in paths]
 
 
-def visit(request: Request, use: Callable[[Row], T | None]) -> tuple[list[tuple[Row, T]], list[str]]:
-    """Call `use` on each image; return its results, and the names of the images for which it returned None."""
+def originals_of(run: Run) -> Originals:
+    """Return the files of a run; its cache knows when they were read."""
+    return Originals(paths_of(run), run.assignments.contents, indexes_below(run.cache))
+
+
+def visit(request: Request, use: Callable[[int], T | None]) -> tuple[list[tuple[Row, T]], LeftOut]:
+    """Call `use` on the number of each row; return its results, and the images for which there are none.
+
+    It returns None for a file that cannot be read, and raises ChangedError for one that has changed.
+    """
     done: list[tuple[Row, T]] = []
-    missing: list[str] = []
-    for number, row in enumerate(request.rows, start=1):
-        result = use(row)
-        if result is None:
-            missing.append(row.file_name)
+    missing, changed = list[str](), list[str]()
+    for number, row in enumerate(request.rows):
+        try:
+            result = use(number)
+        except ChangedError:
+            changed.append(row.file_name)
         else:
-            done.append((row, result))
-        request.runtime.progress("Exporting", number, len(request.rows))
-    return done, missing
+            if result is None:
+                missing.append(row.file_name)
+            else:
+                done.append((row, result))
+        request.runtime.progress("Exporting", number + 1, len(request.rows))
+    return done, LeftOut(tuple(missing), tuple(changed))
 
 
-def has_content(path: str) -> bool:
-    """Tell whether a path is a readable file that is not empty."""
-    with suppress(OSError), open_regular(path) as file:
-        return bool(file.read(1))
-    return False
+def is_there(request: Request, number: int) -> bool:
+    """Tell whether the file of a row can be read; raise ChangedError if it has changed."""
+    try:
+        request.originals.open(number).close()
+    except (OSError, ValueError):  # the latter for a name that no file can have
+        return False
+    return True
 
 
 def utf8(text: str) -> str:

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from sortal import __version__
 from sortal.errors import InputError, Remedy
-from sortal.runs.export.format import Request, Row, has_content, utf8, visit, write_json
+from sortal.runs.export.format import LeftOut, Request, Row, is_there, utf8, visit, write_json
 from sortal.runs.run import CONFIRMED, MOVED
 from sortal.system.files import write_atomically
 
@@ -41,8 +41,8 @@ README = """To open these tasks in Label Studio:
 """
 
 
-def write(request: Request) -> Sequence[str]:
-    found, missing = visit(request, lambda row: row.path if has_content(row.path) else None)
+def write(request: Request) -> LeftOut:
+    found, left = visit(request, lambda number: request.rows[number].path if is_there(request, number) else None)
     choices = choices_of(request.run.names)
     root, shown = _root(request, [path for _, path in found])
     version = f"sortal {request.run.facts.versions.get('sortal', __version__)}"
@@ -51,7 +51,7 @@ def write(request: Request) -> Sequence[str]:
     write_json(request.out / "tasks.json", [_task(row, root, choices[row.category_id], version) for row, _ in found])
     write_atomically(request.out / "config.xml", config.encode())
     write_atomically(request.out / "README.txt", readme.encode())
-    return missing
+    return left
 
 
 def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:

@@ -1,25 +1,28 @@
 """One table with a row per image."""
 
 import io
-from collections.abc import Sequence
+from dataclasses import replace
 
 from sortal.errors import InputError
-from sortal.runs.export.format import Request, Row, utf8
+from sortal.runs.export.format import LeftOut, Request, Row, utf8
 from sortal.runs.tables import Column, record_columns, table
 from sortal.system.files import write_atomically
 
 
-def csv(request: Request) -> Sequence[str]:
-    return _write(request, table(_columns(request)))
+def csv(request: Request) -> LeftOut:
+    request, left = _unchanged(request)
+    _write(request, table(_columns(request)))
+    return left
 
 
-def parquet(request: Request) -> Sequence[str]:
+def parquet(request: Request) -> LeftOut:
     """Write the same columns, typed. Parquet text is UTF-8, so other bytes in names are escaped."""
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise InputError('The format parquet needs pyarrow: pip install "sortal[parquet]", or export as csv.') from None
+    request, left = _unchanged(request)
     types = {"category_id": pyarrow.int64(), "confidence": pyarrow.float64()}
     columns = {}
     for name, column in _columns(request):
@@ -27,7 +30,19 @@ def parquet(request: Request) -> Sequence[str]:
         columns[name] = pyarrow.array(cells, types.get(name, pyarrow.string()))
     buffer = io.BytesIO()
     parquet.write_table(pyarrow.table(columns), buffer)
-    return _write(request, buffer.getvalue())
+    _write(request, buffer.getvalue())
+    return left
+
+
+def _unchanged(request: Request) -> tuple[Request, LeftOut]:
+    """Leave out files that are known to have changed: what their row says is not true of them.
+
+    A table needs no files, so those that are missing are in it.
+    """
+    changed = {number for number in range(len(request.rows)) if request.originals.has_changed(number)}
+    rows = tuple(row for number, row in enumerate(request.rows) if number not in changed)
+    names = tuple(request.rows[number].file_name for number in sorted(changed))
+    return replace(request, rows=rows), LeftOut(changed=names)
 
 
 def _columns(request: Request) -> list[tuple[str, Column]]:
@@ -36,7 +51,6 @@ def _columns(request: Request) -> list[tuple[str, Column]]:
     return record_columns(request.rows, [name for name in Row._fields if name not in left_out])
 
 
-def _write(request: Request, content: bytes) -> Sequence[str]:
+def _write(request: Request, content: bytes) -> None:
     write_atomically(request.out, content)
     request.runtime.progress("Exporting", len(request.rows), len(request.rows))
-    return ()

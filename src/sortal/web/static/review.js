@@ -1,9 +1,11 @@
 // The review app: pages, keys, and what is chosen.
 
 import { ask, chooseName, help, typing } from "/static/review_dialogs.js";
+import { enter, isLocked } from "/static/review_entry.js";
 import { Grid } from "/static/review_grid.js";
 import { PointMap } from "/static/review_map.js";
 import { mergeInto, rename, shown } from "/static/review_names.js";
+import { large, LOST, placeholder, thumb } from "/static/review_pictures.js";
 import { inWords, questions, splitting } from "/static/review_questions.js";
 import { refitting } from "/static/review_refit.js";
 import { categoryOf, decide, get, onChange, refresh, REVIEWED, state, toast, watch } from "/static/review_state.js";
@@ -30,14 +32,17 @@ function overview() {
   const cards = make("div", { className: "tiles-of" });
   const intro = make("p", { className: "intro" });
   const unseen = make("p", { className: "small" });
+  const lost = make("p", { className: "warning", role: "status" });
   const refit = make("a", { href: "#/refit", textContent: "Refit the categories to your decisions" });
   view.replaceChildren(
-    make("section", {}, make("h2", { textContent: "Next" }), intro, queue, unseen, make("p", { className: "more" }, refit)),
+    make("section", {}, make("h2", { textContent: "Next" }), intro, lost, queue, unseen, make("p", { className: "more" }, refit)),
     make("section", {}, make("h2", { textContent: "Categories" }), cards),
   );
   const update = async () => {
     cards.replaceChildren(...[...state.categories].sort((a, b) => b.size - a.size || a.id - b.id).map(card));
     unseen.textContent = accepted(state.unseen.overall);
+    lost.textContent = gone(state.lost);
+    lost.hidden = !lost.textContent;
     const { items } = await get("/api/queue");
     intro.textContent = items.length ? "Questions that settle the most images per second come first. Each is one screen, answered by one key." : state.settled < state.images ? "Nothing is left to ask." : "Every image is settled. Sort again, export, or look at any category.";
     queue.replaceChildren(...items.slice(0, 5).map((item, at) => {
@@ -60,18 +65,27 @@ function accepted({ images, sampled, low, high }) {
   return `${counted(images, "image")} accepted unseen: ${known}`;
 }
 
+/** Say which files are not what was sorted. */
+function gone({ changed, missing, unreadable, files }) {
+  const count = changed + missing + unreadable;
+  if (!count) return "";
+  const parts = [[changed, "changed"], [missing, "missing"], [unreadable, "unreadable"]].filter(([n]) => n).map(([n, what]) => `${thousands(n)} ${what}`);
+  const names = `${files.slice(0, 3).join(", ")}${count > 3 ? ` and ${thousands(count - 3)} more` : ""}`;
+  return `${counted(count, "file")} ${count === 1 ? "is" : "are"} not what was sorted: ${parts.join(", ")} (${names}). Nothing can be decided about ${count === 1 ? "it" : "them"}. Put the earlier files back, or run sortal discover again.`;
+}
+
 function card(category) {
   const kind = category.kind;
   const done = category.size ? category.settled / category.size : 1;
   const bar = make("i");
   bar.style.width = `${100 * done}%`;
-  const facts = [counted(category.size, "image"), `${percent(done)} settled`, ...(category.unsure ? [`${thousands(category.unsure)} unsure`] : []), ...(category.confidence === null ? [] : [`${percent(category.confidence)} sure`])];
+  const facts = [counted(category.size, "image"), `${percent(done)} settled`, ...(category.unsure ? [`${thousands(category.unsure)} unsure`] : []), ...(category.confidence === null ? [] : [`${percent(category.confidence)} sure`]), ...(category.lost ? [`${thousands(category.lost)} not what was sorted`] : [])];
   return make(
     "a",
     { className: "panel", href: `#/category/${category.id}` },
     make("div", { className: "top" }, make("h3", {}, shown(category)), make("span", { className: `badge ${kind}`, textContent: kind })),
     make("p", { className: "small", textContent: facts.join(" · ") }),
-    make("div", { className: "strip" }, ...category.typical.slice(0, 8).map((row) => make("img", { src: `/thumb/${row}`, alt: "", loading: "lazy" }))),
+    make("div", { className: "strip" }, ...category.typical.slice(0, 8).map((row) => thumb(row))),
     make("div", { className: "meter" }, bar),
   );
 }
@@ -94,7 +108,7 @@ async function pane(id, { other = null } = {}) {
     confirm: async () => need() && act({ do: "accept", rows: chosen() }),
     confirmPage: async () => {
       const [first, last] = grid.seen();
-      const rows = grid.data.rows.slice(first, last + 1).filter((row, at) => !grid.chosen.has(row) && !grid.data.labelled[first + at]);
+      const rows = grid.data.rows.slice(first, last + 1).filter((row, at) => !grid.chosen.has(row) && !grid.data.labelled[first + at] && grid.canChoose(row));
       if (rows.length) await decide({ do: "accept", rows }, grid.data.version);
     },
     confirmAll: async () => {
@@ -207,18 +221,18 @@ async function pair(left, right) {
 /** The map, and beside it the images inside the lasso. */
 async function map() {
   const count = make("span", { className: "chosen", role: "status" });
-  const grid = new Grid({ rows: [], confidence: [], reviewed: [], labelled: [] }, { open: (row) => { if (row !== undefined) { trail = grid.data.rows; location.hash = `#/image/${row}`; } } });
+  const grid = new Grid({ rows: [], confidence: [], reviewed: [], labelled: [], lost: [] }, { open: (row) => { if (row !== undefined) { trail = grid.data.rows; location.hash = `#/image/${row}`; } } });
   const points = new PointMap({ chosen: (rows) => list(rows), open: (row) => { trail = points.data.rows; location.hash = `#/image/${row}`; } });
   const list = (rows) => {
     const at = new Map(points.data.rows.map((row, index) => [row, index]));
     const column = (name) => rows.map((row) => points.data[name][at.get(row)]);
-    grid.show({ rows, confidence: column("confidence"), reviewed: column("reviewed"), labelled: column("labelled") });
+    grid.show({ rows, confidence: column("confidence"), reviewed: column("reviewed"), labelled: column("labelled"), lost: column("lost") });
     points.light(rows);
     const shown = points.data.rows.length < state.images ? ` A sample of ${thousands(points.data.rows.length)} of ${thousands(state.images)} is shown.` : "";
     count.textContent = rows.length ? `${counted(rows.length, "image")} in the lasso` : `Draw around images to choose them.${points.data.rows.length ? shown : ""}`;
   };
   const act = (action) => decide(action, points.data.version);
-  const wanted = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows);
+  const wanted = () => (grid.chosen.size ? [...grid.chosen] : grid.data.rows.filter((row) => grid.canChoose(row)));
   const some = () => { if (!wanted().length) toast("Draw around images first."); return wanted().length > 0; };
   const actions = {
     confirm: async () => some() && act({ do: "accept", rows: wanted() }),
@@ -272,7 +286,7 @@ async function image(row) {
     make(
       "div",
       { className: "large" },
-      make("img", { className: "main", src: `/image/${row}`, alt: data.file[0] }),
+      data.lost[0] ? placeholder(LOST[data.lost[0]]) : large(row, { className: "main", alt: data.file[0] }),
       make("div", {}, make("h2", {}, isolated(data.file[0])), facts, make("h3", { textContent: "Move it to a similar category" }), similar, make("h3", { textContent: "Most similar images" }), beside),
     ),
   );
@@ -283,12 +297,13 @@ async function image(row) {
     facts.replaceChildren(...rows.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))));
     here = now;
     const near = await get(`/api/near/${row}`);
-    similar.replaceChildren(...[...near.known, ...near.new].filter((id) => id !== now.category[0]).map((id) => {
+    if (now.lost[0]) similar.replaceChildren(make("p", { className: "soft", textContent: "Nothing can be decided about it before the earlier file is back." }));
+    else similar.replaceChildren(...[...near.known, ...near.new].filter((id) => id !== now.category[0]).map((id) => {
       const button = make("button", { type: "button" }, isolated(categoryOf(id)?.name ?? ""), make("span", { className: `badge ${categoryOf(id)?.kind}`, textContent: categoryOf(id)?.kind ?? "" }));
       button.addEventListener("click", () => decide({ do: "move", rows: [row], category: id }));
       return button;
     }));
-    beside.replaceChildren(...near.rows.map((each, at) => make("a", { href: `#/image/${each}`, title: categoryOf(near.category[at])?.name ?? "" }, make("img", { src: `/thumb/${each}`, alt: categoryOf(near.category[at])?.name ?? "" }))));
+    beside.replaceChildren(...near.rows.map((each, at) => make("a", { href: `#/image/${each}`, title: categoryOf(near.category[at])?.name ?? "" }, thumb(each, { alt: categoryOf(near.category[at])?.name ?? "" }))));
   };
   let here = data;
   const step = (by) => {
@@ -316,6 +331,7 @@ function missing() {
 let routes = 0;
 
 async function route() {
+  if (isLocked()) return;
   if (location.hash === "#view") return view.focus(); // the link that skips the bar
   const own = ++routes;
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
@@ -330,7 +346,7 @@ async function route() {
     await page.update();
     document.title = `${made.title} · Sortal`;
   } catch (error) {
-    view.replaceChildren(make("p", { className: "state", textContent: error.message }));
+    if (!isLocked()) view.replaceChildren(make("p", { className: "state", textContent: error.message }));
   }
 }
 
@@ -366,4 +382,4 @@ byId("help-button").addEventListener("click", () => ALWAYS[0][2]());
 addEventListener("hashchange", route);
 onChange(async () => { frame(); await page.update(); });
 
-refresh().then(route).then(watch).catch((error) => view.replaceChildren(make("p", { className: "state", textContent: error.message })));
+enter().then((entered) => entered && refresh().then(route).then(watch)).catch((error) => view.replaceChildren(make("p", { className: "state", textContent: error.message })));

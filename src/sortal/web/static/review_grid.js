@@ -1,5 +1,6 @@
 // A grid of any number of images, of which only those in view are elements; and which of them are chosen.
 
+import { LOST, placeholder, thumb } from "/static/review_pictures.js";
 import { REVIEWED } from "/static/review_state.js";
 import { make, percent } from "/static/shared.js";
 
@@ -45,7 +46,7 @@ export class Grid {
   show(data) {
     this.data = data;
     this.indexOf = new Map(data.rows.map((row, index) => [row, index]));
-    this.chosen = new Set([...this.chosen].filter((row) => this.indexOf.has(row)));
+    this.chosen = new Set([...this.chosen].filter((row) => this.canChoose(row)));
     this.cursor = Math.min(this.cursor, Math.max(0, data.rows.length - 1));
     this.anchor = this.cursor;
     // Cells of images that stay are used again, so that their pictures do not flicker.
@@ -107,14 +108,15 @@ export class Grid {
   }
 
   add(index) {
-    const { rows, confidence, reviewed, labelled } = this.data;
-    const done = labelled[index] ? "labelled" : reviewed[index] ? REVIEWED[reviewed[index]] : "";
+    const { rows, confidence, reviewed, labelled, lost } = this.data;
+    const done = lost[index] ? "" : labelled[index] ? "labelled" : reviewed[index] ? REVIEWED[reviewed[index]] : "";
     const spare = this.spare.get(rows[index]);
     this.spare.delete(rows[index]);
-    const image = spare?.querySelector("img") ?? make("img", { src: `/thumb/${rows[index]}`, alt: "", loading: "lazy", decoding: "async", draggable: false });
+    const image = lost[index] ? placeholder(LOST[lost[index]]) : spare?.querySelector("img") ?? thumb(rows[index]);
     const line = make("span", { className: "line" }, make("span", { textContent: percent(confidence[index]) }), make("span", { className: "done", textContent: done }));
     const cell = spare ?? make("div", { className: "cell", role: "option", id: `image-${rows[index]}` });
-    cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${percent(confidence[index])} sure${done ? `, ${done}` : ""}`;
+    cell.ariaLabel = `Image ${index + 1} of ${rows.length}, ${percent(confidence[index])} sure${done ? `, ${done}` : ""}${lost[index] ? `. ${LOST[lost[index]]}.` : ""}`;
+    cell.ariaDisabled = String(Boolean(lost[index]));
     cell.dataset.row = rows[index];
     cell.replaceChildren(image, line);
     this.place(index, cell);
@@ -132,16 +134,21 @@ export class Grid {
     this.element.setAttribute("aria-activedescendant", this.data.rows.length ? `image-${this.data.rows[this.cursor]}` : "");
   }
 
+  /** Whether an image is here and can be seen: nothing can be decided about one whose file is gone or has changed. */
+  canChoose(row) {
+    return this.indexOf.has(row) && !this.data.lost[this.indexOf.get(row)];
+  }
+
   choose(rows, { add = false } = {}) {
     if (!add) this.chosen.clear();
-    for (const row of rows) this.chosen.add(row);
+    for (const row of rows) if (this.canChoose(row)) this.chosen.add(row);
     this.mark();
     this.changed();
   }
 
   toggle(index) {
     const row = this.data.rows[index];
-    if (!this.chosen.delete(row)) this.chosen.add(row);
+    if (!this.chosen.delete(row) && this.canChoose(row)) this.chosen.add(row);
     this.mark();
     this.changed();
   }

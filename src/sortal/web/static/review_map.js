@@ -1,5 +1,6 @@
 // The map of the images: pan, zoom, hover, and a lasso that chooses.
 
+import { thumb } from "/static/review_pictures.js";
 import { categoryOf, REVIEWED, state } from "/static/review_state.js";
 import { colourOf, isolated, make, percent } from "/static/shared.js";
 
@@ -178,7 +179,7 @@ export class PointMap {
     const at = this.nearest(x, y);
     this.tip.hidden = at < 0;
     if (at < 0) return;
-    const picture = make("img", { src: `/thumb/${this.data.rows[at]}`, alt: "", width: 120, height: 120 });
+    const picture = thumb(this.data.rows[at], { width: 120, height: 120 });
     const line = `${percent(this.data.confidence[at])} sure, ${this.data.labelled[at] ? "labelled" : `reviewed: ${REVIEWED[this.data.reviewed[at]]}`}`;
     this.tip.replaceChildren(picture, make("div", {}, make("b", {}, isolated(categoryOf(this.data.category[at])?.name ?? ""))), make("div", { className: "soft", textContent: line }));
     this.tip.style.transform = `translate(${Math.min(x + 16, this.width - 250)}px, ${Math.max(4, Math.min(y - 60, this.height - 190))}px)`;

@@ -3,6 +3,7 @@
 import { chooseName } from "/static/review_dialogs.js";
 import { Grid } from "/static/review_grid.js";
 import { rename, shown, unnamed } from "/static/review_names.js";
+import { large } from "/static/review_pictures.js";
 import { categoryOf, decide, get, toast } from "/static/review_state.js";
 import { counted, isolated, make, percent, thousands } from "/static/shared.js";
 
@@ -261,7 +262,7 @@ async function image(body, item, at) {
   }]);
   body.replaceChildren(
     headline(["Which class is this?"], `${percent(confidence[0])} sure of `, isolated(categoryOf(category[0])?.name ?? ""), `. ${thousands(item.images)} left.`),
-    make("img", { className: "one", src: `/image/${row}`, alt: file[0] }),
+    large(row, { className: "one", alt: file[0] }),
   );
   return { keys, close() {} };
 }

@@ -1,6 +1,7 @@
 // A proposal to cluster again with the decisions as constraints: what would move, to be taken or dropped as one step.
 
 import { shown } from "/static/review_names.js";
+import { thumb } from "/static/review_pictures.js";
 import { offer } from "/static/review_questions.js";
 import { categoryOf, decide, get } from "/static/review_state.js";
 import { counted, isolated, make, thousands } from "/static/shared.js";
@@ -27,7 +28,7 @@ export async function refitting(view) {
       "li",
       {},
       make("p", {}, `${counted(move.images, "image")} from `, named(move.from), " to ", named(move.to), fresh.has(move.to) ? " (new)" : ""),
-      make("div", { className: "strip" }, ...move.rows.map((row) => make("img", { src: `/thumb/${row}`, alt: "", loading: "lazy" }))),
+      make("div", { className: "strip" }, ...move.rows.map((row) => thumb(row))),
     ));
     const body = make(
       "div",

@@ -1,16 +1,17 @@
 // What the server knows, and decisions sent to it.
 
+import { request } from "/static/review_entry.js";
 import { byId } from "/static/shared.js";
 
 export const REVIEWED = ["no", "confirmed", "moved", "rejected", "unseen"];
-export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: null, unseen: null };
+export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: null, unseen: null, lost: null };
 export const categoryOf = (id) => state.categories.find((each) => each.id === id);
 const listeners = new Set();
 /** Call a function whenever the state has changed. */
 export const onChange = (listener) => listeners.add(listener);
 
 export async function get(path) {
-  const answer = await fetch(path, { headers: { Accept: "application/json" } });
+  const answer = await request(path, { headers: { Accept: "application/json" } });
   const body = await answer.json().catch(() => ({}));
   if (!answer.ok) throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
   return body;
@@ -48,7 +49,7 @@ export async function decide(action, seen = state.version) {
 async function send(action, seen) {
   let answer;
   try {
-    answer = await fetch("/api/decide", {
+    answer = await request("/api/decide", {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ seen, action }),
@@ -58,7 +59,7 @@ async function send(action, seen) {
     return false;
   }
   const body = await answer.json().catch(() => ({}));
-  if (answer.ok || answer.status === 409) await refresh();
+  if (answer.ok || answer.status === 409 || answer.status === 410) await refresh();
   if (answer.ok) toast(`${body.words}.`);
   else if (answer.status === 409) toast(`Not done, as someone else decided first: ${body.missed.slice(-3).join("; ")}. Look again, and repeat it.`, true);
   else toast(body.message ?? `The server answered ${answer.status}.`, true);
@@ -72,8 +73,8 @@ export function watch() {
     try {
       const { version } = await get("/api/version");
       if (version !== state.version) await refresh();
-    } catch {
-      toast("The server does not answer. Is sortal review still running?", true);
+    } catch (error) {
+      if (error.status !== 403) toast(error.status ? error.message : "The server does not answer. Is sortal review still running?", true);
     }
   }, 1500);
 }

@@ -1,0 +1,71 @@
+"""The terminal that a command was started in: what happens when Enter is pressed there while it works."""
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+POLL = 0.2  # seconds between two looks at the keys, where it is impossible to wait for one
+
+
+@contextmanager
+def on_enter(act: Callable[[], None]) -> Iterator[bool]:
+    """Call `act` whenever Enter is pressed, in another thread, while the enclosed code runs; yield whether it can be.
+
+    It cannot unless standard input is a terminal. In the background nothing is read, as that would stop the process.
+    """
+    if not _has_terminal():
+        yield False
+        return
+    ended = threading.Event()
+    waiting, ending = os.pipe()
+    wait = _wait_for_keys if sys.platform == "win32" else _wait_for_lines
+    listener = threading.Thread(target=wait, args=(act, ended, waiting), daemon=True, name="terminal")
+    listener.start()
+    try:
+        yield True
+    finally:
+        ended.set()
+        os.close(ending)  # which wakes whoever waits
+        listener.join(timeout=5)
+        os.close(waiting)
+
+
+def _has_terminal() -> bool:
+    try:
+        return sys.stdin is not None and sys.stdin.isatty() and os.isatty(sys.stdin.fileno())
+    except (OSError, ValueError):  # it is closed, or none of the system's
+        return False
+
+
+def _wait_for_lines(act: Callable[[], None], ended: threading.Event, waiting: int) -> None:
+    """Read lines from the terminal until `waiting` is at its end."""
+    keys = sys.stdin.fileno()
+    if hasattr(signal, "pthread_sigmask"):  # reading in the background is an error then, and does not stop the process
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})
+    while not ended.is_set():
+        ready, _, _ = select.select([keys, waiting], [], [])
+        if waiting in ready:
+            return
+        try:
+            line = os.read(keys, 4096)
+        except OSError:  # in the background, or the terminal is gone
+            ended.wait(POLL)
+            continue
+        if not line:  # Ctrl-D
+            return
+        act()
+
+
+def _wait_for_keys(act: Callable[[], None], ended: threading.Event, waiting: int) -> None:
+    """Look for keys in the window until it is ended."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        while not ended.wait(POLL):
+            while msvcrt.kbhit():
+                if msvcrt.getwch() == "\r":
+                    act()
