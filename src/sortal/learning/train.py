@@ -26,7 +26,7 @@ from sortal.learning.frozen import CentreCrops, FrozenEncoder
 from sortal.learning.health import IMAGES, Failure, Probe, evenly_spaced
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
-from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
+from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, optimiser_of, schedule
 from sortal.learning.token_cache import Budget, InputSource, Mask, SharedTokens, TokenPlan
 from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.validation import Validation
@@ -146,7 +146,7 @@ class Trainer:
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
         source = self.inputs.make(trunk, plan)
         validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
-        optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
+        optimiser = optimiser_of(c, self._trainable())
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
             self._restore(found, optimiser)
