@@ -271,7 +271,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         deep=tuple(f"{number}.png" for number in range(11)),
     )
     assert [line for line in ill if line] == [
-        "1,103 images: 1,103 labelled in 1 classes, 0 unlabelled. 3 are unreadable.",
+        "1,103 images: 1,103 labelled in 1 class, 0 unlabelled. 3 are unreadable.",
         "Class     Images   Unreadable",
         "─────────────────────────────",
         "class 0    1,103            3",
@@ -447,7 +447,7 @@ def test_a_dry_run_is_printed_in_full(monkeypatch: pytest.MonkeyPatch, capsys: p
         "",
         "Label\\x1b more.",
         "",
-        "Unreadable files in the sample: 1",
+        "Unreadable files in the sample, which would be left out: 1",
         "  a\\nb.jpg",
     ]
 
@@ -490,7 +490,7 @@ def test_a_dry_prediction_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: py
         "disk | about 45.6 MB; 78.9 GB free",
         "time | about 65 s: start 5 s, features 60 s",
         "",
-        "Unreadable files in the sample: 1",
+        "Unreadable files in the sample, which would be left out: 1",
         "  a\\nb.jpg",
     ]
     printing.dry_prediction(replace(plan, update=False, unreadable_sample=()))

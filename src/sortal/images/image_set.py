@@ -78,7 +78,7 @@ class ImageSet:
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
             got = f"{rows.dtype} of shape {rows.shape}"
-            raise InputError(f"rows must be a mask, one boolean for each of {len(self):,} images, got {got}.")
+            raise InputError(f"rows must be a mask, one boolean for each of {plural(len(self), 'image')}, got {got}.")
         return replace(
             self,
             files=tuple(compress(self.files, rows)),
@@ -146,7 +146,8 @@ class ImageSet:
 
     def __repr__(self) -> str:
         return (
-            f"<ImageSet: {len(self):,} images, {self.labelled.sum():,} labelled in {len(self.classes):,} classes, "
+            f"<ImageSet: {plural(len(self), 'image')}, {self.labelled.sum():,} labelled in "
+            f"{plural(len(self.classes), 'class', 'classes')}, "
             f"{self.unlabelled.sum():,} unlabelled, {self.validation.sum():,} for validation>"
         )
 

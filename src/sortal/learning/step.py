@@ -15,6 +15,7 @@ from sortal.learning.batches import Batch
 from sortal.learning.methods.method import Method
 from sortal.system.device import Compute, is_out_of_memory
 from sortal.system.distributed import Processes
+from sortal.system.text import plural
 
 logger = logging.getLogger(__name__)
 
@@ -206,8 +207,8 @@ class TrainingStep:
     def _double_chunks(self, problem: RuntimeError | None, *, possible: bool) -> None:
         if not possible:
             raise SortalError(
-                f"Out of memory with batches split into {self.chunks} chunks. Use more chunks, a smaller batch_size or "
-                "a smaller backbone."
+                f"Out of memory with batches split into {plural(self.chunks, 'chunk')}. Use more chunks, a smaller "
+                "batch_size or a smaller backbone."
             ) from problem
         self.optimiser.zero_grad()
         self.chunks *= 2

@@ -37,6 +37,7 @@ from sortal.system.distributed import Processes, launch
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
+from sortal.system.text import plural
 
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 GOOD = "good."  # prefix of the tensors in a checkpoint to which a failed epoch goes back
@@ -388,7 +389,9 @@ def _places(chosen: Mask | None, steps: int) -> Iterable[Tensor | None]:
 
 def _check(method: Method, images: ImageSet, store: PixelStore, config: Training) -> None:
     if len(images) != len(store):
-        raise InputError(f"store must have one row per image, got {len(store):,} rows for {len(images):,} images.")
+        raise InputError(
+            f"store must have one row per image, got {plural(len(store), 'row')} for {plural(len(images), 'image')}."
+        )
     if images.validation.all():
         raise InputError("images must include training images, but all of them are for validation.")
     views.check_present(store)

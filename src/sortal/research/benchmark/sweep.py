@@ -81,7 +81,7 @@ def sweep(
     recorded = team.by_first(lambda: [_recorded(task, data[task.preset.dataset]) for task in tasks])
     todo = [(at, task) for at, task in enumerate(tasks) if recorded[at] is None]
     if reused := len(tasks) - len(todo):
-        runtime.note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
+        runtime.note(f"{reused:,} of {plural(len(tasks), 'run is', 'runs are')} already recorded.")
     _check_tasks([task for _, task in todo], data, runtime)
     n = min(processes or max(gpus, 1), len(todo)) if team.size == 1 else 1
     outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), team, runtime)
@@ -184,7 +184,7 @@ def _in_parallel(todo: Todo, n: int, gpus: int, runtime: Runtime) -> Iterator[Ou
     numbers: Queue[int] = context.Queue()
     for number in range(n):
         numbers.put(number)
-    what, done = f"{len(todo):,} runs in {n} processes", 0
+    what, done = f"{plural(len(todo), 'run')} in {plural(n, 'process', 'processes')}", 0
     runtime.progress(what, done, len(todo))
     others = set(active_children())
     with ProcessPoolExecutor(n, mp_context=context, initializer=_begin, initargs=(numbers, n, gpus)) as pool:
