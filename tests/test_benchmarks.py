@@ -1,4 +1,4 @@
-"""Every script in benchmarks/ explains itself, and runs at its smallest size. They make figures, so they must not rot."""
+"""Every script in benchmarks/ explains itself and runs at its smallest size: what makes figures must not rot."""
 
 from __future__ import annotations
 

@@ -176,6 +176,34 @@ def test_a_full_disk_is_answered_with_a_sample_in_the_words_of_the_front_end(
         assert note.endswith(f"Choose a folder on another disk, or learn on a sample ({text}).")
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, ["--learn-on 2000", "--epochs 25", "--views 2", "--method kmeans"]),
+        ({"images": 300_000, "views": None}, ["--learn-on 30000", "--epochs 25", "--views 2", "--method kmeans"]),
+        ({"images": 3000, "views": 2, "epochs": 1}, ["--method kmeans"]),
+        ({"images": 3000, "backbone": "convnet"}, ["--epochs 25", "--method kmeans"]),
+        ({"images": 3000, "method": "kmeans"}, []),
+    ],
+)
+def test_quicker_ways_are_those_that_apply(change: dict[str, Any], named: list[str], tmp_path: Path) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    plan = replace(
+        forecast(job), **{"images": 9000, "epochs": 100, "views": 8, "method": "gcd", "backbone": "vit", **change}
+    )
+    assert [options.spell(way.settings) for way in dry_run.quicker(plan, None)] == named
+    assert not [way for way in dry_run.quicker(plan, 2000) if "learn_on" in way.settings], "it already does"
+
+
+def test_a_plan_of_hours_names_quicker_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    monkeypatch.setattr(dry_run, "seconds", lambda *_, **__: {"learn": 7200.0})
+    (note,) = (each for each in forecast(job, options.spell).notes if each.startswith("This takes about 2.0 h."))
+    assert note.endswith("or do not train at all (--method kmeans).")
+    monkeypatch.setattr(dry_run, "seconds", lambda *_, **__: {"learn": 3599.0})
+    assert not [each for each in forecast(job).notes if "quicker" in each]
+
+
 def test_unreadable_files_are_skipped_and_listed(tmp_path: Path) -> None:
     images = folder_of(tmp_path / "images", each=2)
     (images / "a" / "1.png").write_bytes(b"not an image")

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sortal.config import AUTO
+from sortal.images.folders import unread_pictures
 from sortal.system.progress import Runtime, say, shown
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
@@ -43,6 +44,8 @@ MEMBERS = 4  # per group of duplicates
 NAME = 40  # characters of a category's name
 PERSON, LINE = 60, 400  # characters of who decided something, and of any other text
 NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
+MIN_CLASSES = 2  # with labels, to estimate how many there are
+TOO_FEW = "To estimate how many classes there are, sortal discover needs two that are labelled; or tell it, with --k N."
 UNREADABLE = "Unreadable files in the sample, which would be left out"
 _percent = partial(percent, unit="")  # in tables whose heading has the unit
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
@@ -324,7 +327,11 @@ def health(found: "Health", tiny: int) -> None:
     print(f"{plural(found.images, 'image')}: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _classes(found)
     _list("Classes whose names differ only in case and spaces", [" = ".join(map(_line, g)) for g in found.alike_names])
-    _duplicates("Images with two labels (exit code 1); keep one copy of each", found.duplicates, "two labels")
+    _duplicates(
+        "Images with two labels (exit code 1), which a run ignores; keep one copy of each",
+        found.duplicates,
+        "two labels",
+    )
     _duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _unreadable(found.unreadable)
     _duplicates("Duplicates", found.duplicates, "same")
@@ -336,9 +343,12 @@ def health(found: "Health", tiny: int) -> None:
     _files(f"Tiny, shorter side below {tiny} pixels", found.tiny, found.images)
     _files("Rotated by EXIF, shown upright", found.rotated, found.images)
     _files("More than 8 bits per channel, scaled to 8", found.deep, found.images)
+    for text in unread_pictures(found.ignored):
+        print(f"\n{_line(text)}")
     _files("Ignored, not in a supported format", found.ignored)
-    odd = (found.tiny, found.rotated, found.deep)
-    if found.labelled and not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd)):
+    odd = (found.tiny, found.rotated, found.deep, unread_pictures(found.ignored))
+    sound = not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd))
+    if sound and len(found.classes) > MIN_CLASSES:  # with the unlabelled
         print("\nNo problems found.")
 
 
@@ -358,6 +368,9 @@ def _classes(found: "Health") -> None:
     _show(table)
     if not known:
         print("\nNo image is labelled. Put the images of a class into a folder named after it, or pass --labels TABLE.")
+    if len(known) < MIN_CLASSES:
+        labelled = "Only one class is labelled. " if known else ""
+        print(f"\n{labelled}{TOO_FEW}")
 
 
 def _duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str = " = ") -> None:

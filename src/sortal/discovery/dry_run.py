@@ -51,12 +51,15 @@ from sortal.runs.storage import load_run
 from sortal.system.device import choose_compute, choose_device
 from sortal.system.progress import Runtime
 from sortal.system.scratch import LARGE
-from sortal.system.text import byte_sizes, plural
+from sortal.system.text import byte_sizes, duration, plural
 from sortal.web import report
 
 ROW = 512  # bytes per image in the text files of a run, rounded up
 INDEX = 400  # bytes per image in the index of the pixel store
 RECORD = 2000  # bytes of memory per image: its names, digests and places
+LONG = 3600  # seconds from which a plan names quicker ones
+FEWEST, SAMPLED = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share of them
+LEAST_VIEWS = 2
 START = "start"  # the time before the first stage, beside those of the stages
 
 
@@ -265,12 +268,30 @@ def _notes(
         problem = f"Not enough disk space: {needed} needed, {free} free."
         error = InputError(problem, Remedy("choose a folder on another disk"), *advice)
         notes.append(str(error) if spell is None else error.text(spell))
+    if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
+        error = InputError(f"This takes about {duration(took)}. There are quicker ways:", *ways)
+        notes.append(str(error) if spell is None else error.text(spell))
     if found.memory - measured.base > token_cache.free_memory():
         needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
         notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
     if job.cache.is_dir() and any(job.cache.iterdir()):
         notes.append("These are the costs from scratch; this run will reuse the cache of an earlier one and cost less.")
     return notes
+
+
+def quicker(found: DryRun, learn_on: int | None) -> list[Remedy]:
+    """Return the settings that would make a run quicker; which of them costs least accuracy depends on the images."""
+    ways = []
+    sample = max(FEWEST, 1000 * round(SAMPLED * found.images / 1000))
+    if learn_on is None and sample <= found.images // 2:
+        ways.append(Remedy("learn on some of the images, and predict the others", learn_on=sample))
+    if found.method != "kmeans" and found.epochs:
+        if found.epochs > 1:
+            ways.append(Remedy("train for fewer epochs", epochs=max(found.epochs // 4, 1)))
+        if found.backbone != CONVNET and (found.views is None or found.views > LEAST_VIEWS):
+            ways.append(Remedy("cache fewer views of each image", views=LEAST_VIEWS))
+        ways.append(Remedy("do not train at all", method="kmeans"))
+    return ways
 
 
 # Costs

@@ -19,7 +19,7 @@ from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, 
 from sortal.discovery.defaults import recipe_for, resolved
 from sortal.discovery.earlier import NOTHING, Additions, Wanted, agree, agreed, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
-from sortal.images.folders import are_folders, common_folder
+from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.learning.backbones import hub
@@ -221,7 +221,7 @@ def _find(
     check_sortable(found.images, wanted.settings)
     worker_count(runtime.workers)
     _check_backbone(wanted.settings)
-    for text in notes:
+    for text in (*notes, *unread_pictures(found.images.ignored)):
         runtime.note(text)
     return found
 

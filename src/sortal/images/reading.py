@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sortal.config import UNLABELLED, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
-from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find
+from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
 from sortal.system.text import plural
@@ -97,6 +97,7 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
             f"The folder {listing(list(map(str, folders)))} must contain at least one image "
             f"({', '.join(sorted(EXTENSIONS))}), got none"
             f"{f', only {listing(images.ignored)}' if images.ignored else ''}."
+            f"{''.join(f' {text}' for text in unread_pictures(images.ignored))}"
         )
     return images
 
