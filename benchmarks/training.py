@@ -184,7 +184,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def limit(arguments: argparse.Namespace) -> None:
     device = torch.device(arguments.device)
-    size = 8192 if device.type == "cuda" else 2048
+    size = arguments.size or (8192 if device.type == "cuda" else 2048)
     for dtype in (torch.bfloat16, torch.float32):
         a = torch.randn(size, size, device=device, dtype=dtype)
         seconds = seconds_of(repeated(lambda a=a: a @ a, 20), skip=5, device=device)  # type: ignore[misc]
@@ -199,6 +199,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--size", type=int, help="rows of the matrices of limit; 8,192 on a GPU, 2,048 otherwise")
     parser.add_argument("--no-plain", action="store_true", help="leave out the plain step, which takes long on a CPU")
     arguments = parser.parse_args()
     on = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else f"{torch.get_num_threads()} threads"

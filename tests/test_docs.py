@@ -120,7 +120,7 @@ ADDED = re.compile(r"`(--[^`]+)`\s+to\s+((?:`[a-z ]+`(?:,?\s+(?:and|or)\s+|,\s+)
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_command_has_the_options_that_prose_gives_it(page: str) -> None:
-    """Blocks are parsed; of a sentence, `sortal check … --x` and "add `--x` to `check` and `discover`" are looked at."""
+    """In sentences such as: run `sortal check … --x`, or add `--x` to `check` and `discover`. Blocks are parsed."""
     for line in re.findall(r"`(sortal [a-z][^`]*)`", text_of(page)):
         words = line.split()
         if words[1] in COMMANDS:  # not `sortal --help`, and not a sentence about sortal
