@@ -86,13 +86,13 @@ CASES = [
     *(
         Case(
             "training.py",
-            f"{what} --backbone test_vit --images 16 --steps 6 --epochs 1 --size 64 --device cpu",
+            f"{what} --backbone test_vit --images 16 --steps 6 --epochs 1 --size 64 --outputs bottleneck --device cpu",
             says,
         )
         for what, says in (
             ("steps", "live"),
             ("features", "GFLOP"),
-            ("run", "prototypes: 1 epochs"),
+            ("run", "bottleneck: 1 epochs"),
             ("limit", "FLOP/s"),
         )
     ),

@@ -250,7 +250,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "class 1         1,100",
         "(unlabelled)        1",
         "",
-        "Ignored, not in a supported format: 1",
+        "Ignored, not pictures: 1",
         "  notes.txt",
         "",
         "No problems found.",
@@ -294,7 +294,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "More than 8 bits per channel, scaled to 8: 11",
         *(f"  {number}.png" for number in range(10)),
         "  … and 1 more; --json lists all",
-        "Ignored, not in a supported format: 1",
+        "Ignored, not pictures: 1",
         "  notes.txt",
     ]
 
@@ -319,6 +319,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "pillow-heif.",
         "1 picture is ignored, in a format that is not read here (.cr2): 'b.CR2'. To read them, save them as JPEG.",
     ]
+    assert lines[lines.index("Ignored, not pictures: 1") + 1 :] == ["  c.txt", ""]
     assert "No problems found." not in lines
 
 

@@ -198,7 +198,7 @@ def test_quicker_ways_are_those_that_apply(change: dict[str, Any], named: list[s
 def test_a_plan_of_hours_names_quicker_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
     monkeypatch.setattr(dry_run, "seconds", lambda *_, **__: {"learn": 7200.0})
-    (note,) = (each for each in forecast(job, options.spell).notes if each.startswith("This takes about 2.0 h."))
+    (note,) = (each for each in forecast(job, options.spell).notes if each.startswith("This takes about 2.0 h; other"))
     assert note.endswith("or do not train at all (--method kmeans).")
     monkeypatch.setattr(dry_run, "seconds", lambda *_, **__: {"learn": 3599.0})
     assert not [each for each in forecast(job).notes if "quicker" in each]

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sortal.config import AUTO
-from sortal.images.folders import unread_pictures
+from sortal.images.folders import is_picture, unread_pictures
 from sortal.system.progress import Runtime, say, shown
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
@@ -345,7 +345,7 @@ def health(found: "Health", tiny: int) -> None:
     _files("More than 8 bits per channel, scaled to 8", found.deep, found.images)
     for text in unread_pictures(found.ignored):
         print(f"\n{_line(text)}")
-    _files("Ignored, not in a supported format", found.ignored)
+    _files("Ignored, not pictures", [name for name in found.ignored if not is_picture(name)])
     odd = (found.tiny, found.rotated, found.deep, unread_pictures(found.ignored))
     sound = not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd))
     if sound and len(found.classes) > MIN_CLASSES:  # with the unlabelled

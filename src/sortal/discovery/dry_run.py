@@ -269,7 +269,7 @@ def _notes(
         error = InputError(problem, Remedy("choose a folder on another disk"), *advice)
         notes.append(str(error) if spell is None else error.text(spell))
     if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
-        error = InputError(f"This takes about {duration(took)}. There are quicker ways:", *ways)
+        error = InputError(f"This takes about {duration(took)}; other settings are quicker.", *ways)
         notes.append(str(error) if spell is None else error.text(spell))
     if found.memory - measured.base > token_cache.free_memory():
         needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())

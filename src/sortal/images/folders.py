@@ -46,6 +46,11 @@ def reads_heif() -> bool:
     return find_spec("pillow_heif") is not None
 
 
+def is_picture(name: str) -> bool:
+    """Return whether a file has the extension of a picture, whether or not it can be read here."""
+    return _extension(name) in EXTENSIONS | HEIF | PICTURES
+
+
 def unread_pictures(ignored: Sequence[str]) -> list[str]:
     """Tell which of the files that are ignored are pictures, and what to do about them."""
     told = []
