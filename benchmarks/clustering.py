@@ -436,7 +436,7 @@ def mean_iterations(problem: Problem, semi: bool, seed: int) -> float:
 def growth(options: Options) -> Iterator[Table]:
     middle = Scale(n=10_000, k=50, d=192, old=25, separation=1.0)
     if options.scale == ["tiny"]:
-        middle = replace(middle, n=1_000, k=10, d=16, old=5)
+        middle = replace(middle, n=200, k=4, d=8, old=2)
     solvers = [peer for peer in options.solvers() if peer.semi and peer.group in ("ours", "b")]
     for what in ("n", "k", "d"):
         records = []
@@ -496,7 +496,7 @@ def mixtures(options: Options) -> Iterator[Table]:
     sizes = (5,) if options.scale == ["tiny"] else (20, 100)
     for k in sizes:
         for tail in (0.0, 0.7):
-            for separation in (0.8, 1.2, 2.0):
+            for separation in (2.0,) if options.scale == ["tiny"] else (0.8, 1.2, 2.0):
                 scale = Scale(n=50 * k, k=k, d=64, old=k // 2, separation=separation, tail=tail, k_max=10 * k)
                 say(f"{scale}")
                 records.append(mixture_record(scale, options))

@@ -29,18 +29,20 @@ from sortal.learning.train import train
 from sortal.metrics import Accuracy, accuracy
 
 
-def cluster(x: NDArray[np.float32], images: ImageSet, seed: int) -> Accuracy:
-    found = SemiSupervisedKMeans(10, n_init=100, random_state=seed).fit(x, images.labels).labels_
+def cluster(x: NDArray[np.float32], images: ImageSet, n_init: int, seed: int) -> Accuracy:
+    found = SemiSupervisedKMeans(10, n_init=n_init, random_state=seed).fit(x, images.labels).labels_
     hidden = images.unlabelled
     return accuracy(images.truth[hidden], found[hidden], old=range(len(images.classes)))
 
 
-def learn(images: ImageSet, folder: Path, *, lr: float, temperature: float, epochs: int, seed: int) -> Accuracy:
+def learn(
+    images: ImageSet, folder: Path, *, lr: float, temperature: float, epochs: int, n_init: int, seed: int
+) -> Accuracy:
     backbone = load_backbone(CONVNET, seed=seed)
     store = pack(images, folder, settings=Settings(shorter_side=backbone.spec.shorter_side))
     method = Contrastive(backbone, replace(TINY_CONTRAST, temperature=temperature), seed=seed)
     train(method, images, store, replace(TINY_TRAINING, lr=lr, epochs=epochs, seed=seed))
-    return cluster(extract(backbone, store, normalise=True, precision="float32"), images, seed)
+    return cluster(extract(backbone, store, normalise=True, precision="float32"), images, n_init, seed)
 
 
 def line(what: str, rows: list[Accuracy], seconds: float) -> str:
@@ -56,19 +58,24 @@ def main() -> None:
     parser.add_argument("--lrs", nargs="+", type=float, default=[TINY_TRAINING.lr])
     parser.add_argument("--temperatures", nargs="+", type=float, default=[TINY_CONTRAST.temperature])
     parser.add_argument("--epochs", type=int, default=TINY_TRAINING.epochs)
+    parser.add_argument("--n-init", type=int, default=100, help="restarts of k-means")
     arguments = parser.parse_args()
+    how = {"epochs": arguments.epochs, "n_init": arguments.n_init}
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {arguments.epochs} epochs")
     with TemporaryDirectory() as folder:
         home = Path(folder)
         sets = {seed: digits.write(home / f"digits{seed}", seed=seed) for seed in arguments.seeds}
         start = time.perf_counter()
-        rows = [cluster(grey_pixels(images, home / "pixels"), images, seed) for seed, images in sets.items()]
+        rows = [
+            cluster(grey_pixels(images, home / "pixels"), images, arguments.n_init, seed)
+            for seed, images in sets.items()
+        ]
         print(line("pixels", rows, time.perf_counter() - start), flush=True)
         for lr in arguments.lrs:
             for temperature in arguments.temperatures:
                 start = time.perf_counter()
                 rows = [
-                    learn(images, home / "pixels", lr=lr, temperature=temperature, epochs=arguments.epochs, seed=seed)
+                    learn(images, home / "pixels", lr=lr, temperature=temperature, seed=seed, **how)
                     for seed, images in sets.items()
                 ]
                 print(line(f"lr {lr:g}, temperature {temperature:g}", rows, time.perf_counter() - start), flush=True)

@@ -81,7 +81,8 @@ def update(arguments: argparse.Namespace) -> None:
         for seed in arguments.seeds:
             out = Path(folder, str(seed))
             before = discover(images.select(~later), out=out, seed=seed, **options(arguments))
-            after = predict(out, [images.paths[row] for row in np.flatnonzero(later)], update=True)
+            added = [images.paths[row] for row in np.flatnonzero(later)]
+            after = predict(out, added, update=True, runtime=Runtime(device=arguments.device))
             report(arguments, seed=seed, **found(before), **judged(before, after.run, images, strange, later))
 
 
@@ -116,7 +117,8 @@ def judged(before: Run, after: Run, images: ImageSet, strange: Any, later: Any) 
 def digits(arguments: argparse.Namespace) -> None:
     for seed in arguments.seeds:
         with TemporaryDirectory() as folder:
-            result = demo.run(Path(folder, "run"), seed=seed, runtime=Runtime(device=arguments.device))
+            how = {"epochs": arguments.epochs, "runtime": Runtime(device=arguments.device)}
+            result = demo.run(Path(folder, "run"), seed=seed, **how)
             rows = {"pixels": vars(result.plain), "semi_supervised_pixels": vars(result.semi_supervised)}
             report(arguments, seed=seed, seconds=result.seconds, **found(result.run), **rows)
 
@@ -126,7 +128,7 @@ def options(arguments: argparse.Namespace) -> dict[str, Any]:
         "backbone": arguments.backbone,
         "weights": arguments.weights,
         "epochs": arguments.epochs,
-        "device": arguments.device,
+        "runtime": Runtime(device=arguments.device),
     }
 
 
@@ -154,7 +156,7 @@ def main() -> None:
         if name != "demo":
             mode.add_argument("--backbone", default=BACKBONE)
             mode.add_argument("--weights")
-            mode.add_argument("--epochs", type=int, default=200)
+        mode.add_argument("--epochs", type=int, default="auto" if name == "demo" else 200)
         if name == "update":
             mode.add_argument("--unseen", type=int, default=5, help="classes added later")
     arguments = parser.parse_args()

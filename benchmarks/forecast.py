@@ -7,6 +7,7 @@ Any command of `sortal` that has `--dry-run`; --out must be new. Prints a row of
 those that the whole command took, their ratio, and both for each stage of which a run keeps a record.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -15,9 +16,11 @@ from time import perf_counter
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    if not words or words[0] in ("-h", "--help"):
-        raise SystemExit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs=argparse.REMAINDER, help="the command with its arguments and options")
+    words = parser.parse_args().words
+    if not words:
+        parser.error("a command is required, for example: discover FOLDER --out RUN")
     command = [sys.executable, "-m", "sortal", *words]
     started = perf_counter()
     said = subprocess.run([*command, "--dry-run", "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -6,7 +6,7 @@ The hosts are two network namespaces on this machine, joined by a virtual cable,
 them needs root and the program `ip`. Runs `sortal discover` with the options after `--` in each way, and prints a row
 for each: seconds in all and of each stage, how many images are in the category they have with one process (categories
 are matched), and the megabytes that crossed the cable. With one thread per process, so that two hosts have twice the
-processors of one.
+processors of one. `--ways` leaves some out, for example to do without root.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from sortal import load_run, metrics
 
 NAMES, ADDRESSES, CABLE, PORT = ("sortal-a", "sortal-b"), ("10.77.0.1", "10.77.0.2"), ("sortal0", "sortal1"), "29511"
+WAYS = ("one process", "two processes", "two hosts")
 
 
 def ip(*words: str) -> None:
@@ -80,33 +81,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images")
     parser.add_argument("--table")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, metavar="WAY", help=", ".join(WAYS))
     here = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     arguments, options = parser.parse_args(sys.argv[1:here]), sys.argv[here + 1 :]
-    scratch = Path(tempfile.mkdtemp())
+    with tempfile.TemporaryDirectory() as scratch:
+        compare(arguments, options, Path(scratch))
+
+
+def compare(arguments: argparse.Namespace, options: list[str], scratch: Path) -> None:
+    """Sort in each way, and print the table."""
     torchrun = [sys.executable, "-m", "torch.distributed.run"]
 
     def discover(name: str) -> list[str]:
         table = ["--labels", arguments.table] if arguments.table else []
         return ["-m", "sortal", "discover", arguments.images, *table, "--out", str(scratch / name), *options]
 
-    rows: dict[str, tuple[float, int]] = {}
-    rows["one process"] = run([[sys.executable, *discover("one process")]], [None]), 0
-    two = [*torchrun, "--standalone", "--nproc-per-node=2", *discover("two processes")]
-    rows["two processes"] = run([two], [None]), 0
-    with hosts():
+    def by_hosts() -> tuple[float, int]:
         meet = ["--nnodes=2", "--nproc-per-node=1", f"--master-addr={ADDRESSES[0]}", f"--master-port={PORT}"]
         each = [
             ["ip", "netns", "exec", name, *torchrun, *meet, f"--node-rank={rank}", *discover("two hosts")]
             for rank, name in enumerate(NAMES)
         ]
-        rows["two hosts"] = run(each, list(CABLE)), sent()
-    first = categories(scratch / "one process")
+        with hosts():
+            return run(each, list(CABLE)), sent()
+
+    two = [*torchrun, "--standalone", "--nproc-per-node=2", *discover("two processes")]
+    ways: dict[str, Callable[[], tuple[float, int]]] = {
+        "one process": lambda: (run([[sys.executable, *discover("one process")]], [None]), 0),
+        "two processes": lambda: (run([two], [None]), 0),
+        "two hosts": by_hosts,
+    }
+    rows = {name: way() for name, way in ways.items() if name in arguments.ways}
+    first = categories(scratch / next(iter(rows)))
     stages: list[str] = []
     for name, (seconds, n_bytes) in rows.items():
         timings = json.loads((scratch / name / "run.json").read_text())["timings"]
         if not stages:
             stages = list(timings)
-            head = ["", "seconds", *stages, "as with one process", "MB sent"]
+            head = ["", "seconds", *stages, f"as with {name}", "MB sent"]
             print(f"| {' | '.join(head)} |\n|{' --- |' * len(head)}")
         found = categories(scratch / name)
         match = metrics.match(first, found)

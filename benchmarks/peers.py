@@ -47,7 +47,7 @@ SCALES = {
     "cifar100": Scale(n=50_000, k=100, old=80, separation=0.65),
     "herbarium": Scale(n=34_300, k=683, old=341, separation=0.8, tail=0.5),
     "small": Scale(n=2_000, k=100, old=50, separation=0.8),
-    "tiny": Scale(n=1_200, k=20, old=10, d=64, separation=1.0, tail=0.3, k_max=80),
+    "tiny": Scale(n=300, k=6, old=3, d=16, separation=1.0, tail=0.3, k_max=12),
 }
 
 

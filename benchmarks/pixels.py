@@ -3,7 +3,7 @@
     python benchmarks/pixels.py crops --images FOLDER --workers 2
     python benchmarks/pixels.py check --images FOLDER --count 10000
 
-read       seconds to list 100,000 empty files in 100 folders, and to read tables of them
+read       seconds to list 100,000 empty files (or --files) in 100 folders, and to read tables of them
 near       the share of changed copies of an image that the check reports as near-duplicates
 crops      random 224-crops per second: from the store, by decoding 500 × 375 JPEGs each time, and plain copies
 pack       seconds to fill the store, against decoding and resizing the same files in as many processes
@@ -187,9 +187,9 @@ def processor_seconds() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def reading(_images: ImageSet, _source: Path, folder: Path, _workers: int) -> dict[str, float]:
+def reading(folder: Path, files: int) -> dict[str, float]:
     root = folder / "many"
-    names = [f"{number % 100:02d}/{number:06d}.jpg" for number in range(100_000)]
+    names = [f"{number % 100:02d}/{number:06d}.jpg" for number in range(files)]
     for number in range(100):
         (root / f"{number:02d}").mkdir(parents=True)
     for name in names:
@@ -243,15 +243,16 @@ def nearness(images: ImageSet, _source: Path, _folder: Path, _workers: int) -> d
     return found
 
 
-MODES = {"crops": crops, "pack": packing, "check": checking, "first": first_run, "read": reading, "near": nearness}
+MODES = {"crops": crops, "pack": packing, "check": checking, "first": first_run, "near": nearness}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=tuple(MODES))
+    parser.add_argument("mode", choices=("read", *MODES))
     parser.add_argument("--images", type=Path)
     parser.add_argument("--as-is", action="store_true")
     parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--files", type=int, default=100_000, help="of read")
     parser.add_argument("--size", type=int, nargs=2, default=(500, 375), metavar=("WIDTH", "HEIGHT"))
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
@@ -263,16 +264,10 @@ def main() -> None:
             make_images(source, options.images, 1 if options.mode == "read" else options.count, tuple(options.size))
         images = read_images(source, need_labels=False)
         size = sum(os.path.getsize(path) for path in images.paths)
-        modes = {
-            "crops": crops,
-            "pack": packing,
-            "check": checking,
-            "first": first_run,
-            "read": reading,
-            "near": nearness,
-        }
-        run = modes[options.mode]
-        figures = run(images, source, folder, options.workers)
+        if options.mode == "read":
+            figures = reading(folder, options.files)
+        else:
+            figures = MODES[options.mode](images, source, folder, options.workers)
     print(f"{len(images):,} images of {size / len(images):,.0f} bytes on average, {options.workers} workers")
     for what, figure in figures.items():
         print(f"{what:28} {figure:12,.2f}")

@@ -122,7 +122,7 @@ def steps(arguments: argparse.Namespace) -> None:
     labels = torch.from_numpy(np.array(images.labels)).to(device)
     rows = np.arange(n)
     drawn = draw(rows, images.labels >= 0, batch_size=BATCH, balanced=True, seed=0, epoch=0)
-    for output in ("bottleneck", "prototypes"):
+    for output in arguments.outputs:
         for compiled in (False, True) if device.type == "cuda" else (False,):
             backbone = load_backbone(name, weights="random")
             method = Contrastive(backbone, Contrast(output=output)).to(device)
@@ -173,7 +173,7 @@ def features(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     images, store = noise(arguments.images)
-    for output in ("bottleneck", "prototypes"):
+    for output in arguments.outputs:
         method = Contrastive(load_backbone(arguments.backbone, weights="random"), Contrast(output=output))
         start = time.perf_counter()
         config = Training(epochs=arguments.epochs)
@@ -184,7 +184,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def limit(arguments: argparse.Namespace) -> None:
     device = torch.device(arguments.device)
-    size = 8192 if device.type == "cuda" else 2048
+    size = arguments.size or (8192 if device.type == "cuda" else 2048)
     for dtype in (torch.bfloat16, torch.float32):
         a = torch.randn(size, size, device=device, dtype=dtype)
         seconds = seconds_of(repeated(lambda a=a: a @ a, 20), skip=5, device=device)  # type: ignore[misc]
@@ -199,6 +199,8 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--size", type=int, help="rows of the matrices of limit; 8,192 on a GPU, 2,048 otherwise")
+    parser.add_argument("--outputs", nargs="+", default=["bottleneck", "prototypes"], help="of the head")
     parser.add_argument("--no-plain", action="store_true", help="leave out the plain step, which takes long on a CPU")
     arguments = parser.parse_args()
     on = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else f"{torch.get_num_threads()} threads"

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ COMMANDS = {  # every command, with those below it
     for name, command in ((name, app.app[name]) for name in app.app if not name.startswith("-"))
 }
 PAGES = ("README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))))
+OWN_COUNTS = {  # of fewer than there are
+    ("docs/discover.md", "three methods"),
+    ("docs/reproduce.md", "four methods"),
+    ("docs/protocols.md", "two methods"),
+    ("docs/methods/index.md", "three data sets"),
+}
 FOREIGN = {
     "--help",
     "--version",
@@ -114,6 +121,60 @@ def test_options_names_and_links_of_a_page_exist(page: str) -> None:
             found = getattr(found, part) if hasattr(found, part) else importlib.import_module(path)
     links = [link for link in re.findall(r"\]\(([^)#\s]+)", text_of(page)) if "://" not in link]
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
+
+
+ADDED = re.compile(r"`(--[^`]+)`\s+to\s+((?:`[a-z ]+`(?:,?\s+(?:and|or)\s+|,\s+)?)+)")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_has_the_options_that_prose_gives_it(page: str) -> None:
+    """In sentences such as: run `sortal check … --x`, or add `--x` to `check` and `discover`. Blocks are parsed."""
+    for line in re.findall(r"`(sortal [a-z][^`]*)`", text_of(page)):
+        words = line.split()
+        if words[1] in COMMANDS:  # not `sortal --help`, and not a sentence about sortal
+            assert {*re.findall(r"--[a-z][a-z-]*", line)} - FOREIGN <= options_of(words[1]), line
+    for given, commands in ADDED.findall(text_of(page)):
+        for name in re.findall(r"`(?:sortal )?([a-z]+)[^`]*`", commands):
+            if name in COMMANDS:
+                assert {*re.findall(r"--[a-z][a-z-]*", given)} <= options_of(name), (given, name)
+
+
+WORDS = dict(
+    zip(
+        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"],
+        range(1, 13),
+        strict=True,
+    )
+)
+
+
+def test_what_pages_count_is_what_there_is() -> None:
+    """Every "N presets", "N commands" and the like: a number on a page that the code also has."""
+    from sortal.config import Discovery, Reading, Training
+    from sortal.images.datasets import NAMES
+    from sortal.research.benchmark.presets import DATASETS, METHODS, PRESETS
+    from sortal.runs.export import FORMATS
+
+    there = {
+        "presets": {len(PRESETS)},
+        "commands": {len(COMMANDS)},
+        "formats": {len(FORMATS)},
+        "public names": {len(sortal.__all__)},
+        "methods": {len(METHODS)},
+        "settings": {len(fields(record)) for record in (Discovery, Reading, Training)},
+        "paper's data sets": {len(DATASETS)},
+        "data sets": {len(DATASETS), len(NAMES)},
+    }
+    counted = r"\b(\d+|" + "|".join(WORDS) + r")\s+(" + "|".join(there) + r")\b"
+    found = []
+    for page in PAGES:
+        text = re.sub(r"(?i)\bthe paper's (\w+) data sets", r"\1 paper's data sets", text_of(page))
+        for number, what in re.findall(counted, text, flags=re.IGNORECASE):
+            count = WORDS.get(number.lower()) or int(number)
+            if (page, f"{number} {what}") not in OWN_COUNTS:
+                assert count in there[what], (page, number, what)
+            found.append(what)
+    assert {"presets", "paper's data sets", "methods"} <= {*found}
 
 
 def test_the_readme_is_short_and_lists_packages_and_contributing_files() -> None:

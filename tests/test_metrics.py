@@ -228,8 +228,8 @@ def test_no_rows(empty: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"clusters": [0, 1, 2]}, "clusters must have one label for each of the 2 rows of truth, got 3"),
-        ({"categories": [0]}, "categories must have one label for each of the 2 rows of truth, got 1"),
+        ({"clusters": [0, 1, 2]}, "clusters must have one label for each row of truth, 2 in all, got 3"),
+        ({"categories": [0]}, "categories must have one label for each row of truth, 2 in all, got 1"),
         ({"truth": np.zeros((2, 1))}, r"truth must be one-dimensional, .* got shape \(2, 1\)"),
         ({"truth": [[0], [1]]}, "truth must contain hashable labels .* 'list'"),
         ({"truth": "ab"}, "truth must be a list or array with one label per row, got str"),

@@ -180,7 +180,7 @@ def assert_same_rows(rows: Sequence[dict[str, str]], others: Sequence[dict[str, 
     """Require the same rows of tables, but for the last digit of figures: sums were added up in another order."""
     for one, other in zip(rows, others, strict=True):
         figures = [[float(row[column] or "nan") for column in FIGURES if column in row] for row in (one, other)]
-        np.testing.assert_allclose(*figures, rtol=0, atol=1.5e-6, err_msg=str(one))
+        np.testing.assert_allclose(figures[0], figures[1], rtol=0, atol=1.5e-6, err_msg=str(one))
         assert {**other, **{column: one[column] for column in FIGURES if column in one}} == one
 
 

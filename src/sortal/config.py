@@ -204,7 +204,8 @@ class Training(SettingsGroup):
     frozen trunk sees, once; "auto" takes the default if it fits the budget, and None computes new views every epoch.
     `chunks` splits a batch into parts that pass through the network one by one: less memory, and the same result
     but for rounding; it is doubled when memory runs out. Times are fractions of the epochs, so shorter training
-    keeps its shape. `clip` is the largest norm of the gradient of all weights together; None does not limit it.
+    keeps its shape. `clip` is the largest norm of the gradient of all weights together; None does not limit it. Without
+    `decay_biases`, biases and other one-dimensional weights do not decay.
     """
 
     epochs: int = _setting(200, least=0)
@@ -217,6 +218,7 @@ class Training(SettingsGroup):
     drop_at: float = _setting(0.85, least=0, most=1)  # time of the step
     momentum: float = _setting(0.9, least=0, most=1)
     weight_decay: float = _setting(5e-5, least=0)
+    decay_biases: bool = _setting(True)
     clip: float | None = _setting(None, above=0)
     views: int | Auto | None = _setting(AUTO, least=2)
     flip: bool = _setting(True)
@@ -377,7 +379,8 @@ class Recipe:
 
 # How each method is trained; docs/methods gives the sources.
 TRAININGS: dict[str, Training] = {
-    **dict.fromkeys(("gcd", "kmeans", "simgcd"), Training()),
+    **dict.fromkeys(("gcd", "kmeans"), Training()),
+    "simgcd": Training(decay_biases=False),
     "sortal": Training(epochs=200),
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),

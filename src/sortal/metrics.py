@@ -145,7 +145,7 @@ def _tabulate(truth: _Column, values: Labels, name: str = "clusters") -> _Table:
     clusters = _code(values, name)
     if len(clusters.codes) != len(truth.codes):
         raise InputError(
-            f"{name} must have one label for each of the {len(truth.codes)} rows of truth, got {len(clusters.codes)}."
+            f"{name} must have one label for each row of truth, {len(truth.codes)} in all, got {len(clusters.codes)}."
         )
     shape = len(clusters.labels), len(truth.labels)
     cells = np.bincount(clusters.codes * shape[1] + truth.codes, minlength=shape[0] * shape[1])

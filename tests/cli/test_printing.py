@@ -250,7 +250,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "class 1         1,100",
         "(unlabelled)        1",
         "",
-        "Ignored, not in a supported format: 1",
+        "Ignored, not pictures: 1",
         "  notes.txt",
         "",
         "No problems found.",
@@ -271,13 +271,15 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         deep=tuple(f"{number}.png" for number in range(11)),
     )
     assert [line for line in ill if line] == [
-        "1,103 images: 1,103 labelled in 1 classes, 0 unlabelled. 3 are unreadable.",
+        "1,103 images: 1,103 labelled in 1 class, 0 unlabelled. 3 are unreadable.",
         "Class     Images   Unreadable",
         "─────────────────────────────",
         "class 0    1,103            3",
+        "Only one class is labelled. To estimate how many classes there are, sortal discover needs two that are "
+        "labelled; or tell it, with --k N.",
         "Classes whose names differ only in case and spaces: 1",
         "  Oak = oak",
-        "Images with two labels (exit code 1); keep one copy of each: 1",
+        "Images with two labels (exit code 1), which a run ignores; keep one copy of each: 1",
         "  cat/1 (cat) = dog/x (dog) = y\\n (unlabelled) = cat/10 (cat) and 9 more",
         "Unreadable, left out of every run (exit code 3): 3",
         "  empty: 0 bytes",
@@ -292,7 +294,7 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
         "More than 8 bits per channel, scaled to 8: 11",
         *(f"  {number}.png" for number in range(10)),
         "  … and 1 more; --json lists all",
-        "Ignored, not in a supported format: 1",
+        "Ignored, not pictures: 1",
         "  notes.txt",
     ]
 
@@ -305,7 +307,19 @@ def test_the_health_of_images_is_printed_for_few_many_and_no_classes(capsys: pyt
     assert len(health_of(capsys, classes=counts(*range(24), 5))) == len(lines) - 1, "24 classes are all listed"
     lines = health_of(capsys, labelled=0, classes=counts(7), near_duplicates=None)
     assert "No image is labelled. Put the images of a class into a folder named after it, or pass" in lines[6]
+    assert lines[8].startswith("To estimate how many classes there are, sortal discover needs two that are labelled")
     assert "Too many images to search for near-duplicates." in lines
+    assert "No problems found." not in lines
+    lines = health_of(capsys, labelled=5, classes=counts(5, 2))
+    assert any(line.startswith("Only one class is labelled. ") for line in lines)
+    assert "No problems found." not in lines
+    lines = health_of(capsys, ignored=("a/1.heic", "b.CR2", "c.txt"))
+    assert [line for line in lines if " ignored, " in line] == [
+        "1 picture is ignored, in a format that is not read here (.heic): 'a/1.heic'. To read them, pip install "
+        "pillow-heif.",
+        "1 picture is ignored, in a format that is not read here (.cr2): 'b.CR2'. To read them, save them as JPEG.",
+    ]
+    assert lines[lines.index("Ignored, not pictures: 1") + 1 :] == ["  c.txt", ""]
     assert "No problems found." not in lines
 
 
@@ -447,7 +461,7 @@ def test_a_dry_run_is_printed_in_full(monkeypatch: pytest.MonkeyPatch, capsys: p
         "",
         "Label\\x1b more.",
         "",
-        "Unreadable files in the sample: 1",
+        "Unreadable files in the sample, which would be left out: 1",
         "  a\\nb.jpg",
     ]
 
@@ -490,7 +504,7 @@ def test_a_dry_prediction_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: py
         "disk | about 45.6 MB; 78.9 GB free",
         "time | about 65 s: start 5 s, features 60 s",
         "",
-        "Unreadable files in the sample: 1",
+        "Unreadable files in the sample, which would be left out: 1",
         "  a\\nb.jpg",
     ]
     printing.dry_prediction(replace(plan, update=False, unreadable_sample=()))

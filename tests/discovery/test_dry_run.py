@@ -17,7 +17,7 @@ from runtimes import CPU
 
 from sortal.cli import options
 from sortal.clustering.estimate_k import USUALLY_TRIED
-from sortal.config import Discovery, MethodName, Reading, Training
+from sortal.config import BACKBONE, SMALLER, Discovery, MethodName, Reading, Training
 from sortal.discovery import defaults, dry_run, rates
 from sortal.discovery.dry_run import (
     RECORD,
@@ -65,7 +65,7 @@ def folder_of(place: Path, *, each: int = 10, side: int = 24) -> Path:
 
 
 def job_of(images: Path | ImageSet, out: Path, settings: Discovery) -> Job:
-    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False, download=False)
+    return prepare(images, None, out, settings, Reading(), runtime=CPU, force=False)
 
 
 @pytest.fixture
@@ -176,13 +176,41 @@ def test_a_full_disk_is_answered_with_a_sample_in_the_words_of_the_front_end(
         assert note.endswith(f"Choose a folder on another disk, or learn on a sample ({text}).")
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, ["--learn-on 2000", "--epochs 25", "--views 2", "--method kmeans"]),
+        ({"images": 300_000, "views": None}, ["--learn-on 30000", "--epochs 25", "--views 2", "--method kmeans"]),
+        ({"images": 3000, "views": 2, "epochs": 1}, ["--method kmeans"]),
+        ({"images": 3000, "backbone": "convnet"}, ["--epochs 25", "--method kmeans"]),
+        ({"images": 3000, "method": "kmeans"}, []),
+    ],
+)
+def test_quicker_ways_are_those_that_apply(change: dict[str, Any], named: list[str], tmp_path: Path) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    plan = replace(
+        forecast(job), **{"images": 9000, "epochs": 100, "views": 8, "method": "gcd", "backbone": "vit", **change}
+    )
+    assert [options.spell(way.settings) for way in dry_run.quicker(plan, None)] == named
+    assert not [way for way in dry_run.quicker(plan, 2000) if "learn_on" in way.settings], "it already does"
+
+
+def test_a_plan_of_hours_names_quicker_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(folder_of(tmp_path / "images", each=2), tmp_path / "run", SMALL)
+    monkeypatch.setattr(dry_run, "seconds", lambda *_, **__: {"learn": 7200.0})
+    (note,) = (each for each in forecast(job, options.spell).notes if each.startswith("This takes about 2.0 h; other"))
+    assert note.endswith("or do not train at all (--method kmeans).")
+    monkeypatch.setattr(dry_run, "seconds", lambda *_, **__: {"learn": 3599.0})
+    assert not [each for each in forecast(job).notes if "quicker" in each]
+
+
 def test_unreadable_files_are_skipped_and_listed(tmp_path: Path) -> None:
     images = folder_of(tmp_path / "images", each=2)
     (images / "a" / "1.png").write_bytes(b"not an image")
     found = forecast(job_of(images, tmp_path / "run", SMALL))
     assert found.images == 8
     assert found.unreadable_sample == ("a/1.png",)
-    assert "Unreadable files in the sample: 1 ('a/1.png'). A run leaves them out." in found.notes
+    assert not any("nreadable" in note for note in found.notes), "they have a place of their own"
     for path in images.rglob("*.png"):
         path.write_bytes(b"not an image")
     with pytest.raises(InputError, match=r"At least one image must be readable, but none of 8 is: .*sortal check"):
@@ -218,18 +246,40 @@ def test_notes_warn_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.usefixtures("unmeasured")
 def test_weights_are_not_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub
     from huggingface_hub import constants
 
+    asked: list[str] = []
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", lambda url, **_: asked.append(url))
     images = folder_of(tmp_path / "images", each=2)
     settings = Discovery(backbone="test_vit.r160_in1k", method="kmeans", k=4)
     found = forecast(job_of(images, tmp_path / "run", settings))
+    assert {url.rpartition("/")[2] for url in asked} == {"model.safetensors"}, "whether it could be downloaded"
     assert found.weights == "the Hugging Face hub"
     assert any("downloads them first" in note for note in found.notes)
     assert not (tmp_path / "hub").exists()
     for name in ("nonsense", "test_vit.nonsense", "gone.json"):
         with pytest.raises(InputError, match="backbone"):
             forecast(job_of(images, tmp_path / "run", replace(settings, backbone=name)))
+
+
+@pytest.mark.parametrize(("cached", "on_gpu"), [((), False), ((SMALLER,), True), ((BACKBONE,), False)])
+def test_a_hub_out_of_reach_is_an_error_as_it_is_of_the_run(
+    cached: tuple[str, ...], on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever backbone suits the machine: weights of the other one do not help."""
+    from huggingface_hub import constants
+
+    from sortal.learning.backbones import hub
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    there = {f"timm/{name}" for name in cached}
+    monkeypatch.setattr(hub, "cached", lambda repository, file=hub.FILE: tmp_path if repository in there else None)
+    images, name = folder_of(tmp_path / "images", each=2), BACKBONE if on_gpu else SMALLER
+    with pytest.raises(InputError, match=rf"The weights of {name} are not .* cannot be downloaded: HF_HUB_OFFLINE"):
+        forecast(replace(job_of(images, tmp_path / "run", Discovery(k=4)), settings=Discovery(k=4, backbone=name)))
+    assert not (tmp_path / "run").exists()
 
 
 # Predictions

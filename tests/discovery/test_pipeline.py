@@ -22,7 +22,7 @@ from tiny_methods import double_precision
 
 from sortal import metrics
 from sortal.cli import app
-from sortal.config import CLASSIFIERS, MAX_PIXELS
+from sortal.config import CLASSIFIERS, MAX_PIXELS, Discovery, Reading
 from sortal.discovery import clusters, defaults, results, rounds, shared_kmeans, stages
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
@@ -303,14 +303,43 @@ def test_copies_similar_names_and_tiny_images_are_noted(tmp_path: Path, monkeypa
     monkeypatch.setattr(defaults, "notes", advise)
     for name in ("copy.png", "copy.png", "twin.png"):  # the second time from the cache
         (tmp_path / "images/unlabelled/copy.png").rename(tmp_path / "images/unlabelled" / name)
-        notes = sort(tmp_path / "images", tmp_path / "run", method="kmeans").facts.notes
+        found = sort(tmp_path / "images", tmp_path / "run", method="kmeans")
+        notes, a = found.facts.notes, found.assignments
+        told = {file: (label, status) for file, label, status in zip(a.files, a.labels, a.status, strict=True)}
+        for file in ("ash/copy.png", "beech/0.png"):
+            assert told[file][0] is None
+            assert told[file][1] != "labelled"
+        assert told["beech/1.png"] == ("beech", "labelled")
+        assert found.metrics is None, "nobody knows the class of these two"
         assert advise.call_args.kwargs["mostly_tiny"]
         assert [note for note in notes if "Confidence rests" not in note and " unsure." not in note] == [
-            "1 image appears under two labels, which contradict each other: 'ash/copy.png (also beech/0.png)'.",
+            "1 image appears under two labels, which contradict each other and are ignored: 'ash/copy.png (also "
+            "beech/0.png)'.",
             f"1 image appears both labelled and unlabelled: 'cedar/0.png (also unlabelled/{name})'.",
             "Some class names differ only in case or spaces: 'Ash', 'ash'.",
             "2 exact duplicates found; run sortal check for a list.",
         ]
+
+
+def test_labels_that_contradict_each_other_may_leave_too_few_classes(tmp_path: Path) -> None:
+    files = {"ash/0.png": "ash 0", "ash/1.png": "ash 1", "beech/0.png": "ash 0", "unlabelled/0.png": "elm 0"}
+    tiny.write(tmp_path / "images", files)
+    with pytest.raises(InputError, match="Estimating k requires labelled images of at least two classes, got 1"):
+        sort(tmp_path / "images", tmp_path / "run", method="kmeans", k="auto")
+
+
+def test_pictures_that_are_not_read_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sortal.discovery import job
+
+    told = "1 picture is ignored, in a format that is not read here (.heic): 'ash/IMG.HEIC'. To read them, pip install"
+    monkeypatch.setattr("sortal.images.folders.reads_heif", lambda: False)
+    tiny.write(tmp_path / "images", tiny.planted(each=2, labelled=1))
+    (tmp_path / "images/ash/IMG.HEIC").touch()
+    notes: list[str] = []
+    runtime = replace(CPU, note=notes.append)
+    settings = Discovery(backbone="convnet", k=6)
+    job.prepare(tmp_path / "images", None, tmp_path / "run", settings, Reading(), runtime=runtime, force=False)
+    assert [note.startswith(told) for note in notes] == [True]
 
 
 def test_broken_files_are_listed_and_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,15 @@
 """Decoding: a corpus of nasty files with expected outcomes; Pillow and torchvision as oracles; damaged files."""
 
+import io
 import random
 import signal
+import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -134,6 +137,26 @@ def test_phone_formats_are_recognised_with_a_suggestion() -> None:
         decode(content("photo.heic.jpg"))
     with pytest.raises(UnreadableError, match="not an image: none of JPEG, PNG"):
         decode(content("text.jpg"))
+
+
+def test_heic_is_decoded_where_pillow_heif_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for it, whose HEIC is a PNG after the first box; the one that decodes is registered once."""
+    start, scene = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", nasty.saved(nasty.SCENE, "PNG")
+    registered = Mock(side_effect=lambda: Image.register_open("HEIF", lambda file, _: opened(file), lambda head: True))
+
+    def opened(file: Any) -> Image.Image:
+        return Image.open(io.BytesIO(file.read()[len(start) :]), formats=["PNG"])
+
+    monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=registered))
+    monkeypatch.setattr(decoding, "reads_heif", lambda: True)
+    monkeypatch.setattr(Image, "OPEN", {**Image.OPEN})
+    monkeypatch.setattr(Image, "ID", [*Image.ID])
+    for _ in range(2):
+        np.testing.assert_array_equal(decode(start + scene).rgb, decode(scene).rgb)
+    registered.assert_called_once()
+    monkeypatch.setattr(decoding, "reads_heif", lambda: False)
+    with pytest.raises(UnreadableError, match="save it as JPEG, or to read HEIC, pip install pillow-heif"):
+        decode(start + scene)
 
 
 def test_possible_lack_of_memory_is_not_a_lasting_verdict() -> None:

@@ -11,6 +11,7 @@ from unicodedata import normalize
 import pytest
 
 from sortal.errors import InputError
+from sortal.images import folders
 from sortal.images.folders import EXTENSIONS, find
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse or change such names")
@@ -29,8 +30,18 @@ def test_images_have_a_known_last_extension_in_any_case(tmp_path: Path) -> None:
     assert {".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif"} <= EXTENSIONS
     images = sorted(f"{i}{form}" for i, e in enumerate(sorted(EXTENSIONS)) for form in (e, e.upper(), e.title()))
     images += ["a.csv.png", "b. .jpg"]
-    others = ["Thumbs.db", "jpg", "x", "x.", "x.heic", "x.jpg ", "x.jpg.txt", "x.jpgx", "x.jpg~", "x.png.csv"]
+    others = ["Thumbs.db", "jpg", "x", "x.", "x.avif", "x.jpg ", "x.jpg.txt", "x.jpgx", "x.jpg~", "x.png.csv"]
     assert find(plant(tmp_path, *images, *others)) == (images, others)
+
+
+def test_heic_is_an_image_where_it_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(tmp_path, "a.HEIC", "b.jpg", "c.avif")
+    for reads, images in ((False, ["b.jpg"]), (True, ["a.HEIC", "b.jpg"])):
+        monkeypatch.setattr(folders, "reads_heif", lambda reads=reads: reads)
+        assert find(tmp_path)[0] == images
+    (raw,) = folders.unread_pictures(["c.avif", "d.nef", "e.txt", "f"])
+    assert raw.startswith("2 pictures are ignored, in a format that is not read here (.avif, .nef): 'c.avif', 'd.nef'.")
+    assert folders.unread_pictures(["e.txt"]) == []
 
 
 def scan(monkeypatch: pytest.MonkeyPatch, *, reverse: bool) -> None:

@@ -245,7 +245,7 @@ def test_a_row_without_a_file_in_the_folder_is_refused(tmp_path: Path) -> None:
     outside = ("../root2/1.jpg", f"{tmp_path}/outside.jpg", f"{root}2/1.jpg", "/")
     for name in (*outside, "nothing.jpg", "a", "1.JPG", "1.jpg ", "nul\0"):
         table = put(tmp_path / "t.csv", "a/2.jpg,dog", f"{name},cat")
-        message = refused("must name a file in .* 1 of 2 do not: ", root, labels=table, unlisted="ignore")
+        message = refused("must name a file in .* 1 of 2 does not: ", root, labels=table, unlisted="ignore")
         assert repr(name) in message
         assert repr(str(table)) in message
 
@@ -254,7 +254,7 @@ def test_rows_without_a_file_are_counted_with_a_suggestion(tmp_path: Path) -> No
     root, table = plant(tmp_path / "root", "a/1.jpg", "a/2.jpg"), tmp_path / "t.csv"
     for name in ("1.jpg", "A\\1", "elsewhere/1.JPEG"):
         put(table, f"{name},cat", "a/2.jpg,")
-        refused(r"1 of 2 do not: .*\. Did you mean 'a/1\.jpg'\?", root, labels=table)
+        refused(r"1 of 2 does not: .*\. Did you mean 'a/1\.jpg'\?", root, labels=table)
     deep = "/" + "x/" * 5_000 + "1"
     put(table, "a/1.jpg,cat", *(f"x{i}.jpg,cat" for i in range(1500)), f"{deep},cat")
     pattern = "1,501 of 1,502 do not: 'x0.jpg', 'x1.jpg', 'x2.jpg' and 1,498 more. Correct the table or the folder"

@@ -131,6 +131,24 @@ def test_the_optimiser_matches_torch_bit_for_bit(momentum: float) -> None:
     assert ours.buffers.keys() == ({"weight", "bias"} if momentum else set())
 
 
+@pytest.mark.parametrize("exempt", [True, False])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_without_a_gradient_weights_shrink_by_decay_and_biases_only_if_they_are_to(
+    momentum: float, exempt: bool
+) -> None:
+    """Of a linear layer and a norm: one matrix, two biases and the scale of the norm, all 1."""
+    method = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).double()
+    for value in method.parameters():
+        nn.init.ones_(value)
+        value.grad = torch.zeros_like(value)
+    optimiser = sgd(method, lr=0.5, momentum=momentum, weight_decay=0.1, decay_biases=not exempt)
+    optimiser.step()
+    shrunk = {name: float(value.detach().max()) for name, value in method.named_parameters()}
+    kept = pytest.approx(1.0 if exempt else 0.95)
+    assert shrunk == {"0.weight": pytest.approx(0.95), "0.bias": kept, "1.weight": kept, "1.bias": kept}
+    assert optimiser.buffers.keys() == (shrunk.keys() if momentum else set())
+
+
 def taken(processes: Processes, method: Method, chunks: int, batch: Inputs, **options: Any) -> dict[str, Tensor]:
     """Return the losses and norm of a step, and its gradients from the update with a learning rate of 1."""
     before = weights(method)

@@ -127,8 +127,13 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
     keys, kept = views.content_keys(store), isinstance(config.views, int)
     of_views: Any = {"size": backbone.spec.image_size, "flip": config.flip, "seed": config.seed}
     contents = {digest: number for number, digest in enumerate(store.digests)}  # copies are one image
+    trained = [value for value in method.parameters() if value.requires_grad]
+    spared = [value for value in trained if value.dim() == 1 and not config.decay_biases]
     optimizer = torch.optim.SGD(
-        [value for value in method.parameters() if value.requires_grad],
+        [
+            {"params": [value for value in trained if all(value is not each for each in spared)]},
+            {"params": spared, "weight_decay": 0.0},
+        ],
         lr=config.lr,
         momentum=config.momentum,
         weight_decay=config.weight_decay,
@@ -253,6 +258,7 @@ def test_weights_and_buffers_match_a_plain_loop(tmp_path: Path, name: str, where
         {"balanced": False},
         {"momentum": 0.0},
         {"weight_decay": 0.0},
+        {"decay_biases": False},
         {"batch_size": 7},
         {"final_lr": 0.5},
         {"seed": 2**32 - 1},

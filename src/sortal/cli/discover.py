@@ -104,7 +104,6 @@ def discover(
             given=given(Discovery, Reading),
             runtime=runtime,
             force=force,
-            download=not dry_run,
         )
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
         if asked and not (printing.can_ask() and processes() == 1):

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sortal.config import AUTO
+from sortal.images.folders import is_picture, unread_pictures
 from sortal.system.progress import Runtime, say, shown
 from sortal.system.text import byte_sizes, duration, percent, plain, plural, shorten
 
@@ -43,6 +44,9 @@ MEMBERS = 4  # per group of duplicates
 NAME = 40  # characters of a category's name
 PERSON, LINE = 60, 400  # characters of who decided something, and of any other text
 NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
+MIN_CLASSES = 2  # with labels, to estimate how many there are
+TOO_FEW = "To estimate how many classes there are, sortal discover needs two that are labelled; or tell it, with --k N."
+UNREADABLE = "Unreadable files in the sample, which would be left out"
 _percent = partial(percent, unit="")  # in tables whose heading has the unit
 _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
 
@@ -72,7 +76,8 @@ def run(found: "Run") -> None:
 
 def _found(found: "Run") -> None:
     counts, k = found.counts(), found.k
-    print(f"{len(found.assignments):,} images: {', '.join(f'{count:,} {status}' for status, count in counts.items())}.")
+    statuses = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    print(f"{plural(len(found.assignments), 'image')}: {statuses}.")
     new = sum(category.kind == "new" for category in found.categories)
     how = "estimated" if k.estimated else "given"
     if k.interval and k.interval[0] < k.interval[1]:
@@ -83,7 +88,7 @@ def _found(found: "Run") -> None:
     if found.metrics is not None:
         m = found.metrics
         figures = ", ".join(f"{part.capitalize()} {_percent(share)}" for part, share in vars(m.accuracy).items())
-        print(f"\nAccuracy, %: {figures}; on the {m.images:,} unlabelled images whose truth is known.")
+        print(f"\nAccuracy, %: {figures}; on the {plural(m.images, 'unlabelled image')} whose truth is known.")
     _unreadable(found.quarantine)
 
 
@@ -99,15 +104,20 @@ def _categories(categories: "Sequence[Category]") -> None:
     rest = [each for each in categories if each not in shown]
     if rest:
         sums = (sum(getattr(each, name) for each in rest) for name in ("size", "labelled", "unsure"))
-        table.add_row(f"… {len(rest):,} more categories", "", *(f"{number:,}" for number in sums), "")
+        table.add_row(
+            f"… {plural(len(rest), 'more category', 'more categories')}", "", *(f"{number:,}" for number in sums), ""
+        )
     _show(table)
 
 
 def dry_run(p: "DryRun") -> None:
     """Print the plan of a run and its cost."""
     _plan(
-        ("images", f"{p.images:,}: {p.labelled:,} labelled in {p.classes:,} classes, {p.unlabelled:,} unlabelled"),
-        ("held out", f"{p.held_out:,} labelled images, to calibrate confidence" if p.held_out else NONE_HELD_OUT),
+        ("images", f"{p.images:,}: {p.labelled:,} labelled in {_classes_of(p.classes)}, {p.unlabelled:,} unlabelled"),
+        (
+            "held out",
+            f"{plural(p.held_out, 'labelled image')}, to calibrate confidence" if p.held_out else NONE_HELD_OUT,
+        ),
         ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
         ("backbone", f"{p.backbone}, {_SHA256.sub('…', p.weights)}"),
         ("training", _training(p)),
@@ -118,7 +128,7 @@ def dry_run(p: "DryRun") -> None:
     )
     for text in p.notes:
         print(f"\n{plain(text)}")
-    _files("Unreadable files in the sample", p.unreadable_sample)
+    _files(UNREADABLE, p.unreadable_sample)
 
 
 def dry_prediction(p: "DryPrediction") -> None:
@@ -131,7 +141,7 @@ def dry_prediction(p: "DryPrediction") -> None:
         ("disk", f"about {byte_sizes(p.disk)[0]}; {byte_sizes(p.free_disk)[0]} free"),
         ("time", times(p.seconds)),
     )
-    _files("Unreadable files in the sample", p.unreadable_sample)
+    _files(UNREADABLE, p.unreadable_sample)
 
 
 def _plan(*rows: tuple[str, str]) -> None:
@@ -147,12 +157,16 @@ def times(seconds: dict[str, float]) -> str:
     return f"about {duration(sum(seconds.values()))}{f': {stages}' if stages else ''}"
 
 
+def _classes_of(count: int) -> str:
+    return plural(count, "class", "classes")
+
+
 def _training(p: "DryRun") -> str:
     if p.method == "kmeans" or not p.epochs:
         return "none"
     views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"
     where = f"; {p.tokens}" if p.tokens is not None else ""
-    return f"{p.epochs} epochs, {views}{where}"
+    return f"{plural(p.epochs, 'epoch')}, {views}{where}"
 
 
 def prediction(found: "Prediction", images: Sequence[Path], csv: Path | None) -> None:
@@ -190,7 +204,12 @@ def _predicted(found: "Prediction") -> None:
     if rest:
         shown = [
             *shown,
-            (f"… {len(rest):,} more categories", "", sum(row[2] for row in rest), sum(row[3] for row in rest)),
+            (
+                f"… {plural(len(rest), 'more category', 'more categories')}",
+                "",
+                sum(row[2] for row in rest),
+                sum(row[3] for row in rest),
+            ),
         ]
     for name, kind, *numbers in shown:
         table.add_row(name, kind, *(f"{number:,}" for number in numbers))
@@ -198,7 +217,7 @@ def _predicted(found: "Prediction") -> None:
 
 
 def exported(written: "ExportResult") -> list[str]:
-    lines = [f"{written.images:,} images written as {written.format}: {plain(str(written.out))}"]
+    lines = [f"{plural(written.images, 'image')} written as {written.format}: {plain(str(written.out))}"]
     lines += _first([f"missing, left out: {_line(file)}" for file in written.missing], "more")
     return lines + _first([f"changed since it was sorted, left out: {_line(file)}" for file in written.changed], "more")
 
@@ -304,12 +323,16 @@ def demo(result: "DemoResult") -> None:
 
 def health(found: "Health", tiny: int) -> None:
     """Print the counts, then the findings, the worst first."""
-    bad = f" {len(found.unreadable):,} are unreadable." if found.unreadable else ""
-    labelled = f"{found.labelled:,} labelled in {len(found.classes) - 1:,} classes"
-    print(f"{found.images:,} images: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
+    bad = f" {plural(len(found.unreadable), 'is', 'are')} unreadable." if found.unreadable else ""
+    labelled = f"{found.labelled:,} labelled in {_classes_of(len(found.classes) - 1)}"
+    print(f"{plural(found.images, 'image')}: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
     _classes(found)
     _list("Classes whose names differ only in case and spaces", [" = ".join(map(_line, g)) for g in found.alike_names])
-    _duplicates("Images with two labels (exit code 1); keep one copy of each", found.duplicates, "two labels")
+    _duplicates(
+        "Images with two labels (exit code 1), which a run ignores; keep one copy of each",
+        found.duplicates,
+        "two labels",
+    )
     _duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
     _unreadable(found.unreadable)
     _duplicates("Duplicates", found.duplicates, "same")
@@ -321,9 +344,12 @@ def health(found: "Health", tiny: int) -> None:
     _files(f"Tiny, shorter side below {tiny} pixels", found.tiny, found.images)
     _files("Rotated by EXIF, shown upright", found.rotated, found.images)
     _files("More than 8 bits per channel, scaled to 8", found.deep, found.images)
-    _files("Ignored, not in a supported format", found.ignored)
-    odd = (found.tiny, found.rotated, found.deep)
-    if found.labelled and not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd)):
+    for text in unread_pictures(found.ignored):
+        print(f"\n{_line(text)}")
+    _files("Ignored, not pictures", [name for name in found.ignored if not is_picture(name)])
+    odd = (found.tiny, found.rotated, found.deep, unread_pictures(found.ignored))
+    sound = not any((found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, *odd))
+    if sound and len(found.classes) > MIN_CLASSES:  # with the unlabelled
         print("\nNo problems found.")
 
 
@@ -335,7 +361,7 @@ def _classes(found: "Health") -> None:
         rows.sort(key=lambda row: -row[1])
         between = slice(CLASSES // 2, -(CLASSES // 2))
         names, images, unreadable = zip(*rows[between], strict=True)
-        rows[between] = [(f"… {len(names):,} more classes", sum(images), sum(unreadable))]
+        rows[between] = [(f"… {plural(len(names), 'more class', 'more classes')}", sum(images), sum(unreadable))]
     if unlabelled.images:
         rows.append(("(unlabelled)", unlabelled.images, unlabelled.unreadable))
     for name, *counts in rows:
@@ -343,6 +369,9 @@ def _classes(found: "Health") -> None:
     _show(table)
     if not known:
         print("\nNo image is labelled. Put the images of a class into a folder named after it, or pass --labels TABLE.")
+    if len(known) < MIN_CLASSES:
+        labelled = "Only one class is labelled. " if known else ""
+        print(f"\n{labelled}{TOO_FEW}")
 
 
 def _duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str = " = ") -> None:

@@ -16,6 +16,7 @@ from sortal.clustering.lloyd import LloydState, RestartResult, restarts
 from sortal.clustering.points import BUDGET, Points, full_precision, slices
 from sortal.errors import InputError
 from sortal.system.distributed import Peers
+from sortal.system.text import plural
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,7 +112,7 @@ def check_count(k: int | None, labels: NDArray[np.int64], classes: int, processe
     rows, unlabelled = (int(sum(counts)) for counts in zip(*parts, strict=True))
     if unlabelled == 0:
         raise InputError(
-            f"y must leave some rows unlabelled (-1), got {rows} rows, all labelled. "
+            f"y must leave some rows unlabelled (-1), got {plural(rows, 'row')}, all labelled. "
             "Pass y=None to cluster them without labels."
         )
     if k is not None:
@@ -119,7 +120,7 @@ def check_count(k: int | None, labels: NDArray[np.int64], classes: int, processe
         bounds = {
             f"at least {classes} (the labelled classes)": k >= classes,
             f"at most n_samples={rows} (the rows of X)": k <= rows,
-            f"at most {most} (the {classes} labelled classes and {unlabelled} unlabelled rows)": k <= most,
+            f"at most {most} (the labelled classes, {classes}, and the unlabelled rows, {unlabelled})": k <= most,
         }
         for bound, holds in bounds.items():
             if not holds:

@@ -13,6 +13,7 @@ from torch import Tensor
 from sortal.errors import InputError
 from sortal.system.device import choose_device
 from sortal.system.distributed import Peers
+from sortal.system.text import plural
 
 UNLABELLED = -1
 ArrayOrTensor: TypeAlias = ArrayLike | Tensor
@@ -143,7 +144,9 @@ def _check_tensor(rows: Tensor, at_least: int) -> Tensor:
     finite = rows.numel() == 0 or isfinite(float(rows.min()) + float(rows.max()))
     if not finite and (bad := (~rows.isfinite()).any(1)).any():
         first = int(bad.int().argmax())
-        raise InputError(f"X must be finite, got NaN or infinity in {int(bad.sum())} rows, first in row {first}.")
+        raise InputError(
+            f"X must be finite, got NaN or infinity in {plural(int(bad.sum()), 'row')}, first in row {first}."
+        )
     return rows
 
 
@@ -160,13 +163,13 @@ def read_labels(y: ArrayOrTensor | None, n: int) -> tuple[NDArray[np.int64], NDA
     try:
         values = np.asarray(y)
     except ValueError as error:  # lists of different lengths
-        raise InputError(f"y must have one label for each of the {n} rows of X: {error}.") from None
+        raise InputError(f"y must have one label for each of the {plural(n, 'row')} of X: {error}.") from None
     if values.dtype.kind in "US" and not isinstance(y, np.ndarray):  # perhaps the numbers of a mixed list
         values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or len(values) != n:
-        raise InputError(f"y must have one label for each of the {n} rows of X, got shape {values.shape}.")
+        raise InputError(f"y must have one label for each of the {plural(n, 'row')} of X, got shape {values.shape}.")
     if values.dtype.kind in "fc":
         values = _round(values)
     if values.dtype.kind in "biu":

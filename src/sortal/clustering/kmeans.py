@@ -18,6 +18,7 @@ from sortal.clustering.inputs import ArrayOrTensor, check_number, check_restarts
 from sortal.clustering.points import BUDGET, slices
 from sortal.system.device import choose_device
 from sortal.system.distributed import Peers
+from sortal.system.text import plural
 
 
 class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -104,7 +105,8 @@ class SemiSupervisedKMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cl
             processes=processes,
         )
         if found.empty:
-            message = f"{found.empty} of {given} clusters are empty, as many rows are equal. Lower n_clusters."
+            empty = f"{found.empty} of {plural(given, 'cluster is', 'clusters are')} empty"
+            message = f"{empty}, as many rows are equal. Lower n_clusters."
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
         self.labels_ = found.labels
         self.inertia_ = found.inertia

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from sortal import config
 from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, VIEWS, Discovery, Losses, Recipe, Training
+from sortal.system.text import plural
 
 EPOCHS, FEWER_EPOCHS = 200, 100  # the paper's, and the default where they would take too long
 # Without a GPU, a few hundred images are to take minutes: few views, and about as many steps for any collection up to
@@ -64,13 +65,14 @@ def notes(settings: Discovery, recipe: Recipe, *, mostly_tiny: bool, labelled: i
     found, trains, training = [], settings.method != "kmeans", recipe.training
     chosen = trains and settings.epochs == AUTO and settings.backbone != CONVNET
     if chosen and not on_gpu and settings.views == AUTO:
+        short = f"{plural(training.epochs, 'epoch')} on {training.views} views of each image"
         found.append(
-            f"Without a GPU, training is short: {training.epochs} epochs on {training.views} views of each image. More "
-            f"may sort better; {EPOCHS_ON_CPU[1]} epochs on {VIEWS} views take about six times as long."
+            f"Without a GPU, training is short: {short}. More may sort better; {EPOCHS_ON_CPU[1]} epochs on {VIEWS} "
+            "views take about six times as long."
         )
     elif chosen and on_gpu and settings.method != "sortal":
         why = "as in the paper" if training.epochs == EPOCHS else f"for fewer than {FEW:,} images (the paper: {EPOCHS})"
-        found.append(f"Training for {training.epochs} epochs, {why}.")
+        found.append(f"Training for {plural(training.epochs, 'epoch')}, {why}.")
     if mostly_tiny and settings.backbone != CONVNET and trains:  # untrained, it is useless
         found.append(f"Most images are tiny; the backbone {CONVNET}, trained on them alone, may sort them better.")
     elif not on_gpu and settings.backbone == SMALLER:

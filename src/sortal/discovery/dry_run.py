@@ -32,7 +32,7 @@ from sortal.discovery.rates import (
 )
 from sortal.discovery.rounds import epochs_of_rounds
 from sortal.discovery.sampling import free_disk, learned_part, remedies
-from sortal.errors import InputError, Remedy, Spelling, listing
+from sortal.errors import InputError, Remedy, Spelling
 from sortal.images import near_duplicates
 from sortal.images.reading import read_images
 from sortal.images.store.packing import select_readable
@@ -51,12 +51,15 @@ from sortal.runs.storage import load_run
 from sortal.system.device import choose_compute, choose_device
 from sortal.system.progress import Runtime
 from sortal.system.scratch import LARGE
-from sortal.system.text import byte_sizes
+from sortal.system.text import byte_sizes, duration, plural
 from sortal.web import report
 
 ROW = 512  # bytes per image in the text files of a run, rounded up
 INDEX = 400  # bytes per image in the index of the pixel store
 RECORD = 2000  # bytes of memory per image: its names, digests and places
+LONG = 3600  # seconds from which a plan names quicker ones
+FEWEST, SAMPLED = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share of them
+LEAST_VIEWS = 2
 START = "start"  # the time before the first stage, beside those of the stages
 
 
@@ -121,7 +124,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     _, tokens = stages.token_plan(job, backbone, training, n)
     views = VIEWS if isinstance(training.views, str) else training.views
     if tokens is not None and tokens.where is None:
-        notes.append(f"{views} views of {n:,} images: {tokens}, which is slower.")
+        notes.append(f"{views} views of {plural(n, 'image')}: {tokens}, which is slower.")
         tokens = None
     views = None if tokens is None else views
     classes = np.unique(job.images.labels[job.images.labelled]).tolist()
@@ -224,27 +227,34 @@ def _fits(job: Job, backbone: Backbone, n: int) -> bool:
 
 
 def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
-    """Load the backbone, with arbitrary weights (which take the same time) instead of downloading any."""
-    if settings.weights is not None or not _needs_download(settings.backbone):
+    """Load the backbone, with arbitrary weights (which take the same time) instead of downloading any.
+
+    Weights that the run could not download are an error, as they would be then.
+    """
+    there = None if settings.weights is not None else _to_download(settings.backbone)
+    if there is None:
         return load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
+    hub.check_reachable(settings.backbone, *there)
     notes.append(f"The weights of {settings.backbone} are not on this machine; the run downloads them first.")
     backbone = load_without_weights(settings.backbone)
     backbone.source = "the Hugging Face hub"
     return backbone
 
 
-def _needs_download(name: str) -> bool:
+def _to_download(name: str) -> tuple[str, str] | None:
+    """Return the repository and the file of weights that are not on this machine, if the hub has them."""
     if name == CONVNET or path_of_saved(name) is not None:
-        return False
+        return None
     import timm
 
     try:
         cfg = timm.get_pretrained_cfg(name)
     except RuntimeError:  # unknown model: load_backbone raises a better error
-        return False
+        return None
     if cfg is None or not cfg.hf_hub_id:
-        return False
-    return hub.cached(cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE) is None
+        return None
+    there = cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE
+    return there if hub.cached(*there) is None else None
 
 
 def _notes(
@@ -253,12 +263,13 @@ def _notes(
     notes = defaults.notes(
         job.settings, job.recipe, mostly_tiny=measured.tiny, labelled=found.labelled, on_gpu=job.on_gpu
     )
-    if bad := found.unreadable_sample:
-        notes.append(f"Unreadable files in the sample: {len(bad):,} ({listing(bad)}). A run leaves them out.")
     if found.disk > found.free_disk:
         needed, free = byte_sizes(found.disk, found.free_disk)
         problem = f"Not enough disk space: {needed} needed, {free} free."
         error = InputError(problem, Remedy("choose a folder on another disk"), *advice)
+        notes.append(str(error) if spell is None else error.text(spell))
+    if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
+        error = InputError(f"This takes about {duration(took)}; other settings are quicker.", *ways)
         notes.append(str(error) if spell is None else error.text(spell))
     if found.memory - measured.base > token_cache.free_memory():
         needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
@@ -266,6 +277,21 @@ def _notes(
     if job.cache.is_dir() and any(job.cache.iterdir()):
         notes.append("These are the costs from scratch; this run will reuse the cache of an earlier one and cost less.")
     return notes
+
+
+def quicker(found: DryRun, learn_on: int | None) -> list[Remedy]:
+    """Return the settings that would make a run quicker; which of them costs least accuracy depends on the images."""
+    ways = []
+    sample = max(FEWEST, 1000 * round(SAMPLED * found.images / 1000))
+    if learn_on is None and sample <= found.images // 2:
+        ways.append(Remedy("learn on some of the images, and predict the others", learn_on=sample))
+    if found.method != "kmeans" and found.epochs:
+        if found.epochs > 1:
+            ways.append(Remedy("train for fewer epochs", epochs=max(found.epochs // 4, 1)))
+        if found.backbone != CONVNET and (found.views is None or found.views > LEAST_VIEWS):
+            ways.append(Remedy("cache fewer views of each image", views=LEAST_VIEWS))
+        ways.append(Remedy("do not train at all", method="kmeans"))
+    return ways
 
 
 # Costs

@@ -19,7 +19,7 @@ from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, 
 from sortal.discovery.defaults import recipe_for, resolved
 from sortal.discovery.earlier import NOTHING, Additions, Wanted, agree, agreed, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
-from sortal.images.folders import are_folders, common_folder
+from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.learning.backbones import hub
@@ -111,9 +111,8 @@ def prepare(
     given: Collection[str] = (),
     runtime: Runtime,
     force: bool,
-    download: bool = True,
 ) -> Job:
-    """Read the images, and refuse a job that must fail before any work is done; a dry run does not `download`.
+    """Read the images, and refuse a job that must fail before any work is done.
 
     Settings that were not `given`, by name, come from the run that is already in the folder, if there is one. So do
     its other folders, and images that were added to it, unless `force` is set.
@@ -138,7 +137,7 @@ def prepare(
         given=frozenset(given),
     )
 
-    find = partial(_find, images, folders, wanted, place, force=force, download=download, runtime=runtime)
+    find = partial(_find, images, folders, wanted, place, force=force, runtime=runtime)
     early = find() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
     from sortal.system.distributed import launch
@@ -185,7 +184,6 @@ def _find(
     place: Path,
     *,
     force: bool,
-    download: bool,
     runtime: Runtime,
 ) -> _Found:
     """Read the images of a job, complete it by the run in its folder, and refuse what must fail."""
@@ -213,23 +211,24 @@ def _find(
             everything, added = with_added(found.images, place, earlier)
             found = found._replace(images=everything, added=added)
             if added.rows:
-                notes.append(f"{plural(len(added.rows), 'image')} that were added to that run take part, unlabelled.")
+                others_of = plural(len(added.rows), "image that was", "images that were")
+                notes.append(f"{others_of} added to that run take part, unlabelled.")
     check_sortable(found.images, wanted.settings)
     worker_count(runtime.workers)
-    _check_backbone(wanted.settings, download)
-    for text in notes:
+    _check_backbone(wanted.settings)
+    for text in (*notes, *unread_pictures(found.images.ignored)):
         runtime.note(text)
     return found
 
 
-def _check_backbone(settings: Discovery, download: bool) -> None:
+def _check_backbone(settings: Discovery) -> None:
     """Refuse a backbone that cannot be had; which one "auto" is, is not known yet."""
     if settings.backbone != AUTO or settings.weights is not None:
         name = BACKBONE if settings.backbone == AUTO else settings.backbone
-        check_backbone(name, settings.weights, download=download)
+        check_backbone(name, settings.weights)
     elif hub.cached(f"timm/{BACKBONE}") is None:
         try:
-            check_backbone(SMALLER, None, download=download)
+            check_backbone(SMALLER, None)
         except InputError as error:
             ways = (Remedy(way.action, backbone=SMALLER, **way.settings) for way in error.remedies)
             raise InputError(error.message, *ways) from None
@@ -267,8 +266,8 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
     unlabelled = int(images.unlabelled.sum())
     if not unlabelled:
         raise InputError(
-            f"Some images must be unlabelled, got {n:,} images, all labelled. Put unlabelled images into a folder "
-            "named unlabelled, or leave their label empty in the table."
+            f"Some images must be unlabelled, got {plural(n, 'image')}, all labelled. Put unlabelled images into a "
+            "folder named unlabelled, or leave their label empty in the table."
         )
     if settings.k == AUTO:
         if known < 2:

@@ -17,13 +17,13 @@ from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
 from sortal.discovery.advice import compare
 from sortal.discovery.carrying import reviewed_run
-from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, prepare
+from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, check_sortable, prepare
 from sortal.discovery.sampling import check_room, learned_part
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.discovery.streaming import sort_rest
 from sortal.discovery.symptoms import symptoms
 from sortal.errors import InputError, listing
-from sortal.images.check import Health, check_stored
+from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.runs import cache
@@ -91,6 +91,7 @@ def carry_out(job: Job) -> Run:
         pixels = store_pixels(job, backbone, stages)
         with stages.stage("check", "Checking images") as runtime:
             mostly_tiny = processes.by_first(lambda: _check(job, pixels, stages, runtime))
+        job = without_contradictions(job, pixels)
         labelled = int(job.images.labelled.sum())
         for text in defaults.notes(settings, job.recipe, mostly_tiny=mostly_tiny, labelled=labelled, on_gpu=job.on_gpu):
             stages.note(text)
@@ -164,10 +165,20 @@ def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bo
     return bool(found["mostly_tiny"])
 
 
+def without_contradictions(job: Job, pixels: PixelStore) -> Job:
+    """Return the job without the labels of images that have two, of which one must be wrong; the check names them."""
+    torn = contradictory(job.images, pixels.digests)
+    if not torn.any():
+        return job
+    job = replace(job, images=job.images.without_labels(torn))
+    check_sortable(job.images, job.settings)
+    return job
+
+
 def _findings(health: Health) -> list[str]:
     notes = []
     for kind, words in (
-        ("two labels", "under two labels, which contradict each other"),
+        ("two labels", "under two labels, which contradict each other and are ignored"),
         ("labelled and unlabelled", "both labelled and unlabelled"),
     ):
         groups = [group for group in health.duplicates if group.kind == kind]

@@ -126,7 +126,7 @@ def _predict(
             runtime.note("The run already contains all of these images, so it is unchanged.")
             return Prediction(run=found, assignments=new, quarantine=quarantine, added=0)
         if not fresh.all():
-            runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; they are not added again.")
+            runtime.note(f"The run already contains {int((~fresh).sum()):,} of these images; no image is added twice.")
         where = common_folder(folders) if (folders := folders_in(images)) else os.getcwd()
         source = results.source_of(read.select(fresh), where)
         if limit > facts.settings.max_pixels:  # so that whatever reads the run again finds what was added

@@ -23,6 +23,7 @@ from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Assignments, Category, Run
 from sortal.system.device import name_of
+from sortal.system.text import plural
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
 BLOCK = 2**14  # images at once
@@ -86,7 +87,7 @@ def gather(
         precision=job.recipe.training.precision,
         training=trained,
         device=name_of(backbone.device),  # where features were computed, whatever was asked for
-        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        machine=f"{platform.system()} {platform.machine()}, {plural(os.cpu_count() or 1, 'core')}",
         versions=versions | {name: version(name) for name in PACKAGES},
         hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
         finished=now(),

@@ -30,11 +30,15 @@ from sortal.runs import cache
 from sortal.runs.confidence import Features
 from sortal.runs.facts import TrainingResult
 from sortal.system.progress import Runtime
+from sortal.system.text import plural
 
 LEAST = 0.1  # share of a class's estimated size that is taken to be unlabelled, at least
 CONTRAST = 40  # epochs of contrastive learning at most; more draw labelled images away from unlabelled ones
 TRIES, WORTHWHILE = 3, 10  # classifiers at most, and the epochs that each needs if there are several
 EQUAL = 0.02  # separations that differ by at most this share are taken to be equal
+
+
+ONCE_MORE = "That was during training; after it, the k of the run is counted once more."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,7 +112,7 @@ def learn(
         method = rounds.classifier(best.counted, best.weights, best.centres)
         method.head.load_state_dict(best.head)
         # Every image equally often: drawn as often as all others together, labelled ones would move away from them.
-        rounds.train(method, left, f"Refining {best.counted.k} categories", balanced=False)
+        rounds.train(method, left, f"Refining {_categories(best.counted.k)}", balanced=False)
     return replace(
         rounds.result(),
         summary=_summary(counted, attempts, best),
@@ -219,7 +223,7 @@ class _Trainings:
         while k is not None:
             begun = counted if k == counted.k else count(self.job, x, self.images, self.runtime, k=k)
             method = self.classifier(begun, weights, means_of(features, begun.clusters, k))
-            self.train(method, epochs.classifiers // tries, f"Learning {k} categories")
+            self.train(method, epochs.classifiers // tries, f"Learning {_categories(k)}")
             now = self.features(self.runtime)
             found = count(self.job, now, self.images, self.runtime)
             head, centres = copied(method.head.state_dict().items()), means_of(now, found.clusters, found.k)
@@ -281,12 +285,19 @@ def copied(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in tensors}
 
 
+def _categories(k: int) -> str:
+    return plural(k, "category", "categories")
+
+
 def _summary(counted: Count, attempts: list[Attempt], best: Attempt) -> str:
+    """Tell what was counted on the way; the k of the run is counted on the features that training ends with."""
     if counted.likely is None:
         return ""
-    text = f"Counted {counted.k} categories after contrastive learning"
+    text = f"Counted {_categories(counted.k)} after contrastive learning"
     if len(attempts) == 1:
-        return f"{text}, and {best.counted.k} after training a classifier for them."
-    tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
-    chosen = f"The one for {best.k} was trained further, with {best.counted.k} categories"
-    return f"{text}. Separation of the images by classifiers: {tried} categories. {chosen}."
+        text += f", and {best.counted.k} after training a classifier for them."
+    else:
+        tried = ", ".join(f"{one.counted.separation:.3f} for {one.k}" for one in attempts)
+        text += f". Separation of the images by classifiers, by the number of their categories: {tried}. "
+        text += f"The one for {best.k} was trained further, with {_categories(best.counted.k)}."
+    return f"{text} {ONCE_MORE}"

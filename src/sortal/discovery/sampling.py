@@ -13,7 +13,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.index import bytes_of
 from sortal.images.store.packing import MARGIN, stored_bytes
 from sortal.learning.backbones.backbone import Backbone
-from sortal.system.text import byte_sizes
+from sortal.system.text import byte_sizes, plural
 
 FEWEST = 1000  # images of a sample that is worth proposing
 SHARE = 0.8  # of the room that the pixels of a proposed sample fill
@@ -63,8 +63,8 @@ def check_room(job: Job, backbone: Backbone) -> None:
     if needed > free - MARGIN and job.images.pixels is None:
         room, there = byte_sizes(needed + MARGIN, free)
         raise NoSpaceError(
-            f"Not enough disk space for {str(job.cache)!r}: the pixels of {len(job.images):,} images need {room} "
-            f"({byte_sizes(MARGIN)[0]} of it as a reserve), and {there} are free.",
+            f"Not enough disk space for {str(job.cache)!r}: the pixels of {plural(len(job.images), 'image')} need "
+            f"{room} ({byte_sizes(MARGIN)[0]} of it as a reserve), and {there} are free.",
             Remedy("free some space"),
             ANOTHER_FOLDER,
             *remedies(job, backbone, len(job.images)),

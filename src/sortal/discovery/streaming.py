@@ -88,7 +88,8 @@ def sort_rest(
     )
     if read.quarantine:
         stages.note(f"{plural(len(read.quarantine), 'file')} could not be read and will be left out.")
-    stages.note(f"Learned on {len(run.features):,} images; the categories of the other {len(new):,} are predicted.")
+    rest = "category of the other is" if len(new) == 1 else f"categories of the other {len(new):,} are"
+    stages.note(f"Learned on {plural(len(run.features), 'image')}; the {rest} predicted.")
     whole = stages.recorded_in(replace(whole, decisions=run.decisions))
     return replace(found, run=whole, store=pixels_of(whole, everything, runtime=runtime))
 

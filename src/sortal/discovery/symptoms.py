@@ -28,7 +28,9 @@ def symptoms(run: Run, compared: Comparison) -> list[str]:
     unsure = int(((run.assignments.status == UNSURE) & free).sum())
     if unsure and unsure >= MANY * free.sum():
         ways = "" if collapsed else f" {_surer(run)}"
-        found.append(f"{unsure:,} of {plural(int(free.sum()), 'unlabelled image')} are unsure.{ways}")
+        found.append(
+            f"{unsure:,} of {plural(int(free.sum()), 'unlabelled image is', 'unlabelled images are')} unsure.{ways}"
+        )
     if not collapsed and (share := _apart(run)) < SEPARATE:
         found.append(
             f"Your labelled classes are hardly told apart: the labelled image nearest to another is of its class in "

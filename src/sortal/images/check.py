@@ -89,6 +89,15 @@ def check(images: ImageSet, *, tiny: int = TINY, max_pixels: int = MAX_PIXELS, r
     return _health(images, digests, facts, thumbnails, quarantine, tiny, runtime)
 
 
+def contradictory(images: ImageSet, digests: NDArray[np.bytes_]) -> NDArray[np.bool_]:
+    """Return a mask (n,) of the labelled images whose content also has another label."""
+    found = np.zeros(len(images), dtype=bool)
+    for digest, rows in _places(digests.tolist()).items():
+        if digest and len({label for label in images.labels[rows].tolist() if label >= 0}) > 1:
+            found[rows] = images.labels[rows] >= 0
+    return found
+
+
 def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runtime()) -> Health:
     """Check images by what packing them found out; no file is opened."""
     thumbnails = store.thumbnails() if len(images) <= near.MOST else None

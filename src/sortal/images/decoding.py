@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import TypeAlias
 
 import numpy as np
@@ -22,14 +23,16 @@ from PIL.TiffImagePlugin import TiffImageFile
 from sortal.config import MAX_PIXELS
 from sortal.errors import Reason, UnreadableError
 from sortal.images import colour_modes, completeness
+from sortal.images.folders import INSTALL, reads_heif
 from sortal.system.regular_files import NotAFileError, open_regular
 
 Content: TypeAlias = bytes | NDArray[np.uint8]  # of a file, or pixels (height, width, 3)
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+HEIF = "HEIF"  # the name of the format that pillow-heif adds to Pillow
 MAX_BYTES = 2**30
 SHORTER_SIDE = 256  # default size of stored images, as in the paper
 VERSION = 2  # of what `decode` returns and refuses; raising it invalidates all pixel stores
-DECODER = f"{VERSION}, Pillow {PIL.__version__}"
+DECODER = f"{VERSION}, Pillow {PIL.__version__}" + (f", pillow-heif {version('pillow-heif')}" if reads_heif() else "")
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
 ORIENTATION = 0x0112  # EXIF tag
@@ -198,14 +201,15 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
         raise UnreadableError("truncated", "the file is shorter than its header states")
     try:
         with pillows_limit(max_pixels):
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
+            image = Image.open(io.BytesIO(data), formats=_formats(data))
     except Image.DecompressionBombError as error:
         claimed = re.search(r"\d+", str(error))
         number = f"{int(claimed[0]):,} pixels" if claimed else "too many pixels"
         raise UnreadableError("too large", f"{number}; max_pixels is {max_pixels:,}") from None
     except UnidentifiedImageError:
         if data[4:8] == b"ftyp":
-            raise UnreadableError("not an image", "HEIC, AVIF or a video; save it as JPEG") from None
+            way = "" if reads_heif() else f", or to read HEIC, {INSTALL}"
+            raise UnreadableError("not an image", f"HEIC, AVIF or a video; save it as JPEG{way}") from None
         if data.startswith(TIFFS) and _has_unknown_mode(data):
             raise UnreadableError("unsupported", "its numbers or channels cannot be shown as colours") from None
         if data.startswith(SIGNATURES):
@@ -217,6 +221,17 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     if not width or not height:
         raise UnreadableError("damaged", f"{width:,} × {height:,} pixels")
     return image
+
+
+def _formats(data: bytes) -> tuple[str, ...]:
+    """Return the formats that a content may have; HEIF is added to Pillow when first met."""
+    if data[4:8] != b"ftyp" or not reads_heif():
+        return FORMATS
+    if HEIF not in Image.OPEN:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+    return (*FORMATS, HEIF)
 
 
 @contextmanager

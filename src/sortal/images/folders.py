@@ -2,13 +2,21 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from unicodedata import normalize
 
-from sortal.errors import InputError
+from sortal.errors import InputError, listing
+from sortal.system.text import plural
 
 # Of the formats that decoding.py reads. Names only select candidates; the content decides.
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".dib", ".gif"})
+HEIF = frozenset({".heic", ".heif", ".hif"})  # photographs of phones, which need pillow-heif
+# Other pictures, which are not read.
+PICTURES = frozenset({".avif", ".jxl", ".jp2", ".jpx", ".psd", ".exr", ".hdr"})
+PICTURES |= {".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf", ".rw2", ".pef", ".srw"}  # raw files of cameras
+INSTALL = "pip install pillow-heif"
 
 
 def find(folder: Path) -> tuple[list[str], list[str]]:
@@ -28,8 +36,35 @@ def find(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def is_image(name: str) -> bool:
-    """Return whether a file has the extension of an image."""
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
+    """Return whether a file has the extension of an image that can be read here."""
+    return _extension(name) in (EXTENSIONS | HEIF if reads_heif() else EXTENSIONS)
+
+
+@cache
+def reads_heif() -> bool:
+    """Tell whether pillow-heif is installed, which decodes HEIC and HEIF."""
+    return find_spec("pillow_heif") is not None
+
+
+def is_picture(name: str) -> bool:
+    """Return whether a file has the extension of a picture, whether or not it can be read here."""
+    return _extension(name) in EXTENSIONS | HEIF | PICTURES
+
+
+def unread_pictures(ignored: Sequence[str]) -> list[str]:
+    """Tell which of the files that are ignored are pictures, and what to do about them."""
+    told = []
+    for extensions, way in ((HEIF, INSTALL), (PICTURES, "save them as JPEG")):
+        files = [name for name in ignored if _extension(name) in extensions]
+        if files:
+            endings = ", ".join(sorted({_extension(name) for name in files}))
+            what = f"{plural(len(files), 'picture is', 'pictures are')} ignored, in a format that is not read here"
+            told.append(f"{what} ({endings}): {listing(files)}. To read them, {way}.")
+    return told
+
+
+def _extension(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
 def _walk(top: Path) -> Iterator[str]:

@@ -78,7 +78,7 @@ class ImageSet:
         rows = np.asarray(rows)
         if rows.dtype != np.bool_ or rows.shape != (len(self),):
             got = f"{rows.dtype} of shape {rows.shape}"
-            raise InputError(f"rows must be a mask, one boolean for each of {len(self):,} images, got {got}.")
+            raise InputError(f"rows must be a mask, one boolean for each of {plural(len(self), 'image')}, got {got}.")
         return replace(
             self,
             files=tuple(compress(self.files, rows)),
@@ -88,6 +88,10 @@ class ImageSet:
             truth=self.truth[rows],
             validation=self.validation[rows],
         )
+
+    def without_labels(self, rows: NDArray[np.bool_]) -> "ImageSet":
+        """Return the images with those of a mask unlabelled, and of an unknown class."""
+        return replace(self, labels=np.where(rows, -1, self.labels), truth=np.where(rows, -1, self.truth))
 
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
         """Turn a set whose truth is known into a benchmark: a `fraction` of the old classes' images keep a label.
@@ -146,7 +150,8 @@ class ImageSet:
 
     def __repr__(self) -> str:
         return (
-            f"<ImageSet: {len(self):,} images, {self.labelled.sum():,} labelled in {len(self.classes):,} classes, "
+            f"<ImageSet: {plural(len(self), 'image')}, {self.labelled.sum():,} labelled in "
+            f"{plural(len(self.classes), 'class', 'classes')}, "
             f"{self.unlabelled.sum():,} unlabelled, {self.validation.sum():,} for validation>"
         )
 

@@ -263,7 +263,7 @@ def _delimited(text: str, delimiters: str) -> tuple[list[str], Rows]:
                 continue  # an empty line, or the delimiters of one
             if len(cells) != len(header):
                 wrong = f"got {len(cells)} in line {reader.line_num:,}"
-                raise InputError(f"must have {len(header)} cells in every row, {wrong}.")
+                raise InputError(f"must have {plural(len(header), 'cell')} in every row, {wrong}.")
             rows.append(dict(zip(header, cells, strict=True)))
     except csv.Error as error:
         raise InputError(f"is damaged in line {reader.line_num:,}: {error}.") from None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sortal.config import UNLABELLED, Reading, from_keywords
 from sortal.errors import InputError, Remedy, listing
 from sortal.images import exported, label_tables
-from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find
+from sortal.images.folders import EXTENSIONS, apart, are_folders, common_folder, find, unread_pictures
 from sortal.images.image_set import ImageSet, image_set
 from sortal.system.files import same_file
 from sortal.system.text import plural
@@ -97,6 +97,7 @@ def _from_folders(folders: Sequence[Path], labels: object, how: Reading) -> Imag
             f"The folder {listing(list(map(str, folders)))} must contain at least one image "
             f"({', '.join(sorted(EXTENSIONS))}), got none"
             f"{f', only {listing(images.ignored)}' if images.ignored else ''}."
+            f"{''.join(f' {text}' for text in unread_pictures(images.ignored))}"
         )
     return images
 
@@ -160,8 +161,8 @@ def _from_table(
     name, at = repr(str(table.path)), _locate(wanted, folder, [*images, *others], prefixes)
     if missing := [file for file in wanted if file not in at]:
         raise InputError(
-            f"Every row of {name} must name a file in {str(folder)!r} by its relative path; {len(missing):,} of "
-            f"{len(wanted):,} do not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
+            f"Every row of {name} must name a file in {str(folder)!r} by its relative path; "
+            f"{_of(missing, wanted, 'does', 'do')} not: {listing(missing)}. {_guess(missing[0], [*images, *others])}"
         )
     files = [at[file] for file in wanted]
     _check_once(f"The table {name}", files, table.label)
@@ -171,7 +172,8 @@ def _from_table(
     rest = [file for file in images if file not in listed]
     if rest and how.unlisted == "error":
         raise InputError(
-            f"Every image of {str(folder)!r} must have a row in {name}; {len(rest):,} have none: {listing(rest)}.",
+            f"Every image of {str(folder)!r} must have a row in {name}; "
+            f"{plural(len(rest), 'has none', 'have none')}: {listing(rest)}.",
             Remedy("add rows with an empty label"),
             Remedy("treat images without a row as unlabelled", unlisted="unlabelled"),
             Remedy("leave them out", unlisted="ignore"),
@@ -318,6 +320,11 @@ def _guess(name: str, there: Sequence[str]) -> str:
     return f"Did you mean {listing(alike)}?" if alike else "Correct the table or the folder."
 
 
+def _of(some: Sequence[object], whole: Sequence[object], one: str, many: str) -> str:
+    """Return 1 of 3 is, or 2 of 3 are."""
+    return plural(len(some), *(f"of {len(whole):,} {word}" for word in (one, many)))
+
+
 def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -> None:
     """Check that every file is listed once; report contradicting rows before repeated ones."""
     if len(set(files)) == len(files):
@@ -327,11 +334,13 @@ def _check_once(what: str, files: Sequence[str], labels: Sequence[str | None]) -
         labels_of.setdefault(file, []).append(label)
     if torn := [file for file, found in labels_of.items() if len(set(found)) > 1]:
         raise InputError(
-            f"{what} must give an image one label; {len(torn):,} have several: {listing(torn)}. "
-            f"The labels of the first are {listing(sorted({label or '' for label in labels_of[torn[0]]}))}."
+            f"{what} must give an image one label; {plural(len(torn), 'has several', 'have several')}: {listing(torn)}."
+            f" The labels of the first are {listing(sorted({label or '' for label in labels_of[torn[0]]}))}."
         )
     twice = [file for file, found in labels_of.items() if len(found) > 1]
-    raise InputError(f"{what} must list an image once; {len(twice):,} are listed more than once: {listing(twice)}.")
+    raise InputError(
+        f"{what} must list an image once; {plural(len(twice), 'is', 'are')} listed more than once: {listing(twice)}."
+    )
 
 
 def _from_list(
@@ -353,7 +362,7 @@ def _from_list(
     truths = None if truth is None else _column("truth", truth, len(files))
     if missing := [file for file in files if not os.path.lexists(file) or os.path.isdir(file)]:
         raise InputError(
-            f"Every path in the list must be a file; {len(missing):,} of {len(files):,} are not: {listing(missing)}."
+            f"Every path in the list must be a file; {_of(missing, files, 'is', 'are')} not: {listing(missing)}."
         )
     _check_once("The list of images", [os.path.abspath(file) for file in files], names)
     settled = None if truths is None else _settle(truths, how.placeholders)

@@ -15,6 +15,7 @@ from sortal.learning.batches import Batch
 from sortal.learning.methods.method import Method
 from sortal.system.device import Compute, is_out_of_memory
 from sortal.system.distributed import Processes
+from sortal.system.text import plural
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +24,10 @@ GRADIENT_NORM = "gradient_norm"  # its name beside those of the losses
 
 
 class Optimiser:
-    """SGD with momentum and weight decay over named parameters, not by `torch.optim`, which loads torch's compiler."""
+    """SGD with momentum and weight decay over named parameters, not by `torch.optim`, which loads torch's compiler.
+
+    Unless `decay_biases`, biases and other one-dimensional weights, such as the scales of norms, do not decay.
+    """
 
     def __init__(
         self,
@@ -32,9 +36,11 @@ class Optimiser:
         lr: float,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        decay_biases: bool = True,
         clip: float | None = None,
     ) -> None:
         self.parameters = dict(parameters)
+        self.spared = {name for name, value in self.parameters.items() if not decay_biases and _is_bias(name, value)}
         self.buffers: dict[str, Tensor] = {}  # momentum by parameter name; empty before the first step
         self.momentum = momentum
         self.weight_decay = weight_decay
@@ -56,13 +62,19 @@ class Optimiser:
         norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm([*gradients.values()])))
         if self.clip is not None:  # on the device: a CUDA graph cannot branch on the norm
             torch._foreach_mul_([*gradients.values()], (self.clip / norm).clamp(max=1))
+        for spared in (False, True):
+            self._update({name: each for name, each in gradients.items() if (name in self.spared) == spared}, spared)
+        return norm
+
+    def _update(self, gradients: Mapping[str, Tensor], spared: bool) -> None:
+        """Update the parameters that these gradients are of; those that are `spared` do not decay."""
         buffers = [self.buffers.get(name) for name in gradients] if self.momentum else []
         sgd(
             [self.parameters[name] for name in gradients],
             list(gradients.values()),
             buffers,
             fused=self.fused or None,
-            weight_decay=self.weight_decay,
+            weight_decay=0.0 if spared else self.weight_decay,
             momentum=self.momentum,
             lr=self.lr,  # type: ignore[arg-type]  # a tensor will do
             dampening=0.0,
@@ -71,11 +83,27 @@ class Optimiser:
         )
         by_name = zip(gradients, buffers, strict=bool(buffers))
         self.buffers.update({name: buffer for name, buffer in by_name if buffer is not None})
-        return norm
 
     def zero_grad(self) -> None:
         for value in self.parameters.values():
             value.grad = None
+
+
+def optimiser_of(config: Training, parameters: Mapping[str, Tensor]) -> Optimiser:
+    """Return the optimiser that a configuration asks for."""
+    return Optimiser(
+        parameters,
+        lr=config.lr,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        decay_biases=config.decay_biases,
+        clip=config.clip,
+    )
+
+
+def _is_bias(name: str, value: Tensor) -> bool:
+    """Tell whether a parameter is a bias, or one-dimensional like the scale of a norm."""
+    return value.dim() <= 1 or name.rpartition(".")[2] == "bias"
 
 
 def schedule(config: Training, epoch: int, done: float = 0.0) -> float:
@@ -179,8 +207,8 @@ class TrainingStep:
     def _double_chunks(self, problem: RuntimeError | None, *, possible: bool) -> None:
         if not possible:
             raise SortalError(
-                f"Out of memory with batches split into {self.chunks} chunks. Use more chunks, a smaller batch_size or "
-                "a smaller backbone."
+                f"Out of memory with batches split into {plural(self.chunks, 'chunk')}. Use more chunks, a smaller "
+                "batch_size or a smaller backbone."
             ) from problem
         self.optimiser.zero_grad()
         self.chunks *= 2

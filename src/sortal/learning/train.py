@@ -26,7 +26,7 @@ from sortal.learning.frozen import CentreCrops, FrozenEncoder
 from sortal.learning.health import IMAGES, Failure, Probe, evenly_spaced
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
-from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, schedule
+from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, optimiser_of, schedule
 from sortal.learning.token_cache import Budget, InputSource, Mask, SharedTokens, TokenPlan
 from sortal.learning.training_inputs import TrainingInputs
 from sortal.learning.validation import Validation
@@ -37,6 +37,7 @@ from sortal.system.distributed import Processes, launch
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime
 from sortal.system.signals import defer_signals
+from sortal.system.text import plural
 
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
 GOOD = "good."  # prefix of the tensors in a checkpoint to which a failed epoch goes back
@@ -146,7 +147,7 @@ class Trainer:
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
         source = self.inputs.make(trunk, plan)
         validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
-        optimiser = Optimiser(self._trainable(), lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, clip=c.clip)
+        optimiser = optimiser_of(c, self._trainable())
         step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
         if found is not None:
             self._restore(found, optimiser)
@@ -395,7 +396,9 @@ def _places(chosen: Mask | None, steps: int) -> Iterable[Tensor | None]:
 
 def _check(method: Method, images: ImageSet, store: PixelStore, config: Training) -> None:
     if len(images) != len(store):
-        raise InputError(f"store must have one row per image, got {len(store):,} rows for {len(images):,} images.")
+        raise InputError(
+            f"store must have one row per image, got {plural(len(store), 'row')} for {plural(len(images), 'image')}."
+        )
     if images.validation.all():
         raise InputError("images must include training images, but all of them are for validation.")
     views.check_present(store)

@@ -18,6 +18,7 @@ from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTo
 from sortal.learning.views import Rows
 from sortal.system.distributed import Processes
 from sortal.system.progress import Runtime
+from sortal.system.text import plural
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class TrainingInputs:
             )
         if self.processes.is_first:
             each = " in each process" if self.processes.size > 1 else ""
-            self.runtime.note(f"{n_views} views of {own:,} images{each}: {plan}.")
+            self.runtime.note(f"{n_views} views of {plural(own, 'image')}{each}: {plan}.")
         if plan.where is None:
             logger.warning("Training is slower than it could be: %s.", plan)
             return None

@@ -18,6 +18,7 @@ from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.tables import Column, data_frame
 from sortal.system.files import CACHE
 from sortal.system.own_files import own_folder
+from sortal.system.text import plural
 
 # Files of a run's folder that other packages name; storage.py has the others.
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
@@ -238,7 +239,8 @@ class Run:
         new = sum(category.kind == NEW for category in self.categories)
         counts = ", ".join(f"{count:,} {status}" for status, count in self.counts().items())
         return (
-            f"<Run: {len(self.assignments):,} images ({counts}) in {len(self.categories):,} categories, "
+            f"<Run: {plural(len(self.assignments), 'image')} ({counts}) in "
+            f"{plural(len(self.categories), 'category', 'categories')}, "
             f"{new:,} of them new; {str(self.report)!r}>"
         )
 

@@ -12,6 +12,7 @@ from sortal.errors import InputError, listing
 from sortal.images.datasets import cifar, image_trees
 from sortal.images.datasets.official import PublishedDataset, read_class_split
 from sortal.images.image_set import ImageSet, image_set
+from sortal.system.text import plural
 
 READERS: dict[str, Callable[[Path], PublishedDataset]] = {
     "cifar10": cifar.read10,
@@ -74,7 +75,7 @@ def _check(name: str, published: PublishedDataset, n_classes: int) -> None:
     """Check the number of classes: old classes are chosen by number, so an extra one would change the benchmark."""
     found = set(published.classes)
     if len(found) != n_classes:
-        problem = f"{n_classes} classes, got {len(found):,}: {listing(published.classes)}"
+        problem = f"{plural(n_classes, 'class', 'classes')}, got {len(found):,}: {listing(published.classes)}"
     elif bare := sorted(found - set(published.train.classes)):
         problem = f"training images of every class; these have none: {listing(bare)}"
     else:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.datasets.official import PublishedDataset, SplitImages, find_dataset
+from sortal.system.text import plural
 
 PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 AGAIN = "Extract it again."
@@ -58,7 +59,7 @@ def _batch(path: Path, key: str, n_classes: int) -> tuple[NDArray[np.uint8], lis
     numbers = [y for y in labels if isinstance(y, int) and 0 <= y < n_classes] if isinstance(labels, list) else []
     if numbers != labels or len(numbers) != len(pixels):
         raise InputError(
-            f"The file {str(path)!r} must contain {key}, one for each of {len(pixels):,} images and "
+            f"The file {str(path)!r} must contain {key}, one for each of {plural(len(pixels), 'image')} and "
             f"from 0 to {n_classes - 1}. {AGAIN}"
         )
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers

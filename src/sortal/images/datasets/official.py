@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sortal.errors import InputError, listing
 from sortal.images.folders import is_image
 from sortal.system.json_records import read_record
+from sortal.system.text import plural
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz", ".gz")
 
@@ -119,9 +120,10 @@ class Tree:
         files = [f"{within}/{name}" for name in names]
         there = {parent: set(_entries(self.root / parent)) for parent in {os.path.dirname(file) for file in files}}
         if absent := [file for file in files if os.path.basename(file) not in there[os.path.dirname(file)]]:
+            are = plural(len(absent), f"of {len(files):,} is", f"of {len(files):,} are")
             raise InputError(
-                f"{self.title}: every listed image must be in {str(self.root)!r}; {len(absent):,} of "
-                f"{len(files):,} are not: {listing(absent)}. Extract the images again; they come from {self.page}."
+                f"{self.title}: every listed image must be in {str(self.root)!r}; {are} not: {listing(absent)}. "
+                f"Extract the images again; they come from {self.page}."
             )
         return SplitImages(files=files, classes=list(classes))
 

@@ -15,6 +15,7 @@ from sortal.images.decoding import DIGEST, FACTS, Quarantined
 from sortal.images.store.index import Index
 from sortal.system.mapping import check_whole
 from sortal.system.regular_files import open_regular
+from sortal.system.text import plural
 
 COLUMNS = ("parts", "offsets", "heights", "widths", "digests", "facts")  # of a PixelStore, a row per image
 
@@ -48,7 +49,8 @@ class PixelStore:
 
     def __repr__(self) -> str:
         return (
-            f"<PixelStore: {len(self):,} images, {self.present.sum():,} stored, {len(self.quarantine):,} in quarantine>"
+            f"<PixelStore: {plural(len(self), 'image')}, {self.present.sum():,} stored, "
+            f"{len(self.quarantine):,} in quarantine>"
         )
 
     @property

@@ -16,10 +16,10 @@ RANDOM = "random"  # untrained weights
 FAMILIES = ("vit_", "resnet")  # whose names are suggested
 
 
-def check_backbone(name: str, weights: str | os.PathLike[str] | None, *, download: bool = True) -> None:
+def check_backbone(name: str, weights: str | os.PathLike[str] | None) -> None:
     """Raise InputError for files that do not exist, an unknown name, and weights that cannot be had.
 
-    What passes may still be refused when it is loaded. Unless `download`, weights may be out of reach.
+    What passes may still be refused when it is loaded. Nothing is downloaded.
     """
     if (saved := path_of_saved(name)) is not None:
         if weights is not None:
@@ -33,7 +33,7 @@ def check_backbone(name: str, weights: str | os.PathLike[str] | None, *, downloa
     source = _source_of_timm()
     if source and not set(name.split(".", 1)) <= _words(source):
         raise unknown(name)
-    if weights is None and download and (repository := _repository(name, source)) is not None:
+    if weights is None and (repository := _repository(name, source)) is not None:
         hub.check_reachable(name, repository)
 
 

@@ -85,7 +85,7 @@ def sweep(
     recorded = team.by_first(lambda: [_recorded(task, data[task.preset.dataset]) for task in tasks])
     todo = [(at, task) for at, task in enumerate(tasks) if recorded[at] is None]
     if reused := len(tasks) - len(todo):
-        runtime.note(f"{reused:,} of {len(tasks):,} runs are already recorded.")
+        runtime.note(f"{reused:,} of {plural(len(tasks), 'run is', 'runs are')} already recorded.")
     _check_tasks([task for _, task in todo], data, runtime)
     n = min(processes or max(len(gpus), 1), len(todo)) if team.size == 1 else 1
     outcomes = _in_parallel(todo, n, gpus, runtime) if n > 1 else _in_sequence(todo, data, len(tasks), team, runtime)
@@ -186,7 +186,7 @@ def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> I
     for at, task in todo:
         groups.setdefault(task.training_key, []).append((at, task))
     n = min(n, len(groups))
-    what = f"{len(todo):,} runs in {n} processes"
+    what = f"{plural(len(todo), 'run')} in {plural(n, 'process', 'processes')}"
     runtime.progress(what, 0, len(todo))
     others = set(active_children())
     with ExitStack() as starting:

@@ -1,0 +1,182 @@
+"""Every script in benchmarks/ explains itself and runs at its smallest size: what makes figures must not rot."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import tiny_folder
+from reviews import saved_run
+
+import sortal
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+FILES = sorted(path.name for path in FOLDER.glob("*.py"))
+MODULES = ("peers.py",)  # without a command line: others import them
+NETWORK = ["--backbone", "convnet", "--epochs", "1"]
+SORT = ["--backbone", "convnet", "--method", "kmeans", "--k", "4", "--device", "cpu"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of a script, and what it then prints."""
+
+    script: str
+    words: str  # calls after each other, between semicolons; Inputs.fill replaces names in capitals
+    says: str
+    apart: bool = False  # in a process of its own, as it starts processes that import it
+    needs: str | None = None  # a module that not every system has
+
+    def __str__(self) -> str:
+        return " ".join([self.script, *self.words.split()[:1]])
+
+
+CASES = [
+    Case("calibration.py", "RUN --held 0 3 --draws 1", r"\| run \| \d+\.\d \| \d+\.\d \|"),
+    Case(
+        "clustering.py",
+        "speed starts equal limit growth estimate mixtures --scale tiny --n-init 1 --budget 1 --threads THREADS",
+        r"(?s)### .*same starts.*growth with d.*estimate of k.*mixtures",
+    ),
+    Case("digits.py", "--seeds 0 --epochs 1 --n-init 2", r"pixels: .*\nlr 0\.05, temperature 0\.3: "),
+    Case("discover.py", "table IMAGES NEW.csv", ""),
+    Case("discover.py", f"sort IMAGES --seeds 0 --device cpu {' '.join(NETWORK)}", r'"given": "auto"(.|\n)*"given": 4'),
+    Case(
+        "discover.py",
+        f"update IMAGES --seeds 0 --device cpu --unseen 1 {' '.join(NETWORK)}",
+        '"of_unseen_classes": {"images": [1-9]',
+    ),
+    Case(
+        "discovery.py",
+        f"IMAGES --weights random --methods sortal gcd --seeds 0 --device cpu --out NEW {' '.join(NETWORK)}",
+        r'"method": "sortal".*"all": (.|\n)*"method": "gcd".*"all": ',
+    ),
+    Case("end_to_end.py", "make IMAGES NEW --count 48", "", apart=True),
+    Case("end_to_end.py", f"run MADE --times 1 -- {' '.join(SORT)}", r"\| 1 \| \d", apart=True, needs="pty"),
+    Case(
+        "flowers.py",
+        f"IMAGES random --views live --outputs bottleneck --seeds 0 {' '.join(NETWORK)}",
+        '"what": "fine-tuned"',
+    ),
+    Case("forecast.py", f"discover MADE --out NEW {' '.join(SORT)}", r"\| \d+\.\d s \| \d+\.\d s \| "),
+    Case("growth.py", "--count 60 --runs kmeans --device cpu --scratch NEW", r"\| kmeans \| 60 \|", apart=True),
+    Case("hosts.py", f"MADE --ways two\0processes -- {' '.join(SORT)}", r"\| two processes \| .* 40 of 40 \| 0 \|"),
+    Case("map.py", "--count 200 --seeds 0 --peers sortal openTSNE", r"\| sortal \| \d"),
+    Case("mutations.py", "--count 1 --jobs 1 --tests TESTS", "1 of 1 caught"),
+    *(
+        Case("pixels.py", f"{mode} --count 4 --files 200 --workers 1", r"1 workers\n\S", apart=True, needs="resource")
+        for mode in ("crops", "pack", "check", "first", "near", "read")
+    ),
+    Case(
+        "review.py",
+        "simulate RUN --looks 0.1 --misses 0 --minutes 1 --policies one ours --out NEW ; table NEW",
+        r"Intervals of all that hold the truth: \d",
+    ),
+    Case("review.py", "merges RUN --factors 1.5", ""),
+    Case("review.py", "label RUN --policies ours --minutes 1 --out NEW", "run ours "),
+    Case("review_load.py", "--clients 1 --seconds 1 --images 400", r'"codes": \{"200": \d+\}\}\nlist of a', apart=True),
+    *(
+        Case(
+            "training.py",
+            f"{what} --backbone test_vit --images 16 --steps 6 --epochs 1 --size 64 --outputs bottleneck --device cpu",
+            says,
+        )
+        for what, says in (
+            ("steps", "live"),
+            ("features", "GFLOP"),
+            ("run", "bottleneck: 1 epochs"),
+            ("limit", "FLOP/s"),
+        )
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The folders that scripts get."""
+
+    folder: Path
+
+    def fill(self, words: str, new: Path) -> list[str]:
+        names = {"IMAGES": "images", "MADE": "made", "RUN": "run", "TESTS": "tests"}
+        places = {name: str(self.folder / below) for name, below in names.items()} | {"NEW": str(new), "THREADS": "1"}
+        pattern = re.compile("|".join(places))
+        return [pattern.sub(lambda found: places[found[0]], word).replace("\0", " ") for word in words.split()]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    """Four classes of ten images, half of two of them labelled in `made`; a run; tests that catch any fault."""
+    folder = tmp_path_factory.mktemp("benchmarks")
+    for at, name in enumerate(tiny_folder.CLASSES[:4]):
+        for number in range(10):
+            pixels = tiny_folder.picture(name, number)
+            tiny_folder.save(folder / "images" / name / f"{number}.png", pixels)
+            known = at < 2 and number < 5
+            tiny_folder.save(folder / "made" / (name if known else "unlabelled") / f"{name}{number}.png", pixels)
+    saved_run(folder / "run")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_all.py").write_text(
+        "import hashlib, pathlib, sortal\n\n\ndef test_the_package_is_as_it_was():\n"
+        "    files = sorted(pathlib.Path(sortal.__file__).parent.rglob('*.py'))\n"
+        "    digest = hashlib.sha256(b''.join(map(pathlib.Path.read_bytes, files))).hexdigest()\n"
+        f"    assert digest == {digest_of_package()!r}\n"
+    )
+    return Inputs(folder)
+
+
+def digest_of_package() -> str:
+    files = sorted(Path(sortal.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(map(Path.read_bytes, files))).hexdigest()
+
+
+def run_here(script: str, words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [str(FOLDER / script), *words])
+    monkeypatch.syspath_prepend(FOLDER)
+    runpy.run_path(str(FOLDER / script), run_name="__main__")
+
+
+def test_every_script_has_a_case() -> None:
+    assert {case.script for case in CASES} == {*FILES} - {*MODULES}
+    for name in FILES:
+        assert ('__name__ == "__main__"' in (FOLDER / name).read_text()) == (name not in MODULES)
+
+
+@pytest.mark.parametrize("script", [name for name in FILES if name not in MODULES])
+def test_a_script_explains_itself(
+    script: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run_here(script, ["--help"], monkeypatch)
+    said = capsys.readouterr()
+    assert (ended.value.code, said.err) == (0, "")
+    assert f"python benchmarks/{script}" in said.out
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_script_runs(
+    case: Case,
+    inputs: Inputs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if case.needs and find_spec(case.needs) is None:
+        pytest.skip(f"{case.script} needs the module {case.needs}, which this system does not have.")
+    monkeypatch.chdir(tmp_path)
+    for call in case.words.split(" ; "):
+        words = inputs.fill(call, tmp_path / "new")
+        if case.apart:
+            done = subprocess.run([sys.executable, str(FOLDER / case.script), *words], check=False)
+            assert done.returncode == 0, capfd.readouterr().err
+        else:
+            run_here(case.script, words, monkeypatch)
+    assert re.search(case.says, capfd.readouterr().out)
