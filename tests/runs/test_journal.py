@@ -17,7 +17,7 @@ from reviews import saved_run, session_of
 
 from sortal.errors import InputError
 from sortal.runs import joining, journal
-from sortal.runs.actions import Create, Rename, Undo
+from sortal.runs.actions import Action, Create, Rename, Undo
 from sortal.runs.decisions import Review
 from sortal.runs.importing import import_annotations
 from sortal.runs.run import DECISIONS, Run
@@ -95,7 +95,7 @@ def test_a_category_made_after_another_was_undone_is_joined(tmp_path: Path) -> N
     """Its id is not the next one of a run without what was undone."""
     run = saved_run(tmp_path / "run", images=36)
     there, images = Review(run), run.assignments.contents[-4:]
-    made = [Create(images=images[:2], category=6, name="oak"), Undo()]
+    made: list[Action] = [Create(images=images[:2], category=6, name="oak"), Undo()]
     made += [Create(images=images[2:], category=7, name="elm"), Rename(category=7, name="elms")]
     for each in made:
         there.take(each)
