@@ -22,7 +22,11 @@ def modules(trial: Trial) -> None:
         for n in range(8):
             tiny_folder.save(data / name / f"{n}.png", tiny_folder.picture(name, n))
     benchmark = split(BENCHMARK.replace("--root data", f"--root {data}"), *ON_CPU, "--processes", "2")
-    every: list[tuple[str | Path, ...]] = [benchmark, *lines(trial, run), ("review", run, "--no-browser", *ON_CPU)]
+    every: list[tuple[str | Path, ...]] = [
+        benchmark,
+        *lines(trial, run),
+        ("review", run, "--no-browser", "--workers", "1"),
+    ]
     words = every[trial.number % len(every)]
     (bin_ := trial.folder / "bin").mkdir()
     hostile = hostile_folder.write(trial.folder / "hostile")
