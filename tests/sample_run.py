@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.config import Contrast, Discovery, Recipe, Training
+from sortal.images import decoding
 from sortal.images.decoding import Quarantined
 from sortal.metrics import Accuracy
 from sortal.runs import cache
@@ -150,6 +151,12 @@ QUICK = Mapper(place)
 def _unit(x: NDArray[Any]) -> NDArray[np.float32]:
     rows: NDArray[np.float32] = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
     return rows
+
+
+def as_sorted(run: Run) -> Run:
+    """Return a run as if its files had been sorted as they are now."""
+    contents = tuple(decoding.digest(Path(path).read_bytes()) for path in run.paths())
+    return replace(run, assignments=replace(run.assignments, contents=contents))
 
 
 def _name(known: int) -> Callable[[int], str]:

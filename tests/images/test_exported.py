@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from sample_run import sample_run
+from sample_run import as_sorted, sample_run
 
 from sortal.errors import InputError
 from sortal.images import datasets, label_tables
@@ -43,7 +43,7 @@ def run(home: Path) -> Run:
     """A reviewed run: one category named, images confirmed, moved, accepted unseen, and a label rejected."""
     made = sample_run(categories=4, known=2, images=16, file=FILES.__getitem__)
     source = ImageSource(folder=str(home / "photos"), images=16, paths={})
-    made = replace(made, folder=home / "run", facts=replace(made.facts, images=(source,)))
+    made = as_sorted(replace(made, folder=home / "run", facts=replace(made.facts, images=(source,))))
     at = made.assignments.contents
     decided: list[Action] = [
         Rename(category=2, name="elm"),

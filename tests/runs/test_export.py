@@ -22,11 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import parquet
-from sample_run import sample_run
+from sample_run import as_sorted, sample_run
 
 from sortal import __version__
 from sortal.errors import InputError
-from sortal.images import decoding
 from sortal.images.image_set import image_set
 from sortal.images.store.packing import pack
 from sortal.runs.export import FORMATS, ExportResult, export, folders
@@ -75,12 +74,6 @@ def a_run(folder: Path, images: Sequence[Image_], *, names: Sequence[str] = ()) 
         categories=tuple(replace(each, kind="known" if each.name in labels else "new") for each in run.categories),
     )
     return as_sorted(run)
-
-
-def as_sorted(run: Run) -> Run:
-    """Return the run as if its files had been sorted as they are now."""
-    contents = tuple(decoding.digest(content(path)) for path in run.paths())
-    return replace(run, assignments=replace(run.assignments, contents=contents))
 
 
 def of_pixels(run: Run) -> Run:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from sample_run import sample_run
+from sample_run import as_sorted, sample_run
 
 from sortal.errors import InputError
 from sortal.runs import journal
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> Run:
     for row, file in enumerate(made.assignments.files):
         Image.new("RGB", (3, 3), (row, 0, 0)).save(tmp_path / "photos" / file)
     source = ImageSource(folder=str(tmp_path / "photos"), images=IMAGES, paths={})
-    made = replace(made, folder=tmp_path / "run", facts=replace(made.facts, images=(source,)))
+    made = as_sorted(replace(made, folder=tmp_path / "run", facts=replace(made.facts, images=(source,))))
     made.save()
     return load_run(made.folder, raw=True)
 
