@@ -179,8 +179,8 @@ FIGURES = ("confidence", "distance", "next_distance", "cohesion")  # columns tha
 def assert_same_rows(rows: Sequence[dict[str, str]], others: Sequence[dict[str, str]]) -> None:
     """Require the same rows of tables, but for the last digit of figures: sums were added up in another order."""
     for one, other in zip(rows, others, strict=True):
-        figures = [[float(row[column] or "nan") for column in FIGURES if column in row] for row in (one, other)]
-        np.testing.assert_allclose(figures[0], figures[1], rtol=0, atol=1.5e-6, err_msg=str(one))
+        mine, theirs = ([float(row[column] or "nan") for column in FIGURES if column in row] for row in (one, other))
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1.5e-6, err_msg=str(one))
         assert {**other, **{column: one[column] for column in FIGURES if column in one}} == one
 
 
