@@ -38,7 +38,6 @@ from sortal.system import device as compute
 from sortal.system.distributed import launch
 from sortal.system.progress import Runtime
 
-BATCH = 128  # images, of two views each
 HEIGHT, WIDTH = 256, 340
 
 
@@ -81,15 +80,15 @@ def repeated(function: Callable[[], Any], times: int) -> Iterator[Any]:
     return (function() for _ in range(times))
 
 
-def plain_step(backbone: Backbone, device: torch.device, *, all_blocks: bool) -> Callable[[], None]:
+def plain_step(backbone: Backbone, device: torch.device, size: int, *, all_blocks: bool) -> Callable[[], None]:
     """Return a step as literally described in the paper: float32, eager, every block in one graph, the paper's head."""
     if all_blocks:
         backbone.train_last(len(backbone.blocks))
     method = Contrastive(backbone, Contrast(output="prototypes")).to(device)
     optimizer = torch.optim.SGD([p for p in method.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
-    size = backbone.spec.image_size
-    images = torch.randn(2 * BATCH, 3, size, size, device=device)
-    ids = torch.arange(BATCH, device=device).repeat(2)
+    side = backbone.spec.image_size
+    images = torch.randn(2 * size, 3, side, side, device=device)
+    ids = torch.arange(size, device=device).repeat(2)
     labels, start = torch.where(ids % 2 == 0, ids % 50, -1), torch.zeros((), device=device)
 
     def step() -> None:
@@ -111,9 +110,9 @@ def our_steps(source: InputSource, step: TrainingStep, draws: Draws, labels: Ten
 
 def steps(arguments: argparse.Namespace) -> None:
     device, n, count = torch.device(arguments.device), arguments.images, arguments.steps
-    name = arguments.backbone
+    name, batch = arguments.backbone, arguments.batch
     for all_blocks in () if arguments.no_plain else (False, True):
-        step = plain_step(load_backbone(name, weights="random"), device, all_blocks=all_blocks)
+        step = plain_step(load_backbone(name, weights="random"), device, batch, all_blocks=all_blocks)
         plain = seconds_of(repeated(step, max(count // 20, 3)), skip=2, device=device)
         print(f"plain float32 step, {'all blocks' if all_blocks else 'last block'} trained: {plain * 1e3:.1f} ms")
         del step
@@ -121,7 +120,7 @@ def steps(arguments: argparse.Namespace) -> None:
     processes = launch(arguments.device)
     labels = torch.from_numpy(np.array(images.labels)).to(device)
     rows = np.arange(n)
-    drawn = draw(rows, images.labels >= 0, batch_size=BATCH, balanced=True, seed=0, epoch=0)
+    drawn = draw(rows, images.labels >= 0, batch_size=batch, balanced=True, seed=0, epoch=0)
     for output in arguments.outputs:
         for compiled in (False, True) if device.type == "cuda" else (False,):
             backbone = load_backbone(name, weights="random")
@@ -135,11 +134,11 @@ def steps(arguments: argparse.Namespace) -> None:
             ):
                 trained = {name: value for name, value in method.named_parameters() if value.requires_grad}
                 step_ = TrainingStep(processes, method, chosen, Optimiser(trained, lr=0.1, momentum=0.9), 1)
-                draws = Draws(np.resize(drawn.rows, (many, BATCH)), np.resize(drawn.times, (many, BATCH)))
+                draws = Draws(np.resize(drawn.rows, (many, batch)), np.resize(drawn.times, (many, batch)))
                 skip = 10 if device.type == "cuda" else 2
                 seconds = seconds_of(our_steps(source, step_, draws, labels), skip=skip, device=device)
                 words = f"{kind}, {output}, {'compiled' if compiled else 'not compiled'}"
-                print(f"{words}: {seconds * 1e3:.2f} ms a step, {BATCH / seconds:,.0f} images/s", flush=True)
+                print(f"{words}: {seconds * 1e3:.2f} ms a step, {batch / seconds:,.0f} images/s", flush=True)
 
 
 def _place(device: torch.device) -> Any:
@@ -199,6 +198,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=6000)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=128, help="images of a step, of two views each")
     parser.add_argument("--size", type=int, help="rows of the matrices of limit; 8,192 on a GPU, 2,048 otherwise")
     parser.add_argument("--outputs", nargs="+", default=["bottleneck", "prototypes"], help="of the head")
     parser.add_argument("--no-plain", action="store_true", help="leave out the plain step, which takes long on a CPU")

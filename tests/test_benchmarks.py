@@ -90,7 +90,7 @@ CASES = [
             says,
         )
         for what, says in (
-            ("steps", "live"),
+            ("steps --no-plain --batch 4", "live"),
             ("features", "GFLOP"),
             ("run", "bottleneck: 1 epochs"),
             ("limit", "FLOP/s"),

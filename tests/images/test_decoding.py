@@ -144,7 +144,7 @@ def test_heic_is_decoded_where_pillow_heif_is_installed(monkeypatch: pytest.Monk
     start, scene = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", nasty.saved(nasty.SCENE, "PNG")
     registered = Mock(side_effect=lambda: Image.register_open("HEIF", lambda file, _: opened(file), lambda head: True))
 
-    def opened(file: Any) -> Image.Image:
+    def opened(file: Any) -> ImageFile.ImageFile:
         return Image.open(io.BytesIO(file.read()[len(start) :]), formats=["PNG"])
 
     monkeypatch.setitem(sys.modules, "pillow_heif", SimpleNamespace(register_heif_opener=registered))

@@ -128,12 +128,13 @@ def by_hand(method: Method, data: tuple[ImageSet, PixelStore], config: Training)
     of_views: Any = {"size": backbone.spec.image_size, "flip": config.flip, "seed": config.seed}
     contents = {digest: number for number, digest in enumerate(store.digests)}  # copies are one image
     trained = [value for value in method.parameters() if value.requires_grad]
-    spared = [value for value in trained if value.dim() == 1 and not config.decay_biases]
+    spared = [value.dim() == 1 and not config.decay_biases for value in trained]
+    groups: list[dict[str, Any]] = [
+        {"params": [value for value, free in zip(trained, spared, strict=True) if not free]},
+        {"params": [value for value, free in zip(trained, spared, strict=True) if free], "weight_decay": 0.0},
+    ]
     optimizer = torch.optim.SGD(
-        [
-            {"params": [value for value in trained if all(value is not each for each in spared)]},
-            {"params": spared, "weight_decay": 0.0},
-        ],
+        groups,
         lr=config.lr,
         momentum=config.momentum,
         weight_decay=config.weight_decay,

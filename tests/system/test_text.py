@@ -30,5 +30,5 @@ def test_a_noun_after_a_count_agrees_with_it() -> None:
                 of = ast.unparse(value.value)
                 counted = value.format_spec is not None or re.search(r"len\(|count|sum\(|\bn\b|\bk\b|epochs|images", of)
                 if counted and AFTER_MANY.match(str(text.value)) and not (of.isupper() or of in MANY or "plural" in of):
-                    found.append(f"{path.name}: {{{of}}}{text.value}")
+                    found.append(f"{path.name}: {{{of}}}{text.value!s}")
     assert found == []
