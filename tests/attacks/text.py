@@ -208,7 +208,7 @@ def exports(trial: Trial) -> int:
     for name, format_ in FORMATS.items():
         out = place / f"{name}{format_.extension}"
         done = export(run, name, out, how="symlink")
-        assert not (done.missing or done.changed)
+        assert (done.missing, done.changed) == ((), ())
         READERS[name](out, run)
     assert {each.name for each in place.iterdir()} == {f"{name}{each.extension}" for name, each in FORMATS.items()}
     return count * len(FORMATS)

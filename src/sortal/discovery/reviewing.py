@@ -105,7 +105,9 @@ def open_session(
     originals.look_at_all(lambda done, of: runtime.progress("Comparing files", done, of))
     if lost := np.flatnonzero(originals.state).tolist():
         told = originals.say(lost, run.assignments.files)
-        runtime.note(f"{told}. They are left out of the review; run sortal discover again to sort what is there now.")
+        runtime.note(
+            f"{told}. The review leaves out what is lost; run sortal discover again to sort what is there now."
+        )
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=import_module, args=["sortal.clustering.kmeans"], daemon=True).start()  # while pages load
