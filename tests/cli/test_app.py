@@ -878,7 +878,7 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
     assert "as unlabelled (--unlisted unlabelled), or leave them out (--unlisted ignore)." in complaint
     assert checked(*tokens, "--unlisted", "unlabelled")[0] == {"tom": 1, None: 3}
     table.write_text("file_name,label\nunlisted='x'.jpg,a\n")
-    assert "do not: \"unlisted='x'.jpg\"." in refused("check", pets, *tokens), "a file name is not rewritten"
+    assert "does not: \"unlisted='x'.jpg\"." in refused("check", pets, *tokens), "a file name is not rewritten"
 
 
 def test_sample_writes_digits_and_suggests_how_to_check_them(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_rows_and_labels_are_read_together() -> None:
     assert (rows.tolist(), labels.tolist(), classes.tolist()) == ([[0.5], [1.5]], [0, -1], ["b"])
     wrong: list[tuple[Any, Any, str, str]] = [
         ([[np.nan]], None, "cpu", "NaN"),
-        ([[0.5]], [1, 2], "cpu", r"^y must have one label for each of the 1 rows"),
+        ([[0.5]], [1, 2], "cpu", r"^y must have one label for each of the 1 row"),
         ([[0.5]], None, "gpu", r"^device must be"),
         (np.zeros((0, 2)), None, "cpu", "minimum of 1"),
     ]

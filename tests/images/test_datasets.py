@@ -308,7 +308,7 @@ def test_damaged_pickles_are_reported(tmp_path: Path) -> None:
         (batch([0], 1, 3072, dtype=np.float64), r"uint8 data of shape \(n, 3072\), got none"),
         (batch([0], 1, 1024), r"got \(1, 1024\)"),
         (batch([0], 3072), r"got \(3072,\)"),
-        (batch("0", 1, 3072), "must contain labels, one for each of 1 images"),
+        (batch("0", 1, 3072), "must contain labels, one for each of 1 image"),
         (batch([0], 2, 3072), "one for each of 2 images"),
         (batch([10], 1, 3072), "from 0 to 9"),
         (batch([-1], 1, 3072), "from 0 to 9"),

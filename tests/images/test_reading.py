@@ -223,7 +223,7 @@ def test_both_forms_of_an_accent_match_a_file(tmp_path: Path, stored: str, writt
         assert images.files == (form.format(written),)
         assert os.path.exists(images.paths[0])
         put(table, f"{form.format(written)},cat", f"{form.format(stored)},dog")
-        refused("must give an image one label; 1 have several", root, labels=table)
+        refused("must give an image one label; 1 has several", root, labels=table)
 
 
 @linux_only
@@ -236,7 +236,7 @@ def test_files_that_differ_only_in_the_form_of_an_accent_are_distinguished(tmp_p
         images = read_images(root, labels=table, unlisted="ignore")
         assert images.paths == tuple(os.path.join(root, name) for name in distinct)
         either = put(table, f"{prefix}{NFC}{NFD}.jpg,cat")  # equal to neither, similar to both
-        refused("1 of 1 do not", root, labels=either, unlisted="ignore")
+        refused("1 of 1 does not", root, labels=either, unlisted="ignore")
 
 
 def test_a_row_without_a_file_in_the_folder_is_refused(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_a_repeated_path_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     files = ["0.jpg", "1.jpg", "2.jpg", "./0.jpg", str(tmp_path / "2.jpg")]
     refused("The list of images must list an image once; 2 are listed more than once: .*0.jpg.*2.jpg", files)
-    message = refused("must give an image one label; 1 have several: .*0.jpg", files, labels=list("aabbb"))
+    message = refused("must give an image one label; 1 has several: .*0.jpg", files, labels=list("aabbb"))
     assert "The labels of the first are 'a', 'b'" in message
 
 
@@ -420,7 +420,7 @@ def test_several_folders_are_read_like_one(tmp_path: Path) -> None:
     images = read_images(both, labels=table)
     assert [(*images.classes, None)[i] for i in images.labels] == ["elm", "oak", "oak", None, "elm"]
     table.write_text("file_name,label\noak/1.png,oak\n")
-    refused("do not: 'oak/1.png'", both, labels=table, unlisted="ignore")  # in both folders
+    refused("not: 'oak/1.png'", both, labels=table, unlisted="ignore")  # in both folders
     refused("must not contain one another", [tmp_path, tmp_path / "a"])
     refused("must not contain one another", [tmp_path / "a", tmp_path / "a"])
     refused("The folder of unlabelled images, 'rest'", both, unlabelled="rest")
@@ -442,7 +442,7 @@ def test_windows_paths_and_paths_of_another_computer_are_found(tmp_path: Path) -
     refused(r"2 of 2 do not", tmp_path, labels=table, unlisted="ignore")
     elsewhere = plant(tmp_path.parent / f"{tmp_path.name}-2", "oak/1.jpg")
     table.write_text(f"file_name,label\n{elsewhere / 'oak/1.jpg'},1\n")
-    refused(r"1 of 1 do not", tmp_path, labels=table, unlisted="ignore")
+    refused(r"1 of 1 does not", tmp_path, labels=table, unlisted="ignore")
 
 
 @pytest.mark.parametrize("name", ["unknown", "Unlabelled", "None", "?", "N/A", "nan"])

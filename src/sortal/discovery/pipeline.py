@@ -11,6 +11,8 @@ from functools import partial
 from textwrap import indent
 from typing import Any
 
+import numpy as np
+
 from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, describe, from_keywords
@@ -170,9 +172,10 @@ def without_contradictions(job: Job, pixels: PixelStore) -> Job:
     torn = contradictory(job.images, pixels.digests)
     if not torn.any():
         return job
-    job = replace(job, images=job.images.without_labels(torn))
-    check_sortable(job.images, job.settings)
-    return job
+    labels, truth = (np.where(torn, -1, column) for column in (job.images.labels, job.images.truth))
+    images = replace(job.images, labels=labels, truth=truth)
+    check_sortable(images, job.settings)
+    return replace(job, images=images)
 
 
 def _findings(health: Health) -> list[str]:

@@ -89,10 +89,6 @@ class ImageSet:
             validation=self.validation[rows],
         )
 
-    def without_labels(self, rows: NDArray[np.bool_]) -> "ImageSet":
-        """Return the images with those of a mask unlabelled, and of an unknown class."""
-        return replace(self, labels=np.where(rows, -1, self.labels), truth=np.where(rows, -1, self.truth))
-
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
         """Turn a set whose truth is known into a benchmark: a `fraction` of the old classes' images keep a label.
 
