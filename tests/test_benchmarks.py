@@ -18,6 +18,9 @@ from reviews import saved_run
 
 import sortal
 
+# PyTorch's own compiler uses what PyTorch 2.11 has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
 MODULES = ("peers.py",)  # without a command line: others import them

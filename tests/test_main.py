@@ -52,7 +52,7 @@ def test_the_command_imports_nothing_from_the_current_folder_whatever_is_in_it(t
 def test_an_empty_entry_of_pythonpath_is_not_the_current_folder(hostile: Path, images: Path, path: str) -> None:
     """Such entries come from `PYTHONPATH=$PYTHONPATH:…` where it was not set."""
     for name in ("sitecustomize", "usercustomize"):
-        (hostile / f"{name}.py").unlink()  # which Python imports at its start
+        (hostile / f"{name}.py").unlink(missing_ok=True)  # which Python imports at its start
     sortal(hostile, "check", images, "--workers", "1", path=path)
     assert not hostile_folder.taken(hostile)
 

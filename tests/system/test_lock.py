@@ -113,20 +113,20 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_locked_one(tmp
     place, away = tmp_path / "place", tmp_path / "away"
     (tmp_path / "link").symlink_to("place")
     with lock_folder(place):
-        (place / "cache").mkdir()
-        write_atomically(place / "cache" / "file", b"first")
+        (place / "cache" / "k").mkdir(parents=True)
+        write_atomically(place / "cache" / "k" / "file.json", b"first")
         place.rename(away)
-        (place / "cache").mkdir(parents=True)
+        (place / "cache" / "k").mkdir(parents=True)
         writes: tuple[Callable[[], object], ...] = (
             lambda: write_atomically(place / "file", b"second"),
-            lambda: write_atomically(place / "cache" / "file", b"second"),
+            lambda: write_atomically(place / "cache" / "k" / "file.json", b"second"),
             lambda: replace_all(place, {"file": b"second"}, []),
             lambda: open_within(place / "file", os.O_RDWR | os.O_CREAT),
         )
         for write in writes:
             with pytest.raises(ReplacedError, match="another one was put there"):
                 write()
-        assert [*place.rglob("*")] == [place / "cache"]
+        assert [*place.rglob("*")] == [place / "cache", place / "cache" / "k"]
         write_atomically(tmp_path / "elsewhere", b"free")
         shutil.rmtree(place)
         with pytest.raises(ReplacedError):
@@ -135,7 +135,7 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_locked_one(tmp
         for write in writes[:-1]:
             write()
         os.close(open_within(place / "file", os.O_RDWR))
-        assert (place / "cache" / "file").read_bytes() == b"second"
+        assert (place / "cache" / "k" / "file.json").read_bytes() == b"second"
     with lock_folder(tmp_path / "link"):  # which is led elsewhere
         (tmp_path / "link").unlink()
         away.mkdir()

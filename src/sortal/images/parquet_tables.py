@@ -137,7 +137,7 @@ def _cells(column: Any) -> Sequence[object]:
 
 def _check_rows(rows: int, most: int) -> None:
     if rows > most:
-        raise InputError(f"has {rows:,} rows or more, but a Parquet file of its size has at most {most:,}. {CSV}")
+        raise InputError(f"has {rows:,} or more rows, but a Parquet file of its size has at most {most:,}. {CSV}")
 
 
 def _check_text(size: int, most: int) -> None:
