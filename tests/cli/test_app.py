@@ -379,7 +379,6 @@ def test_each_option_of_discover_reaches_the_library(
         "out": None,
         "force": False,
         "given": set(),
-        "download": True,
     }
     assert usual == {**paths, "settings": Discovery(), "reading": Reading()}
     for name, value in {**SETTINGS, **READ, **OTHERS}.items():
