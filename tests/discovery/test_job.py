@@ -34,7 +34,7 @@ from sortal.system.progress import Runtime
 
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 USUAL = Discovery()
-OPTIONS: dict[str, Any] = {"runtime": CPU, "force": False, "download": False}
+OPTIONS: dict[str, Any] = {"runtime": CPU, "force": False}
 
 
 @pytest.fixture
