@@ -13,7 +13,7 @@ import pytest
 
 from sortal.errors import InputError
 from sortal.system.files import lock_folder, replace_all, write_atomically
-from sortal.system.held_folders import ReplacedError, open_within
+from sortal.system.held_folders import ReplacedError, open_held
 
 
 def test_a_folder_is_locked_by_one_process_at_a_time(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_locked_one(tmp
             lambda: write_atomically(place / "file", b"second"),
             lambda: write_atomically(place / "cache" / "k" / "file.json", b"second"),
             lambda: replace_all(place, {"file": b"second"}, []),
-            lambda: open_within(place / "file", os.O_RDWR | os.O_CREAT),
+            lambda: open_held(place / "file", os.O_RDWR | os.O_CREAT),
         )
         for write in writes:
             with pytest.raises(ReplacedError, match="another one was put there"):
@@ -134,7 +134,7 @@ def test_nothing_is_written_to_a_folder_that_takes_the_place_of_a_locked_one(tmp
         away.rename(place)
         for write in writes[:-1]:
             write()
-        os.close(open_within(place / "file", os.O_RDWR))
+        os.close(open_held(place / "file", os.O_RDWR))
         assert (place / "cache" / "k" / "file.json").read_bytes() == b"second"
     with lock_folder(tmp_path / "link"):  # which is led elsewhere
         (tmp_path / "link").unlink()

@@ -18,7 +18,7 @@ from sortal.runs.decisions import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
-from sortal.system.held_folders import Identity, open_within
+from sortal.system.held_folders import Identity, open_held
 from sortal.system.own_files import check_own
 from sortal.system.regular_files import open_regular, parse_json, read_regular
 from sortal.system.text import shorten
@@ -157,11 +157,11 @@ def append(
 def _open(path: Path, folder: Identity | None, after: int | None) -> tuple[int, bool]:
     """Open a journal to append to it; also return whether it is new."""
     try:
-        return open_within(path, os.O_RDWR | os.O_APPEND, folder), False
+        return open_held(path, os.O_RDWR | os.O_APPEND, folder), False
     except FileNotFoundError:
         if after:
             raise _changed(path) from None
-        return open_within(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, folder), True
+        return open_held(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, folder), True
 
 
 def _check_header(path: Path, file: Any, facts: RunFacts) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sortal.errors import InputError
+from sortal.system.open_folder import open_folder
 
 Identity: TypeAlias = tuple[int, int]  # device and inode of a folder
 HELD: dict[str, Identity] = {}  # by absolute path
@@ -23,8 +24,8 @@ class ReplacedError(InputError):
         )
 
 
-def identity_of(folder: str | Path) -> Identity:
-    """Return what tells a folder from every other one, whatever their names."""
+def identity_of(folder: str | Path | int) -> Identity:
+    """Return what tells a folder, by path or descriptor, from every other one, whatever their names."""
     found = os.stat(folder)
     return found.st_dev, found.st_ino
 
@@ -58,25 +59,17 @@ def check_folder(folder: str | Path, identity: Identity) -> None:
         raise ReplacedError(folder)
 
 
-def open_within(path: Path, flags: int, folder: Identity | None = None) -> int:
+def open_held(path: Path, flags: int, folder: Identity | None = None) -> int:
     """Open a file, not a link, and return its descriptor; its folder must be the one that is held, and `folder` if any.
 
     The folder is opened first and checked then, so that nothing can take its place in between.
     """
     flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    held = HELD.get(os.path.abspath(path.parent))
-    if os.open not in os.supports_dir_fd:  # Windows, where the folder of an open file, such as a lock, stays in place
-        for identity in filter(None, (held, folder)):
-            check_folder(path.parent, identity)
-        return os.open(path, flags, 0o666)
-    parent = os.open(path.parent, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    try:
-        found = os.fstat(parent)
-        if {*filter(None, (held, folder))} - {(found.st_dev, found.st_ino)}:
+    wanted = {*filter(None, (HELD.get(os.path.abspath(path.parent)), folder))}
+    with open_folder(path.parent) as here:
+        if wanted - {identity_of(path.parent if here.descriptor is None else here.descriptor)}:
             raise ReplacedError(path.parent)
-        opened = os.open(path.name, flags, 0o666, dir_fd=parent)
-    finally:
-        os.close(parent)
+        opened = os.open(here.at(path.name), flags, 0o666, dir_fd=here.descriptor)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         raise OSError(None, "it is not a file")
