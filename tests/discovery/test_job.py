@@ -27,6 +27,7 @@ from sortal.discovery.defaults import recipe_for
 from sortal.discovery.job import Job, Source, check_sortable, prepare
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
+from sortal.learning.backbones import hub
 from sortal.runs.facts import ImageSource
 from sortal.runs.storage import FORMAT
 from sortal.system.files import lock_folder
@@ -35,6 +36,11 @@ from sortal.system.progress import Runtime
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 USUAL = Discovery()
 OPTIONS: dict[str, Any] = {"runtime": CPU, "force": False}
+
+
+@pytest.fixture(autouse=True)
+def _hub_in_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "check_reachable", lambda *_: None)
 
 
 @pytest.fixture
