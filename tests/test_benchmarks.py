@@ -76,7 +76,7 @@ CASES = [
     Case("mutations.py", "--count 1 --jobs 1 --tests TESTS", "1 of 1 caught"),
     *(
         Case("pixels.py", f"{mode} --count 4 --files 200 --workers 1", r"1 workers\n\S", apart=True, needs="resource")
-        for mode in ("crops", "pack", "check", "first", "near", "read")
+        for mode in ("crops", "first")
     ),
     Case(
         "review.py",

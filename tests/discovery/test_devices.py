@@ -58,7 +58,7 @@ def test_the_pretended_accelerator_follows_its_tensors(device: Accelerator) -> N
 
 
 @pytest.mark.usefixtures("quickly")
-@pytest.mark.parametrize("method", ["sortal", "gcd", "simgcd", "kmeans"])
+@pytest.mark.parametrize("method", ["sortal", "simgcd"])
 def test_discover(method: MethodName, sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> None:
     run = tiny.sort(sorted_run.images, tmp_path / "run", method=method, k=6, runtime=THERE)
     assert device.used
