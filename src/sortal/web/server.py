@@ -308,7 +308,9 @@ class Server:
     def run(self, *, browser: str = "") -> None:
         """Serve until Ctrl-C or `stop`; open a link in the `browser`."""
         if browser:
-            threading.Timer(0.3, self._doorway.open, (browser,)).start()
+            opening = threading.Timer(0.3, self._doorway.open, (browser,))
+            opening.daemon = True  # some browsers are waited for
+            opening.start()
         with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
             if _in_event_loop():  # of a notebook, which has the main thread
                 run, options = self._server.run, {"sockets": [self._socket]}
