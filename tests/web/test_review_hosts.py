@@ -15,6 +15,8 @@ from sortal.errors import InputError
 from sortal.runs.run import Run
 from sortal.web.server import Server
 
+ENTRY = "POST /api/enter HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nContent-Length: 32\r\n\r\n"
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -119,3 +121,20 @@ def test_who_goes_away_in_the_middle_of_a_request_leaves_no_trace(
         finally:
             logger.removeHandler(caplog.handler)
     assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "GET / HTTP/1.1\r\nHost: ", "GET / HTTP/1.1\r\nHost: {host}\r\n\r\nGET / HTTP/1.1\r\nHo", ENTRY + "half"],
+    ids=["nothing", "half a request", "one and a half requests", "half a token"],
+)
+def test_who_connects_and_waits_is_let_go(run: Run, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """Another user could hold all connections that a process may have, and lock out whoever has the link."""
+    monkeypatch.setattr("sortal.web.guard.PATIENCE", 0.2)
+    monkeypatch.setattr("sortal.web.connection.PATIENCE", 0.2)
+    with serving(session_of(run)) as client:
+        with socket.create_connection(("127.0.0.1", client.server.port), timeout=60) as stranger:
+            stranger.sendall(said.format(host=f"127.0.0.1:{client.server.port}").encode())
+            while stranger.recv(65536):
+                pass
+        client.enter()

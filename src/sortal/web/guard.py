@@ -1,5 +1,6 @@
 """Who may ask the web server of a review: whoever has followed its one-time link, from the page that it served."""
 
+import asyncio
 import hmac
 import re
 import secrets
@@ -14,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sortal.web.listening import names, spelled
 
 LONGEST = 200  # characters of a path
+PATIENCE = 10.0  # seconds for a token to come
 TOKEN = 512  # bytes of a request that gives a token, at most
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -98,10 +100,14 @@ class Guard:
         if request.method != "POST":
             return JSONResponse({"message": "Only POST is answered here."}, status_code=405)
         given = b""
-        async for part in request.stream():
-            given += part
-            if len(given) > TOKEN:
-                return _spent()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async for part in request.stream():
+                    given += part
+                    if len(given) > TOKEN:
+                        return _spent()
+        except TimeoutError:
+            return JSONResponse({"message": "The token did not come in time."}, status_code=408)
         if not self._token or not hmac.compare_digest(given, self._token.encode()):
             return _spent()
         self._token = ""

@@ -26,6 +26,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.system.held_folders import ReplacedError
 from sortal.system.mapping import check_whole
 from sortal.web import growing
+from sortal.web.connection import Connection
 from sortal.web.doorway import Doorway
 from sortal.web.guard import Guard
 from sortal.web.listening import listen, place_of
@@ -275,7 +276,7 @@ class Server:
             "access_log": False,
             "lifespan": "off",
             "server_header": False,
-            "http": "h11",
+            "http": Connection,
             "ws": "none",
             "workers": 1,  # or WEB_CONCURRENCY would be read
             "proxy_headers": False,
