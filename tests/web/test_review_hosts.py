@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 import pytest
@@ -138,3 +140,31 @@ def test_who_connects_and_waits_is_let_go(run: Run, monkeypatch: pytest.MonkeyPa
             while stranger.recv(65536):
                 pass
         client.enter()
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "failed to map segment"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+    ],
+    ids=["memory", "library", "descriptors"],
+)
+def test_what_the_machine_lacks_is_said_to_the_page(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def lacking(*_: object) -> NoReturn:
+        raise error
+
+    with serving(session_of(run)) as client:
+        client.enter()
+        monkeypatch.setattr(client.session, "queue", lacking)
+        answer = client.ask("GET", "/api/queue")
+        assert (answer.code, said in answer.json()["message"]) == (503, True)
+        monkeypatch.setattr("sortal.runs.journal.open_within", lacking)
+        answer = client.decide(0, do="rename", category=4, name="moss")
+        assert answer.code in (400, 503)
+        assert said in answer.json()["message"]
+        assert "permit writing" not in answer.json()["message"]
+        assert client.get("/api/version") == {"version": 0}

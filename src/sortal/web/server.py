@@ -196,7 +196,7 @@ def application(session: Session) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[Middleware(Intact, session=session)],
-        exception_handlers=dict.fromkeys((InputError, NoSpaceError, OSError), _unavailable),
+        exception_handlers=dict.fromkeys((InputError, NoSpaceError, OSError, ImportError, MemoryError), _unavailable),
     )
 
 
@@ -220,7 +220,7 @@ class Intact:
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
-    return _bad(str(error), 503)
+    return _bad("There is not enough memory." if isinstance(error, MemoryError) else str(error), 503)
 
 
 async def _body(request: Request) -> Any:
