@@ -112,9 +112,9 @@ def token_of(link: str) -> bytes:
 
 
 @contextmanager
-def serving(session: Session, *, port: int = 0) -> Iterator[Client]:
+def serving(session: Session, **where: Any) -> Iterator[Client]:
     """Serve a review in a thread of this process."""
-    with Server(session, port=port) as server:
+    with Server(session, **where) as server:
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         while not server.started:

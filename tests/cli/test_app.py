@@ -899,6 +899,9 @@ def test_errors_print_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None
     by_library.__cause__ = KeyboardInterrupt()
     denied = "error: Access to 'place' was denied: Read-only. Change that, or use another folder."
     nowhere = "error: There is no folder for temporary files. Set TMPDIR to one that can be written to."
+    no_memory = "error: There is not enough memory. Close other programs, or use a machine with more."
+    too_many = os.strerror(errno.EMFILE)
+    refused_by_system = f"error: The system refused a request: {too_many}. Repeat the command when it can serve it."
     for error, code, message in (
         (InputError("k must be at least 5, got 2."), 2, "error: k must be at least 5, got 2."),
         (SortalError("A process could not start."), 1, "error: A process could not start."),
@@ -907,6 +910,12 @@ def test_errors_print_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None
         (OSError(errno.EROFS, "Read-only", "place"), 2, denied),
         (PermissionError(errno.EACCES, "Read-only", b"place"), 2, denied),
         (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), 2, nowhere),
+        # As Python, torch, the loader of libraries and safetensors say it
+        *((error, 1, no_memory) for error in (MemoryError(), RuntimeError("can't start new thread"))),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), 1, no_memory),
+        (ImportError("libgomp.so: cannot allocate memory in static TLS block"), 1, no_memory),
+        (ImportError(f"libtorch.so: cannot open shared object file: {too_many}"), 1, refused_by_system),
+        (RuntimeError(f"unable to open file <model> in read-only mode: {too_many} (24)"), 1, refused_by_system),
     ):
         stub("sortal.discovery.demo.run", error)
         assert invoke("demo") == Done(code, "", f"{NOTE}sortal: {message}\n")
@@ -915,7 +924,7 @@ def test_errors_print_one_line_and_bugs_keep_their_traceback(stub: Stub) -> None
         assert out.getvalue() == ""
     stub("sortal.discovery.job.prepare", KeyboardInterrupt())
     assert invoke("discover", "photos") == Done(130, "", NOTE + INTERRUPTED)
-    for bug in (RuntimeError("a bug"), PermissionError(13, "a bug")):
+    for bug in (RuntimeError("a bug"), ImportError("a bug"), PermissionError(13, "a bug")):
         stub("sortal.discovery.demo.run", bug)
         with pytest.raises(type(bug), match="a bug"):
             app.main(["demo"])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.request import url2pathname
 
 import pytest
+from conftest import SortedRun
 from reviews import Client, saved_run, serving, session_of, token_of
 from test_browser import CHROMIUM, browser  # noqa: F401
 
@@ -250,3 +254,46 @@ def test_without_a_private_place_no_browser_is_told_anything(
     monkeypatch.setattr(Path, "home", lambda: home / "missing")
     assert not doorway.open("http://127.0.0.1:1/#token=x")
     assert (told, [*home.iterdir()]) == ([], [])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
+@pytest.mark.parametrize("home", ["home", "."], ids=["relative", "here"])
+def test_an_odd_home_or_browser_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", home)
+    for command in ('"unclosed %s', "/nonexistent/browser %s", "true %s"):
+        monkeypatch.setattr(webbrowser, "open", lambda url, command=command: webbrowser.get(command).open(url))
+        opened, doorway = command == "true %s", Doorway()
+        assert doorway.open("http://127.0.0.1:1/#token=x") == opened
+        assert bool([*(tmp_path / home).glob("sortal-review-*")]) == opened, "what no browser was told of is not left"
+        doorway.end()
+    assert not [*tmp_path.rglob("sortal-review-*")]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_browser_that_stays_does_not_keep_the_review(sorted_run: SortedRun, tmp_path: Path, number: int) -> None:
+    """Not every browser leaves the terminal at once, and a signal to the review is none to it."""
+    script, ready = tmp_path / "browser", tmp_path / "ready"
+    script.write_text(f"#!/bin/sh\necho $$ > {ready}.new\nmv {ready}.new {ready}\nexec sleep 600\n")
+    script.chmod(0o700)
+    folder = sorted_run.copy(tmp_path / "run").out
+    environment = {**os.environ, "BROWSER": str(script), "HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "sortal", "review", str(folder)]
+    with (
+        (tmp_path / "errors").open("wb+") as said,  # a pipe would stay open as long as the browser
+        subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+        ) as process,
+    ):
+        try:
+            wait_for(ready.exists)
+            process.send_signal(number)
+            process.wait(timeout=60)
+        finally:
+            process.kill()
+            if ready.exists():
+                os.kill(int(ready.read_text()), signal.SIGKILL)
+    assert (process.returncode, (tmp_path / "errors").read_bytes()) == (0, b"")
+    assert not [*tmp_path.glob("sortal-review-*")]

@@ -59,7 +59,13 @@ NARROWEST, WIDEST = 20, 1000  # columns of a terminal that text is laid out for
 # What the machine lacks at the moment, rather than a mistake of the program
 SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO}
 DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}  # by permissions, or as a disk cannot be written to
-NO_MEMORY = ("can't start new thread", "can't allocate memory", "not enough memory")  # from Python and from torch
+NO_MEMORY = (  # from Python, from torch and from the loader of libraries
+    "can't start new thread",
+    "can't allocate memory",
+    "not enough memory",
+    "failed to map segment",
+    "cannot allocate memory",
+)
 RESUMABLE = (("discover",), ("benchmark",))  # these also run in several processes
 
 app = App(
@@ -116,9 +122,11 @@ def main(tokens: Sequence[str] | None = None) -> int:
         return _fail(where + error.text(spell), 2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
         return _interrupted(command)
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ImportError) as error:
         if _is_interrupt(error):
             return _interrupted(command)
+        if (too_many := os.strerror(errno.EMFILE)) in str(error):  # from libraries that are not written in Python
+            return _refused(too_many)
         if not isinstance(error, MemoryError) and not any(each in str(error) for each in NO_MEMORY):
             raise
         return _fail("There is not enough memory. Close other programs, or use a machine with more.", 1)
@@ -150,7 +158,11 @@ def _stopped_by_machine(error: OSError) -> int:
     if error.errno not in SHORTAGES:
         raise error
     where = "" if error.filename is None else f" ({quoted(error.filename, 200)})"
-    return _fail(f"The system refused a request: {error.strerror}{where}. Repeat the command when it can serve it.", 1)
+    return _refused(f"{error.strerror}{where}")
+
+
+def _refused(what: str) -> int:
+    return _fail(f"The system refused a request: {what}. Repeat the command when it can serve it.", 1)
 
 
 def _limit_width() -> None:

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def open_session(
         )
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
-    threading.Thread(target=import_module, args=["sortal.clustering.kmeans"], daemon=True).start()  # while pages load
+    threading.Thread(target=_import_ahead, daemon=True).start()
     return Session(
         run=run,
         store=store,
@@ -119,6 +119,12 @@ def open_session(
         lines=list(lines),
         advisor=advisor,
     )
+
+
+def _import_ahead() -> None:
+    """Import what pages will ask for while the first one loads; whoever needs it says why it cannot be imported."""
+    with suppress(Exception):  # such as that the process ends, or may open no more files
+        import_module("sortal.clustering.kmeans")
 
 
 def _placer(device: str) -> Placer:

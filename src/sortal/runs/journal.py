@@ -1,5 +1,6 @@
 """The journal of a run: one decision a line, only ever appended to, and on disk before it counts."""
 
+import errno
 import getpass
 import hashlib
 import json
@@ -151,7 +152,8 @@ def append(
         problem = f"The decision cannot be saved in {str(path)!r}: {error.strerror or error}. Nothing has changed;"
         if error.errno in NO_SPACE:
             raise NoSpaceError(f"{problem} free some space, and try again.") from error
-        raise InputError(f"{problem} permit writing, and try again.") from error
+        first = "close other programs" if error.errno in (errno.EMFILE, errno.ENFILE) else "permit writing"
+        raise InputError(f"{problem} {first}, and try again.") from error
 
 
 def _open(path: Path, folder: Identity | None, after: int | None) -> tuple[int, bool]:

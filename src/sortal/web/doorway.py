@@ -10,6 +10,7 @@ import stat
 import tempfile
 import threading
 import webbrowser
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 
@@ -34,17 +35,18 @@ class Doorway:
 
     def open(self, link: str) -> bool:
         """Show a link in the browser; return False if that is impossible, or would show it to others."""
-        try:
+        with suppress(OSError, RuntimeError, ValueError, webbrowser.Error):  # no home, or BROWSER is no command
             page = self._write(link)
-            return page is not None and webbrowser.open(page.as_uri())
-        except (OSError, RuntimeError, webbrowser.Error):  # RuntimeError: there is no home
-            return False
+            if page is not None and webbrowser.open(page.as_uri()):
+                return True
+        self.close()
+        return False
 
     def _write(self, link: str) -> Path | None:
         with self._lock:
             if self._ended:
                 return None
-            self._folder = Path(tempfile.mkdtemp(prefix="sortal-review-", dir=Path.home()))
+            self._folder = Path(tempfile.mkdtemp(prefix="sortal-review-", dir=Path.home().absolute()))
             page = self._folder / NAME
             with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
                 if not _is_private(self._folder) or not _is_private(page):

@@ -1,16 +1,21 @@
 """Who may ask the web server of a review: whoever has followed its one-time link, from the page that it served."""
 
+import asyncio
 import hmac
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sortal.web.listening import names, spelled
+
 LONGEST = 200  # characters of a path
+PATIENCE = 10.0  # seconds for a token to come
 TOKEN = 512  # bytes of a request that gives a token, at most
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -62,14 +67,16 @@ class Guard:
 
         request = Request(scope, receive)
         answer = self._refusal(request)
-        if answer is None and scope["path"] == ENTER:
-            answer = await self._enter(request)
-        await (answer or self.app)(scope, receive, with_headers)
+        with suppress(ClientDisconnect):  # there is nobody to answer
+            if answer is None and scope["path"] == ENTER:
+                answer = await self._enter(request)
+            await (answer or self.app)(scope, receive, with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to whoever may not ask; None lets the request pass."""
         path, headers = request.scope["path"], request.headers
-        if headers.get("host", "").lower() not in self.hosts:
+        hosts = self.hosts | _reached(request.scope)
+        if headers.get("host", "").lower() not in hosts:
             return _no("This address does not belong to the review.")
         if len(path) > LONGEST:
             return JSONResponse({"message": "Not found."}, status_code=404)
@@ -79,7 +86,7 @@ class Guard:
             return _no("Another site must not ask for this.")
         if request.method not in ("GET", "HEAD"):
             origin = headers.get("origin")
-            if origin is None or origin.partition("://")[2] not in self.hosts:
+            if origin is None or origin.partition("://")[2] not in hosts:
                 return _no("Another site must not change anything.")
         if path == ENTER or PUBLIC.fullmatch(path) or self._has_key(headers.get("authorization", "")):
             return None
@@ -93,15 +100,25 @@ class Guard:
         if request.method != "POST":
             return JSONResponse({"message": "Only POST is answered here."}, status_code=405)
         given = b""
-        async for part in request.stream():
-            given += part
-            if len(given) > TOKEN:
-                return _spent()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                async for part in request.stream():
+                    given += part
+                    if len(given) > TOKEN:
+                        return _spent()
+        except TimeoutError:
+            return JSONResponse({"message": "The token did not come in time."}, status_code=408)
         if not self._token or not hmac.compare_digest(given, self._token.encode()):
             return _spent()
         self._token = ""
         self.entered()
         return JSONResponse({"key": self._key})
+
+
+def _reached(scope: Scope) -> frozenset[str]:
+    """Return the address that a request has come to, as its host says it: no name that leads here can be spelled so."""
+    address, port = scope.get("server") or ("", None)
+    return names([spelled(address)], port) if address and port else frozenset()
 
 
 def _no(text: str) -> Response:

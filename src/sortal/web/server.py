@@ -3,8 +3,6 @@
 import asyncio
 import io
 import json
-import os
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -28,8 +26,10 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.system.held_folders import ReplacedError
 from sortal.system.mapping import check_whole
 from sortal.web import growing
+from sortal.web.connection import Connection
 from sortal.web.doorway import Doorway
 from sortal.web.guard import Guard
+from sortal.web.listening import listen, place_of
 from sortal.web.seen import LostError
 from sortal.web.session import Session, StaleError
 from sortal.web.thumbnails import fit
@@ -40,7 +40,6 @@ ANSWERED = 200  # letters that stand for answers
 THUMB, LARGE = 176, 1024  # pixels of the longer side
 ROOM = 2**28  # bytes of pictures that are kept
 KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Answer(JSONResponse):
@@ -197,7 +196,7 @@ def application(session: Session) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[Middleware(Intact, session=session)],
-        exception_handlers=dict.fromkeys((InputError, NoSpaceError, OSError), _unavailable),
+        exception_handlers=dict.fromkeys((InputError, NoSpaceError, OSError, ImportError, MemoryError), _unavailable),
     )
 
 
@@ -221,7 +220,7 @@ class Intact:
 
 
 def _unavailable(request: Request, error: Exception) -> Response:
-    return _bad(str(error), 503)
+    return _bad("There is not enough memory." if isinstance(error, MemoryError) else str(error), 503)
 
 
 async def _body(request: Request) -> Any:
@@ -267,25 +266,20 @@ class Server:
     def __init__(self, session: Session, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._held = ExitStack()
         self._thread: threading.Thread | None = None
-        self._socket = _listening(host, port)
+        self._socket = listen(host, port)
         self.port = self._socket.getsockname()[1]
-        named = f"[{host}]" if ":" in host else host
-        own = {*LOOPBACK, named} if host in ("127.0.0.1", "localhost", "::1") else {named}
-        if host in ("0.0.0.0", "::"):
-            named = socket.gethostname()  # which others can reach
-            own |= {*LOOPBACK, named}
-        hosts = {f"{each.lower()}:{self.port}" for each in own}
-        if self.port == 80:  # which browsers leave out
-            hosts |= {each.lower() for each in own}
+        self._address, hosts = place_of(self._socket, host)
         self._doorway = Doorway()
-        self._guard = Guard(application(session), frozenset(hosts), self._doorway.close)
-        self._address = f"http://{named}:{self.port}/"
+        self._guard = Guard(application(session), hosts, self._doorway.close)
         settings: Mapping[str, Any] = {
             "log_level": "error",
             "access_log": False,
             "lifespan": "off",
             "server_header": False,
-            "http": "h11",
+            "http": Connection,
+            "ws": "none",
+            "workers": 1,  # or WEB_CONCURRENCY would be read
+            "proxy_headers": False,
             "h11_max_incomplete_event_size": HEADERS,
         }
         self._server = uvicorn.Server(uvicorn.Config(self._guard, **settings, timeout_graceful_shutdown=2))
@@ -315,7 +309,9 @@ class Server:
     def run(self, *, browser: str = "") -> None:
         """Serve until Ctrl-C or `stop`; open a link in the `browser`."""
         if browser:
-            threading.Timer(0.3, self._doorway.open, (browser,)).start()
+            opening = threading.Timer(0.3, self._doorway.open, (browser,))
+            opening.daemon = True  # some browsers are waited for
+            opening.start()
         with suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended
             if _in_event_loop():  # of a notebook, which has the main thread
                 run, options = self._server.run, {"sockets": [self._socket]}
@@ -332,21 +328,6 @@ class Server:
     def started(self) -> bool:
         """Whether pages are answered by now."""
         return self._server.started
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Only one that says TCP gets answers out at once, not after 40 ms (Nagle)."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if os.name == "posix":  # elsewhere it would let another process take the port
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(128)
-    except (OSError, OverflowError) as error:
-        found.close()
-        why = str(getattr(error, "strerror", None) or error).rstrip(".")
-        raise InputError(f"Port {port} of {host!r} cannot be used: {why}. Choose another port.") from error
-    return found
 
 
 def _in_event_loop() -> bool:
