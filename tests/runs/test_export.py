@@ -492,6 +492,11 @@ def test_an_export_never_overlaps_the_images_or_the_run(tmp_path: Path) -> None:
         for name in FOLDERS:
             with pytest.raises(InputError, match=r"outside the run and its images.*which is or (contains|lies in)"):
                 export(run, name, tmp_path / at, force=True)
+    (run.folder / "cache").mkdir()
+    for at in ("new", "cache/new"):
+        for name in (*FILES, *FOLDERS):
+            with pytest.raises(InputError, match=r"must be outside the run"):
+                export(run, name, run.folder / at)
     os.symlink(tmp_path / "photos", tmp_path / "link")
     for folder in ("photos", "link"):  # by either name
         source = ImageSource(folder=str(tmp_path / folder), images=len(run.assignments), paths={})
