@@ -88,8 +88,8 @@ def nested(folder: Path, depth: int) -> None:
 def test_a_mark_that_names_nothing_or_stands_for_too_much_stops_nobody(tmp_path: Path) -> None:
     plant_leftovers(tmp_path / "name", "a\0b").mkdir()
     deep = plant_leftovers(tmp_path / "deep", "").with_suffix(".new")
-    nested(deep, 2 * sys.getrecursionlimit())
-    nested(tmp_path / "next" / NEXT, 2 * sys.getrecursionlimit())
+    nested(deep, sys.getrecursionlimit())
+    nested(tmp_path / "next" / NEXT, sys.getrecursionlimit())
     try:
         for run in (tmp_path / "name", tmp_path / "deep"):
             with lock_folder(run):
