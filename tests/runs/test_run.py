@@ -515,6 +515,16 @@ def test_pickles_and_a_missing_head_are_damage(sound: Path) -> None:
     assert storage.HEAD in damage_report(sound, storage.HEAD, None)
 
 
+@pytest.mark.parametrize("name", [storage.CENTRES, storage.HEAD])
+def test_centres_that_are_no_numbers_are_damage(sound: Path, name: str) -> None:
+    """Every distance from them would be one as well, and images would be sorted at random."""
+    rows = np.load(sound / name)
+    rows[0, 0] = np.nan
+    buffer = io.BytesIO()
+    np.save(buffer, rows)
+    assert f"{name} must be finite" in damage_report(sound, name, buffer.getvalue())
+
+
 def test_the_data_frame_equals_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
     plain = ["a", "NA", "0012", 'a,b;"c"', " spaces ", "two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
     wrote = a_run(tmp_path, plain, labels=[None, *plain[1:]], truth=plain)
