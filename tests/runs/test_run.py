@@ -491,6 +491,8 @@ def test_invalid_cells_and_values_are_damage(sound: Path) -> None:
         (storage.CATEGORIES, b'"known"', b'"old"'),
         (storage.RUN, b'"next_id": 2', b'"next_id": "2"'),
         (storage.RUN, b'"next_id": 2', b'"next": 2'),
+        (storage.RUN, b'"next_id": 2', b'"next_id": 1'),  # a new category would replace one
+        (storage.RUN, b'"next_id": 2', b'"next_id": 9223372036854775807'),
         (storage.K, b'"estimated"', b'"guessed"'),
         (storage.CANDIDATES, b'1,"a"', b'one,"a"'),
     ):
