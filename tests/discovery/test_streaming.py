@@ -114,6 +114,27 @@ def test_the_others_are_sorted_as_by_prediction_and_keep_their_labels(sampled: S
     assert {bad.file for bad in sampled.run.quarantine}.isdisjoint(a.files)
 
 
+def test_labels_that_contradict_each_other_are_ignored_wherever_the_copies_are(tmp_path: Path) -> None:
+    """Two copies that were learned on, one that was, or none."""
+    files = tiny.planted()
+    tiny.write(tmp_path / "images", {**files, **{f"ash/b{number}.png": f"beech {number}" for number in range(8)}})
+    read = read_images(tmp_path / "images")
+    mask = dict(zip(read.files, draw(read, 40, seed=0).tolist(), strict=True))
+    assert {mask[f"ash/b{number}.png"] + mask[f"beech/{number}.png"] for number in range(8)} == {0, 1, 2}
+    run = sort(tmp_path / "images", tmp_path / "run", learn_on=40, method="kmeans")
+    a = run.assignments
+    row = {file: at for at, file in enumerate(a.files)}
+    for number in range(8):
+        one, other = (row[f"{start}{number}.png"] for start in ("ash/b", "beech/"))
+        assert (a.labels[one], a.labels[other], a.truth[one], a.truth[other]) == (None,) * 4
+        assert LABELLED not in (a.status[one], a.status[other])
+        assert a.category_id[one] == a.category_id[other]
+    assert (a.labels[row["beech/9.png"]], a.labels[row["ash/0.png"]]) == ("beech", "ash")
+    [note] = [each for each in run.facts.notes if "learned on with one of" in each]
+    named = next(n for n in range(8) if mask[f"ash/b{n}.png"] + mask[f"beech/{n}.png"] < 2)
+    assert f"ash/b{named}.png (also beech/{named}.png)" in note
+
+
 def test_the_result_is_one_run_whose_pixels_are_those_of_the_sample_and_the_report(sampled: Sampled) -> None:
     run = load_run(sampled.run.folder)
     assert run.facts.settings.learn_on == N

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sortal.errors import InputError
 from sortal.images.decoding import DECODER
 from sortal.images.near_duplicates import LENGTH
 from sortal.images.store.index import Index, StoredImage, stamp_of
+from sortal.system.regular_files import HOLLOW
 
 STAMP = [7, 1, 2, 3]
 IMAGE = StoredImage(10, 3, 4, [8, 6, 16, 1])
@@ -117,6 +119,17 @@ WRONG: list[object] = [
     {**STORED, "more": 1},
     {"offset": 10},
 ]
+
+
+@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="files have no holes here")
+def test_an_index_that_claims_more_than_it_holds_is_refused(home: Path, path: Path) -> None:
+    path.touch()
+    os.truncate(path, HOLLOW + 1)
+    with path.open("rb") as file:
+        if os.lseek(file.fileno(), 0, os.SEEK_HOLE) > HOLLOW:
+            pytest.skip("this file system has no holes")
+    with pytest.raises(InputError, match=r"index\.jsonl' cannot be read: it has 16\.8 MB, but nothing"):
+        Index(home)
 
 
 def test_foreign_lines_are_skipped(home: Path, path: Path) -> None:

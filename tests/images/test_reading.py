@@ -214,6 +214,15 @@ def test_absolute_paths_match_any_spelling_of_the_folder(tmp_path: Path, monkeyp
         assert list(labels_of(read_images(folder, labels=table)).values()) == ["cat"]
 
 
+@pytest.mark.parametrize("path", ["/a\0b.jpg", "/\ud800.jpg"])
+def test_a_path_that_no_file_can_have_leads_nowhere(tmp_path: Path, path: str) -> None:
+    """The names count then, as in any other table."""
+    root, table = plant(tmp_path / "root", "1.jpg"), tmp_path / "t.jsonl"
+    exported = {"category": "cat", "category_id": 0, "status": "labelled", "reviewed": "no", "label": "cat"}
+    table.write_text(json.dumps({"file_name": "1.jpg", "path": path, **exported}))
+    assert labels_of(read_images(root, labels=table)) == {"1.jpg": "cat"}
+
+
 @linux_only
 @pytest.mark.parametrize(("stored", "written"), [(NFC, NFD), (NFD, NFC)])
 def test_both_forms_of_an_accent_match_a_file(tmp_path: Path, stored: str, written: str) -> None:

@@ -26,7 +26,9 @@ from sample_run import as_sorted, sample_run
 
 from sortal import __version__
 from sortal.errors import InputError
+from sortal.images.decoding import MAX_BYTES
 from sortal.images.image_set import image_set
+from sortal.images.originals import digest_of
 from sortal.images.store.packing import pack
 from sortal.runs.export import FORMATS, ExportResult, export, folders
 from sortal.runs.export.folders import LONGEST, RESERVED, Names, safe
@@ -492,6 +494,11 @@ def test_an_export_never_overlaps_the_images_or_the_run(tmp_path: Path) -> None:
         for name in FOLDERS:
             with pytest.raises(InputError, match=r"outside the run and its images.*which is or (contains|lies in)"):
                 export(run, name, tmp_path / at, force=True)
+    (run.folder / "cache").mkdir()
+    for at in ("new", "cache/new"):
+        for name in (*FILES, *FOLDERS):
+            with pytest.raises(InputError, match=r"must be outside the run"):
+                export(run, name, run.folder / at)
     os.symlink(tmp_path / "photos", tmp_path / "link")
     for folder in ("photos", "link"):  # by either name
         source = ImageSource(folder=str(tmp_path / folder), images=len(run.assignments), paths={})
@@ -561,6 +568,18 @@ def test_a_file_that_pretends_not_to_have_changed_is_read(name: str, cached: boo
         remember(run)
     replaced(run.paths()[3], keep_time=True)
     assert export(run, name, tmp_path / "out").changed == ("test_1.png",)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_file_larger_than_any_image_has_changed_and_is_not_read(how: How, tmp_path: Path) -> None:
+    """A file with holes may claim terabytes."""
+    run = a_run(tmp_path, PLAIN)
+    os.truncate(run.paths()[1], MAX_BYTES + 1)
+    with open(run.paths()[1], "rb") as file:
+        assert digest_of(file) == ""
+        assert file.tell() == 0
+    done = export(run, "folders", tmp_path / "out", how=how)
+    assert (done.images, done.changed) == (4, ("b.png",))
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -491,6 +491,8 @@ def test_invalid_cells_and_values_are_damage(sound: Path) -> None:
         (storage.CATEGORIES, b'"known"', b'"old"'),
         (storage.RUN, b'"next_id": 2', b'"next_id": "2"'),
         (storage.RUN, b'"next_id": 2', b'"next": 2'),
+        (storage.RUN, b'"next_id": 2', b'"next_id": 1'),  # a new category would replace one
+        (storage.RUN, b'"next_id": 2', b'"next_id": 9223372036854775807'),
         (storage.K, b'"estimated"', b'"guessed"'),
         (storage.CANDIDATES, b'1,"a"', b'one,"a"'),
     ):
@@ -513,6 +515,16 @@ def test_pickles_and_a_missing_head_are_damage(sound: Path) -> None:
     a_run(sound, ["a", "b"], head=True, facts={"recipe": recipe}).save()
     assert load_run(sound).facts.recipe == recipe
     assert storage.HEAD in damage_report(sound, storage.HEAD, None)
+
+
+@pytest.mark.parametrize("name", [storage.CENTRES, storage.HEAD])
+def test_centres_that_are_no_numbers_are_damage(sound: Path, name: str) -> None:
+    """Every distance from them would be one as well, and images would be sorted at random."""
+    rows = np.load(sound / name)
+    rows[0, 0] = np.nan
+    buffer = io.BytesIO()
+    np.save(buffer, rows)
+    assert f"{name} must be finite" in damage_report(sound, name, buffer.getvalue())
 
 
 def test_the_data_frame_equals_what_pandas_reads_from_the_table(tmp_path: Path) -> None:

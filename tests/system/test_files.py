@@ -182,7 +182,7 @@ def test_committed_files_are_put_into_place_and_uncommitted_ones_left_alone(tmp_
     assert contents(tmp_path) == {"a": b"new", "c": b"1"}
 
 
-@pytest.mark.parametrize("name", ["../outside", "/etc/x", "a/b", "", ".", "..", 7])
+@pytest.mark.parametrize("name", ["../outside", "/etc/x", "a/b", "", ".", "..", 7, "a\0b", "\ud800"])
 def test_a_commit_cannot_name_files_outside_its_folder(tmp_path: Path, name: object) -> None:
     (tmp_path / "outside").write_bytes(b"mine")
     for kind in ("files", "gone"):

@@ -53,6 +53,7 @@ def test_records_survive_a_round_trip(large: Large) -> None:
         ({"k": True}, "Large.k must be int, got 'True'"),
         ({"k": 1.0}, "Large.k must be int, got '1.0'"),
         ({"share": "1"}, "Large.share must be float, got '1'"),
+        ({"share": 10**400}, f"Large.share must be float, got '1{59 * '0'}'"),
         ({"pair": [1]}, "Large.pair must be a list of 2, got '[1]'"),
         ({"points": {}}, "Large.points must be a list, got '{}'"),
         ({"points": [[1, 2], [1, "2"]]}, "Large.points[1][1] must be int, got '2'"),

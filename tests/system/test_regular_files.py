@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sortal.system.regular_files import NotAFileError, open_regular, openable, read_regular
+from sortal.system.regular_files import HOLLOW, NotAFileError, TooLargeError, open_regular, openable, read_regular
 
 
 def test_what_is_no_file_is_refused_at_once_and_by_its_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +24,30 @@ def test_what_is_no_file_is_refused_at_once_and_by_its_kind(tmp_path: Path, monk
         assert error.value.strerror == f"it is {kind}, not a file"
     with pytest.raises(FileNotFoundError):
         open_regular("nothing")
+
+
+def has_holes(path: Path) -> bool:
+    with path.open("rb") as file:
+        return os.lseek(file.fileno(), 0, os.SEEK_HOLE) < path.stat().st_size
+
+
+@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="files have no holes here")
+def test_a_table_that_claims_more_than_it_holds_is_refused_in_words(tmp_path: Path) -> None:
+    table = tmp_path / "a.csv"
+    table.write_bytes(b"file_name,label\n")
+    os.truncate(table, 10**10)
+    with pytest.raises(TooLargeError, match=r"^it has 10\.0 GB, and a file of this kind has at most 8\.6 GB$") as error:
+        read_regular(table)
+    assert error.value.strerror == str(error.value)
+    os.truncate(table, HOLLOW + 1)
+    if not has_holes(table):
+        pytest.skip("this file system has none")
+    with pytest.raises(TooLargeError, match=r"^it has 16\.8 MB, but nothing has been written to some of them$"):
+        read_regular(table)
+    table.write_bytes(b"1,2\n" * (HOLLOW // 4 + 1))
+    assert len(read_regular(table)) == HOLLOW + 4
+    os.truncate(tmp_path / "a.csv", 2**16)
+    assert len(read_regular(table)) == 2**16
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_is_refused(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,34 @@ def test_a_mark_cannot_name_a_folder_elsewhere(tmp_path: Path) -> None:
     (place / ".sortal-0123456789abcdef.tmp").write_text("../elsewhere")
     sweep(place)
     assert names(tmp_path) == ["place"]
+
+
+def nested(folder: Path, depth: int) -> None:
+    """Make folders within one another, which together have a path that is too long to be used."""
+    folder.mkdir(parents=True)
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+
+
+def test_a_mark_that_names_nothing_or_stands_for_too_much_stops_nobody(tmp_path: Path) -> None:
+    plant_leftovers(tmp_path / "name", "a\0b").mkdir()
+    deep = plant_leftovers(tmp_path / "deep", "").with_suffix(".new")
+    nested(deep, sys.getrecursionlimit())
+    nested(tmp_path / "next" / NEXT, sys.getrecursionlimit())
+    try:
+        for run in (tmp_path / "name", tmp_path / "deep"):
+            with lock_folder(run):
+                pass
+        assert names(tmp_path / "name") == [".lock"]
+        with pytest.raises(InputError, match="folders deep"), lock_folder(tmp_path / "next"):
+            pass
+    finally:
+        subprocess.run(["rm", "-rf", deep, tmp_path / "next"], check=True)  # which shutil.rmtree cannot
 
 
 def test_whoever_locks_a_folder_sweeps_it_and_its_cache_but_not_what_users_put_there(tmp_path: Path) -> None:

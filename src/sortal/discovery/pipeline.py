@@ -11,8 +11,6 @@ from functools import partial
 from textwrap import indent
 from typing import Any
 
-import numpy as np
-
 from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, describe, from_keywords
@@ -169,11 +167,10 @@ def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bo
 
 def without_contradictions(job: Job, pixels: PixelStore) -> Job:
     """Return the job without the labels of images that have two, of which one must be wrong; the check names them."""
-    torn = contradictory(job.images, pixels.digests)
-    if not torn.any():
+    torn = contradictory(job.images.labels, pixels.digests)
+    if not torn:
         return job
-    labels, truth = (np.where(torn, -1, column) for column in (job.images.labels, job.images.truth))
-    images = replace(job.images, labels=labels, truth=truth)
+    images = job.images.without_labels([row for rows in torn for row in rows])
     check_sortable(images, job.settings)
     return replace(job, images=images)
 

@@ -1,6 +1,7 @@
 """The images that a run does not learn on: read once, passed through the network and sorted, without storing pixels."""
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -15,6 +16,7 @@ from sortal.discovery.results import named_at_source, sources_of
 from sortal.discovery.stages import SortingResult, Stages
 from sortal.errors import Reason, listing
 from sortal.images import decoding
+from sortal.images.check import contradictory
 from sortal.images.decoding import DIGEST, Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.crops import CropReader
@@ -56,17 +58,18 @@ def sort_rest(
     """
     images, run = job.images.select(~chosen), found.run
     read = _read(job, images, backbone, runtime)
-    new, lost = _assigned(job, run, images.select(read.readable), read)
+    rows = np.concatenate([np.flatnonzero(chosen)[readable], np.flatnonzero(~chosen)[read.readable]])
+    images, learned = _without_contradictions(job, rows, run, images.select(read.readable), read, stages)
+    new, lost = _assigned(job, run, learned, images, read)
     if lost:
         stages.note(
             f"No labelled image of these classes could be learned on, so others count as unlabelled: {listing(lost)}."
         )
-    rows = np.concatenate([np.flatnonzero(chosen)[readable], np.flatnonzero(~chosen)[read.readable]])
     order = np.argsort(rows)
     place = np.argsort(order)
     x = scratch((len(rows), run.features.shape[1]), job.cache)
     x[place[: len(run.features)]], x[place[len(run.features) :]] = run.features, read.x
-    assignments = run.assignments.joined(new).take(order)
+    assignments = learned.joined(new).take(order)
     everything = job.images.select(np.isin(np.arange(len(job.images)), rows))
     at = {file: row for row, file in enumerate(job.images.files)}
     whole = build_run(
@@ -240,11 +243,51 @@ class _Stream:
         self.index.flush()
 
 
-def _assigned(job: Job, run: Run, images: ImageSet, read: _Rest) -> tuple[Assignments, list[str]]:
+def _without_contradictions(
+    job: Job, rows: NDArray[np.int64], run: Run, images: ImageSet, read: _Rest, stages: Stages
+) -> tuple[ImageSet, Assignments]:
+    """Return other images, and assignments of those that were learned on, without labels of which one must be wrong.
+
+    `rows` (n,) are the numbers of the images of the run, then of the others, among those of the job.
+    """
+    learned = len(run.assignments)
+    contents = np.array(run.assignments.contents, dtype=f"S{DIGEST}")
+    torn = contradictory(job.images.labels[rows], np.concatenate([contents, read.contents]))
+    news = [group for group in torn if group[-1] >= learned]  # those within the sample are known
+    if not news:
+        return images, run.assignments
+    inside = [row for group in news for row in group if row < learned and not run.assignments.settled[row]]
+    files = (sorted(job.images.files[rows[row]] for row in group) for group in news)
+    named = [(first, ", ".join(copies)) for first, *copies in files]
+    appear = "appears" if len(news) == 1 else "appear"
+    told = f"{plural(len(news), 'image')} {appear} under two labels, which contradict each other and are ignored: "
+    told += f"{listing([f'{first} (also {text})' for first, text in named])}."
+    if inside:
+        was = "was" if len(inside) == 1 else "were"
+        told += f" {plural(len(inside), 'copy', 'copies')} {was} learned on with one of the labels."
+    stages.note(told)
+    others = [row - learned for group in news for row in group if row >= learned]
+    return images.without_labels(others), _predicted(run, inside)
+
+
+def _predicted(run: Run, rows: Sequence[int]) -> Assignments:
+    """Return the assignments of a run, some of them without label or truth, and to where prediction puts them."""
+    a, gone = run.assignments, {*rows}
+    labels, truth = (
+        tuple(None if row in gone else name for row, name in enumerate(column)) for column in (a.labels, a.truth)
+    )
+    blank = replace(a, labels=labels, truth=truth)
+    new = assess(blank, run.features, run.categories, run.centres, run.confidence, run.head, reassign=True).category_id
+    category = a.category_id.copy()
+    category[[*rows]] = new[[*rows]]
+    return replace(blank, category_id=category)
+
+
+def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest) -> tuple[Assignments, list[str]]:
     """Sort readable images into the categories of a run; also return classes of labels that it has no category for.
 
-    A labelled image, or one that a review has settled, is in its class; a copy of one that was learned on is where that
-    is; any other where prediction puts it.
+    `a` has those that were learned on. A labelled image, or one that a review has settled, is in its class; a copy of
+    one that was learned on is where that is; any other where prediction puts it.
     """
     review = Review(job.before, contents_of(read.contents))
     images, _ = review.labelled(images)
@@ -256,7 +299,6 @@ def _assigned(job: Job, run: Run, images: ImageSet, read: _Rest) -> tuple[Assign
     predicted = assess(blank, read.x, run.categories, run.centres, run.confidence, run.head, reassign=True).category_id
     own = review.kept_away(rows_of(run.categories, predicted), run.categories, read.x, run.centres)
     category = ids_of(run.categories, own)
-    a = run.assignments
     first = np.argsort([label is not None for label in a.labels], kind="stable").tolist()  # a label counts more
     learned = {a.contents[row]: int(a.category_id[row]) for row in first}
     for row, (content, label) in enumerate(zip(blank.contents, blank.labels, strict=True)):

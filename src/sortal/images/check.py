@@ -89,13 +89,10 @@ def check(images: ImageSet, *, tiny: int = TINY, max_pixels: int = MAX_PIXELS, r
     return _health(images, digests, facts, thumbnails, quarantine, tiny, runtime)
 
 
-def contradictory(images: ImageSet, digests: NDArray[np.bytes_]) -> NDArray[np.bool_]:
-    """Return a mask (n,) of the labelled images whose content also has another label."""
-    found = np.zeros(len(images), dtype=bool)
-    for digest, rows in _places(digests.tolist()).items():
-        if digest and len({label for label in images.labels[rows].tolist() if label >= 0}) > 1:
-            found[rows] = images.labels[rows] >= 0
-    return found
+def contradictory(labels: NDArray[np.int64], digests: NDArray[np.bytes_]) -> list[list[int]]:
+    """Return groups of labelled images (n,) that have one content, but not one label."""
+    groups = ([row for row in rows if labels[row] >= 0] for digest, rows in _places(digests.tolist()).items() if digest)
+    return [rows for rows in groups if len({*labels[rows].tolist()}) > 1]
 
 
 def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runtime()) -> Health:

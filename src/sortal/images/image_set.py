@@ -89,6 +89,12 @@ class ImageSet:
             validation=self.validation[rows],
         )
 
+    def without_labels(self, rows: Sequence[int]) -> "ImageSet":
+        """Return the set with images of which neither label nor truth is known."""
+        labels, truth = self.labels.copy(), self.truth.copy()
+        labels[[*rows]] = truth[[*rows]] = -1
+        return replace(self, labels=labels, truth=truth)
+
     def hide_labels(self, *, old: int | Collection[str], fraction: float = 0.5, seed: int = 0) -> "ImageSet":
         """Turn a set whose truth is known into a benchmark: a `fraction` of the old classes' images keep a label.
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from sortal.errors import InputError, listing
-from sortal.images.decoding import ABSENT, DIGEST
+from sortal.images.decoding import ABSENT, DIGEST, MAX_BYTES
 from sortal.images.store.index import INDEX, Index, Stamp, stamp_from, stamp_of
 from sortal.system.regular_files import open_regular
 from sortal.system.text import plural
@@ -120,8 +120,13 @@ class Originals:
 
 
 def digest_of(file: BinaryIO, *, copy: BinaryIO | None = None) -> str:
-    """Return the digest of an open file, as far as it reaches by now, as it may be growing; also write it to `copy`."""
+    """Return the digest of an open file, as far as it reaches by now, as it may be growing; also write it to `copy`.
+
+    Empty for one that is larger than any image: it is not read, for it may claim terabytes and hold nothing.
+    """
     found, left = hashlib.blake2b(digest_size=DIGEST // 2), os.fstat(file.fileno()).st_size
+    if left > MAX_BYTES:
+        return ""
     while part := file.read(min(left, PIECE)):
         found.update(part)
         left -= len(part)

@@ -4,6 +4,7 @@ import ntpath
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -222,8 +223,10 @@ def _by_path(
     homes = [os.path.realpath(folder / prefix) for prefix in prefixes]
 
     def place_of(path: str) -> str | None:
-        is_here = not path or any(map(Path(os.path.realpath(path)).is_relative_to, homes))
-        return within.get(path, "" if is_here else None)
+        with suppress(ValueError):  # from a path that no file can have
+            is_here = not path or any(map(Path(os.path.realpath(path)).is_relative_to, homes))
+            return within.get(path, "" if is_here else None)
+        return None
 
     return [*map(place_of, table.places or ())]
 

@@ -24,6 +24,7 @@ from sortal.system.text import plural
 MODEL, LOG, REPORT = "model", "log.jsonl", "report.html"  # MODEL.safetensors and MODEL.json
 INITIAL = "initial.safetensors"  # the trained part of the backbone as it was before training
 DECISIONS = "decisions.jsonl"  # of people who reviewed the run
+LAST_ID = 2**62  # of a category: arrays hold what follows it, too
 
 Kind = Literal["known", "new"]
 LABELLED, KNOWN, NEW, UNSURE = STATUSES = ("labelled", "known", "new", "unsure")
@@ -165,6 +166,8 @@ class Run:
         rules = (
             (len(sizes) == len(self.categories) == k, "every category must have an id of its own and a centre",
              "categories.csv, centres.npy"),
+            (max(sizes, default=-1) < self.facts.next_id <= LAST_ID, "the next id must be above that of every category",
+             "run.json, categories.csv"),
             (found == own, "the sizes of categories must be those of the assignments",
              "categories.csv, assignments.csv"),
             ({-1, *sizes} >= following, "every next category must exist", "assignments.csv, categories.csv"),

@@ -294,7 +294,7 @@ def _load(place: Path) -> Run:
     with _named(place, FEATURES):
         features = _read_features(place)
     with _named(place, CENTRES):
-        centres = np.array(_read_array(place / CENTRES))
+        centres = _read_finite(place / CENTRES)
     with _named(place, QUARANTINE):
         bad: Mapping[str, list[Any]] = tables.read(place / QUARANTINE)
         quarantine = tuple(map(Quarantined, bad["file_name"], bad["reason"], bad["detail"]))
@@ -302,7 +302,7 @@ def _load(place: Path) -> Run:
         candidates = _read_candidates(place / CANDIDATES, {each.id for each in categories})
     with _named(place, HEAD):
         has_head = facts.recipe.clustering == "head" or (place / HEAD).exists()
-        head = np.array(_read_array(place / HEAD)) if has_head else None
+        head = _read_finite(place / HEAD) if has_head else None
     with _named(place, REJECTED):
         rejected = _read_rejected(place / REJECTED)
     with _named(place, ""):
@@ -402,6 +402,14 @@ def _read_array(path: Path) -> NDArray[np.float32]:
         raise ValueError(f"{path.name} cannot be read as an array: {error}") from error
     if found.dtype.kind != "f" or found.ndim != 2:
         raise ValueError(f"{path.name} must be numbers of shape (n, d), got {found.dtype} of shape {found.shape}")
+    return found
+
+
+def _read_finite(path: Path) -> NDArray[np.float32]:
+    """Read an array of numbers that are all finite."""
+    found = np.array(_read_array(path))
+    if not np.isfinite(found).all():
+        raise ValueError(f"{path.name} must be finite, got NaN or infinity")
     return found
 
 

@@ -107,7 +107,7 @@ def finish(folder: Path) -> None:
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if any(not isinstance(n, str) or n != os.path.basename(n) or n in ("", ".", "..") for n in files + gone):
+    if not all(map(_is_name, files + gone)):
         raise InputError(f"{str(staging)!r} was not written by Sortal: it names files outside its folder. Delete it.")
     name = ""
     try:
@@ -121,6 +121,15 @@ def finish(folder: Path) -> None:
         raise InputError(
             f"{str(folder / name)!r} cannot be replaced: {error.strerror or error}. Move it away, and try again."
         ) from error
+
+
+def _is_name(name: object) -> bool:
+    """Tell whether a file in a folder can have this name."""
+    if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
+        return False
+    with suppress(UnicodeEncodeError):
+        return b"\0" not in os.fsencode(name)
+    return False
 
 
 def is_pending(folder: Path) -> bool:
@@ -180,7 +189,8 @@ def _sweep(folder: Path) -> None:
     A sweep may bring folders back, so what Sortal writes into is looked at afterwards.
     """
     if not is_pending(folder):
-        shutil.rmtree(folder / NEXT, ignore_errors=True)
+        with suppress(RecursionError):  # what is left is refused below
+            shutil.rmtree(folder / NEXT, ignore_errors=True)
     sweep(folder)
     sweep_below(folder / CACHE)
     for name in (CACHE, NEXT):

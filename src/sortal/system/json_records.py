@@ -1,5 +1,6 @@
 """Frozen records from JSON: every value is read by the type of its field, and a wrong one is refused by name."""
 
+import sys
 import types
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -56,7 +57,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     if issubclass(kind, tuple):
         _require(isinstance(value, list), name, "a list", value)
         return kind(*_read_all([*_hints(kind).values()], value, name))
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
         return float(value)
     _require(type(value) is kind, name, kind.__name__, value)
     return value

@@ -16,6 +16,7 @@ FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) 
 # Bytes that a file may have which is read as a whole; the largest that Sortal writes are far smaller.
 LARGEST = {".json": 2**30, **dict.fromkeys((".jsonl", ".ndjson", ".csv", ".tsv", ".tab"), 2**33)}
 UNKNOWN = 2**24  # bytes to read of files whose size is 0, which those of the kernel state whatever is in them
+HOLLOW = 2**24  # bytes from which on a file that is read as a whole must not have holes, which take no room on the disk
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -25,15 +26,26 @@ KINDS = {
 }
 
 
-class NotAFileError(OSError):
+class RefusedError(OSError):
+    """A file is not opened or read."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(None, problem)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class NotAFileError(RefusedError):
     """A path leads to something that is not a regular file."""
 
     def __init__(self, mode: int) -> None:
         self.kind = kind_of(mode)
-        super().__init__(None, f"it is {self.kind}, not a file")
+        super().__init__(f"it is {self.kind}, not a file")
 
-    def __str__(self) -> str:
-        return str(self.strerror)
+
+class TooLargeError(RefusedError):
+    """A file claims more than can be read as a whole."""
 
 
 def kind_of(mode: int) -> str:
@@ -90,9 +102,24 @@ def read_regular(path: str | Path) -> bytes:
     """Read a regular file as far as it reached when it was opened: another process may be appending to it."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if problem := oversize(path, size):
-            raise OSError(f"it {problem}")
+        check_size(path, file.fileno(), size)
         return file.read(size or UNKNOWN)
+
+
+def check_size(path: str | Path, descriptor: int, size: int) -> None:
+    """Raise TooLargeError unless an open file can be read as a whole: it is not too large, and no claim of nothing."""
+    if problem := oversize(path, size):
+        raise TooLargeError(f"it {problem}")
+    hole = getattr(os, "SEEK_HOLE", None)
+    if size <= HOLLOW or hole is None:
+        return
+    try:
+        hollow = os.lseek(descriptor, 0, hole) < size
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except OSError:  # from a file system that does not know
+        return
+    if hollow:
+        raise TooLargeError(f"it has {byte_sizes(size)[0]}, but nothing has been written to some of them")
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -98,7 +98,7 @@ def _sweep_tree(here: OpenFolder, depth: int = 0) -> None:
 
 def _sweep(here: OpenFolder) -> None:
     for name in filter(NAME.fullmatch, here.names()):
-        with suppress(OSError):
+        with suppress(OSError, RecursionError):  # the latter from folders that nobody makes so deep but to do harm
             _sweep_one(here, name)
 
 
@@ -120,7 +120,8 @@ def _sweep_replaced(here: OpenFolder, mark: Path, target: str) -> None:
     """Delete what belongs to a temporary file; undo a replacement that a kill broke off. Leave links alone."""
     new, old = mark.with_suffix(NEW).name, mark.with_suffix(OLD).name
     ours = (stat.S_IFDIR, stat.S_IFREG)
-    if here.kind(old) in ours and target == os.path.basename(target) and target and not here.kind(target):
+    is_name = target == os.path.basename(target) and target and "\0" not in target
+    if is_name and here.kind(old) in ours and not here.kind(target):
         here.move(old, target)
     for each in (new, old):
         if here.kind(each) in ours:

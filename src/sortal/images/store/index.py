@@ -12,7 +12,7 @@ from zlib import crc32
 from sortal.errors import InputError, Reason
 from sortal.images import near_duplicates
 from sortal.images.decoding import DECODER, DIGEST, FACTS
-from sortal.system.regular_files import open_regular, parse_json
+from sortal.system.regular_files import check_size, open_regular, parse_json
 
 INDEX = "index.jsonl"
 SUM = b',"crc":'  # before the checksum, which ends a line
@@ -90,6 +90,7 @@ class Index:
         path, pixels = self.folder(part) / INDEX, self.pixels(part)
         try:
             with open_regular(path) as file:
+                check_size(path, file.fileno(), os.fstat(file.fileno()).st_size)
                 file.seek(self._positions.get(part, 0))
                 text = file.read()
             size = pixels.stat().st_size if pixels.is_file() else 0

@@ -47,8 +47,8 @@ def _check(out: Path, run: Run, rows: Sequence[Row], name: str, format_: Format,
             f"The export must be outside the run and its images, got {str(out)!r}, which is or lies in their folder "
             f"{folder!r}: the next run would read it as more images. Choose another place."
         )
-    if format_.extension and same_file(out.parent, run.folder):
-        raise InputError(f"The export must be outside the run, got {str(out)!r}. Choose another file.")
+    if is_within(out.parent, run.folder):
+        raise InputError(f"The export must be outside the run, got {str(out)!r}. Choose another place.")
     if not out.exists():
         return False
     if format_.extension:
