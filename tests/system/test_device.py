@@ -22,6 +22,7 @@ CPU = torch.device("cpu")
 def hardware(monkeypatch: pytest.MonkeyPatch, *, capability: tuple[int, int] = (9, 0), amx: bool = True) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512" if amx else "AVX2")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,14 @@ def test_bfloat16_is_chosen_if_the_hardware_supports_it_or_on_request(
         found.append(choose_compute(torch.device(device), precision=precision, worthwhile=True))
     assert [compute.device for compute in found] == [torch.device(device)] * 2
     assert tuple(compute.bf16 for compute in found) == bf16
+
+
+def test_a_processor_that_may_not_use_all_it_has_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ATEN_CPU_CAPABILITY=avx2, PyTorch raises an error where it would use AMX."""
+    hardware(monkeypatch, amx=True)
+    assert choose_compute(CPU, worthwhile=False).bf16
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    assert not choose_compute(CPU, worthwhile=False).bf16
 
 
 def test_a_torch_that_cannot_detect_amx_uses_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

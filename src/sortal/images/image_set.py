@@ -90,7 +90,7 @@ class ImageSet:
         )
 
     def without_labels(self, rows: Sequence[int]) -> "ImageSet":
-        """Return the set with images of which neither label nor truth is known."""
+        """Return the set with images, by their numbers in `rows`, of which neither label nor truth is known."""
         labels, truth = self.labels.copy(), self.truth.copy()
         labels[[*rows]] = truth[[*rows]] = -1
         return replace(self, labels=labels, truth=truth)

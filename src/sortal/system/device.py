@@ -131,7 +131,9 @@ def choose_compute(
     if precision == AUTO and device.type == "cuda":
         bf16 = torch.cuda.get_device_capability(device) >= (8, 0)
     elif precision == AUTO and device.type == "cpu":
-        bf16 = bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
+        # PyTorch cannot attend in bfloat16 if ATEN_CPU_CAPABILITY tells it to do with less than the processor has.
+        whole = torch.backends.cpu.get_cpu_capability() == "AVX512"
+        bf16 = whole and bool(getattr(torch.cpu, "_is_amx_tile_supported", bool)())
     return Compute(device, bf16, device.type == "cuda" and worthwhile if compiled == AUTO else bool(compiled))
 
 
