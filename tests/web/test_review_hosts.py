@@ -162,7 +162,7 @@ def test_what_the_machine_lacks_is_said_to_the_page(
         monkeypatch.setattr(client.session, "queue", lacking)
         answer = client.ask("GET", "/api/queue")
         assert (answer.code, said in answer.json()["message"]) == (503, True)
-        monkeypatch.setattr("sortal.runs.journal.open_within", lacking)
+        monkeypatch.setattr("sortal.runs.journal.open_held", lacking)
         answer = client.decide(0, do="rename", category=4, name="moss")
         assert answer.code in (400, 503)
         assert said in answer.json()["message"]
