@@ -41,17 +41,17 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from reviews import Client, serving, session_of
-from sample_run import sample_run
+from support.reviews import Client, serving, session_of
+from support.sample_run import sample_run
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
-from sortal.discovery.advice import Advice
-from sortal.discovery.clusters import smooth
+from sortal.discovery.grouping.clusters import smooth
+from sortal.discovery.reviewing.advice import Advice
+from sortal.review.growing import ALLOWED
+from sortal.review.session import Session
 from sortal.runs.run import KNOWN, LABELLED, NEW, Run
 from sortal.runs.storage import load_run
 from sortal.system.distributed import alone
-from sortal.web.growing import ALLOWED
-from sortal.web.session import Session
 
 KEY, CLICK, POINT, HAND, DECIDE = 0.28, 0.2, 1.1, 0.4, 1.35
 ANSWER, MARK = DECIDE + KEY, POINT + CLICK

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from reviews import saved_run, session_of, token_of
+from support.reviews import saved_run, session_of, token_of
 
-from sortal.web.server import Server
+from sortal.web.app.server import Server
 
 PAGE = 40
 

@@ -21,7 +21,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from fork_server import ForkServer
+    from support.fork_server import ForkServer
 
     from sortal.runs.run import Run
 
@@ -73,7 +73,7 @@ class SortedRun:
 @pytest.fixture(scope="module")
 def quickly() -> Iterator[None]:
     """Leave out the report and the waiting for the disk, which take longer than all the rest."""
-    import tiny_folder
+    from support import tiny_folder
 
     with tiny_folder.quickly():
         yield
@@ -82,7 +82,7 @@ def quickly() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def sorted_run(tmp_path_factory: pytest.TempPathFactory) -> SortedRun:
     """The planted images of tiny_folder, sorted once by `discover`. For all tests: do not change it, copy it."""
-    import tiny_folder
+    from support import tiny_folder
 
     folder = tmp_path_factory.mktemp("sorted_run")
     truth = tiny_folder.write(folder / "images")
@@ -99,7 +99,7 @@ def copied_run(sorted_run: SortedRun, tmp_path: Path) -> SortedRun:
 @pytest.fixture(scope="session")
 def fork_server() -> ForkServer:
     """Start children that can be killed."""
-    from fork_server import shared
+    from support.fork_server import shared
 
     return shared()
 

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import tiny_folder
-from reviews import saved_run
+from support import tiny_folder
+from support.reviews import saved_run
 
 import sortal
 

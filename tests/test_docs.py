@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_folder
-from runtimes import CPU
+from support import tiny_folder
+from support.runtimes import CPU
 
 import sortal
 from sortal.cli import app
@@ -151,9 +151,9 @@ WORDS = dict(
 def test_what_pages_count_is_what_there_is() -> None:
     """Every "N presets", "N commands" and the like: a number on a page that the code also has."""
     from sortal.config import Discovery, Reading, Training
+    from sortal.exchange.export import FORMATS
     from sortal.images.datasets import NAMES
     from sortal.research.benchmark.presets import DATASETS, METHODS, PRESETS
-    from sortal.runs.export import FORMATS
 
     there = {
         "presets": {len(PRESETS)},
@@ -214,7 +214,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
 
     monkeypatch.setattr(sortal, "discover", quick)
-    monkeypatch.setattr("sortal.web.make_report", lambda *_, **__: tiny_folder.PAGE)
+    monkeypatch.setattr("sortal.web.report.report.make_report", lambda *_, **__: tiny_folder.PAGE)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_server import KILLED, ForkServer, count_operations, die, say
+from support.fork_server import KILLED, ForkServer, count_operations, die, say
 
 
 def tell(count: int, code: int) -> int:

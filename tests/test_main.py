@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import hostile_folder
 import pytest
-import tiny_folder
+from support import hostile_folder, tiny_folder
 
 SECONDS = 300
 

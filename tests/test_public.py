@@ -21,12 +21,12 @@ PUBLIC = {  # every name users may import from `sortal`, and where it lives
     "SortalError": "sortal.errors",
     "discover": "sortal.discovery.pipeline",
     "estimate_k": "sortal.clustering.estimate_k",
-    "export": "sortal.runs.export",
-    "import_annotations": "sortal.runs.importing",
+    "export": "sortal.exchange.export",
+    "import_annotations": "sortal.exchange.importing",
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
-    "review": "sortal.discovery.reviewing",
+    "review": "sortal.discovery.reviewing.open",
 }
 MODULES = {"datasets": "sortal.images.datasets", "metrics": "sortal.metrics"}
 

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from sortal.clustering.kmeans import SemiSupervisedKMeans
     from sortal.discovery.pipeline import discover
     from sortal.discovery.prediction import predict
-    from sortal.discovery.reviewing import review
+    from sortal.discovery.reviewing.open import review
     from sortal.errors import SortalError
+    from sortal.exchange.export import export
+    from sortal.exchange.importing import import_annotations
     from sortal.images import datasets
     from sortal.images.image_set import ImageSet
     from sortal.images.reading import read_images
-    from sortal.runs.export import export
-    from sortal.runs.importing import import_annotations
     from sortal.runs.run import Run
     from sortal.runs.storage import load_run
     from sortal.system.progress import Runtime
@@ -52,12 +52,12 @@ _HOME = {
     "SortalError": "sortal.errors",
     "discover": "sortal.discovery.pipeline",
     "estimate_k": "sortal.clustering.estimate_k",
-    "export": "sortal.runs.export",
-    "import_annotations": "sortal.runs.importing",
+    "export": "sortal.exchange.export",
+    "import_annotations": "sortal.exchange.importing",
     "load_run": "sortal.runs.storage",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
-    "review": "sortal.discovery.reviewing",
+    "review": "sortal.discovery.reviewing.open",
 }
 
 

@@ -10,10 +10,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from support import fork_server
 
 from attacks.attack import OPTIONS, Attack, Trial, case
 from attacks.examining import peak
@@ -136,7 +136,7 @@ def stop_early() -> None:
     from sortal.errors import SortalError
 
     accepted = SortalError("The values were accepted.")
-    patch("sortal.web.server.Server.run", lambda *_, **__: None).start()
+    patch("sortal.web.app.server.Server.run", lambda *_, **__: None).start()
     patch("sortal.discovery.demo.discover", side_effect=accepted).start()
     patch("sortal.research.benchmark.sweep._attempt", side_effect=accepted).start()
     patch("sortal.research.benchmark.sweep._in_parallel", side_effect=accepted).start()

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeAlias
 
-import fork_server
-import tiny_folder
+from support import fork_server, tiny_folder
 
 TRIAL_LIMIT = 600  # seconds after which a trial counts as hanging
 

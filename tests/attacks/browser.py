@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from reviews import Client, saved_run, serving, session_of
-from sample_run import QUICK, sample_run
-from stores import small_store
+from support.reviews import Client, saved_run, serving, session_of
+from support.sample_run import QUICK, sample_run
+from support.stores import small_store
 
 from attacks.attack import Attack, Trial, case
 from attacks.payloads import CODE, CONTROLS, ELSEWHERE, LONG, MARKUP, PATHS, draw, is_name
-from sortal import web
-from sortal.discovery.advice import Advice
+from sortal.discovery.reviewing.advice import Advice
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import ImageSource
-from sortal.web.guard import HEADERS, POLICY
+from sortal.web.app.guard import HEADERS, POLICY
+from sortal.web.report.report import make_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request, Route
@@ -148,7 +148,7 @@ def report(trial: Trial) -> int:
         finished=texts[4],
     )
     path = trial.folder / "report.html"
-    path.write_bytes(web.make_report(replace(run, facts=facts, folder=trial.folder), small_store(14 * n, 16), QUICK))
+    path.write_bytes(make_report(replace(run, facts=facts, folder=trial.folder), small_store(14 * n, 16), QUICK))
     with browsing() as browser:
         if browser is None:
             return 0

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import tiny_folder
+from support import tiny_folder
 
 from attacks.attack import OPTIONS, World
-from sortal.runs import actions, journal
+from sortal.review import actions, journal
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 

@@ -8,8 +8,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import tiny_folder
-from sample_records import example
+from support import tiny_folder
+from support.sample_records import example
 
 from attacks.attack import OPTIONS, World
 from sortal.research.benchmark import records

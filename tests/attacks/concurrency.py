@@ -14,15 +14,14 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-import fork_server
-import tiny_folder
-from reviews import Client, saved_run, serving, session_of
-from sample_run import sample_run
+from support import fork_server, tiny_folder
+from support.reviews import Client, saved_run, serving, session_of
+from support.sample_run import sample_run
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, World, _command, case
-from sortal.runs import journal
-from sortal.runs.actions import Rename
-from sortal.runs.export import export
+from sortal.exchange.export import export
+from sortal.review import journal
+from sortal.review.actions import Rename
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
@@ -68,7 +67,7 @@ def commands(world: World, folder: Path, run: Path) -> dict[str, Words]:
 
 def prepare() -> None:
     """Let a review end as soon as it has begun, and draw maps that are made at once."""
-    patch("sortal.web.server.Server.run", lambda *_, **__: None).start()
+    patch("sortal.web.app.server.Server.run", lambda *_, **__: None).start()
     patch("sortal.clustering.tsne.place", lambda x, *_, **__: x[:, :2].astype("float64")).start()
 
 

@@ -7,8 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import hostile_folder
-import tiny_folder
+from support import hostile_folder, tiny_folder
 
 from attacks.attack import Attack, Done, Trial
 from attacks.commands import BENCHMARK, ON_CPU, split

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tiny_folder
 from numpy.typing import NDArray
+from support import tiny_folder
 
 from attacks.attack import Attack, Trial, case
 from sortal import metrics

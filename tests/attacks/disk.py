@@ -9,15 +9,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import fork_server
-from fork_server import say
-from reviews import saved_run, serving, session_of
+from support import fork_server
+from support.fork_server import say
+from support.reviews import saved_run, serving, session_of
 
 from attacks.attack import Attack, Done, Trial, case
 from attacks.commands import COMMANDS, Command, contents
 from attacks.kills import check_resumed, check_whole, undisturbed
 from attacks.operations import FULL, disturb
-from sortal.runs import journal
+from sortal.review import journal
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 

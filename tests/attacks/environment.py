@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tiny_folder
+from support import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
 from attacks.operations import EVENTS
@@ -357,7 +357,7 @@ def deny_and_end(folder: str, code: int) -> None:
     """In a child: deny, and let a review end as soon as it has begun."""
     from unittest.mock import patch
 
-    patch("sortal.web.server.Server.run", lambda *_, **__: None).start()
+    patch("sortal.web.app.server.Server.run", lambda *_, **__: None).start()
     deny(folder, code)
 
 

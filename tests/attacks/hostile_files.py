@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from made_up_journals import put, random_journal
+from support.made_up_journals import put, random_journal
 
 from attacks.attack import Attack, Trial, case
 from sortal.runs.run import DECISIONS
@@ -15,7 +15,7 @@ PEAK = 3 * 2**29  # bytes
 
 def bombs(trial: Trial) -> None:
     """Parquet tables that stand for gigabytes are refused in little memory."""
-    from parquet_bombs import BOMBS
+    from support.parquet_bombs import BOMBS
 
     bomb, problem = case(trial, BOMBS)
     bomb(path := trial.folder / "labels.parquet")

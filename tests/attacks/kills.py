@@ -12,14 +12,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import fork_server
-from fork_server import KILLED, say
-from reviews import saved_run, serving, session_of
+from support import fork_server
+from support.fork_server import KILLED, say
+from support.reviews import saved_run, serving, session_of
 
 from attacks.attack import Attack, Trial, World, case
 from attacks.commands import COMMANDS, Command, contents, layout
 from attacks.operations import KILL, count_in, die_after, disturb
-from sortal.runs import journal
+from sortal.review import journal
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import tiny_folder
+from support import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
 from attacks.swapping import IN_PLACE, KINDS, make, remove, swap, swap_later

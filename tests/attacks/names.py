@@ -10,9 +10,8 @@ import unicodedata
 from contextlib import suppress
 from pathlib import Path
 
-import fork_server
-import tiny_folder
-from reviews import serving
+from support import fork_server, tiny_folder
+from support.reviews import serving
 
 from attacks.attack import OPTIONS, Attack, Done, Trial
 from sortal.runs.run import DECISIONS
@@ -171,7 +170,7 @@ def edit(table: Path, like: Path) -> Path:
 
 def decide(folder: str, images: int) -> None:
     """In a child: look at every category and image of a run, and decide about every seventh image."""
-    from sortal.discovery.reviewing import open_session
+    from sortal.discovery.reviewing.open import open_session
 
     session = open_session(Path(folder))
     with serving(session) as client, tiny_folder.quickly():

@@ -58,7 +58,7 @@ def without_weights(log: str, folder: str, offline: bool) -> None:
 
 def visit(log: str, folder: str) -> None:
     """In the child of `review`: look at its page as soon as it is served, then end it."""
-    from sortal.web.server import Server
+    from sortal.web.app.server import Server
 
     forbid_everywhere(log, folder)
     run = Server.run

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fork_server import die
+from support.fork_server import die
 
 # Audit events of Python, and which of their arguments are paths.
 EVENTS = {"os.rename": 2, "os.link": 2, "os.symlink": 2, "os.mkdir": 1, "os.rmdir": 1, "os.remove": 1, "os.truncate": 1}

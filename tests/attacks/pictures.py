@@ -12,11 +12,11 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
-import nasty
 import numpy as np
-from nasty import Ok
 from numpy.typing import NDArray
 from PIL import Image
+from support import nasty
+from support.nasty import Ok
 
 from attacks.attack import Attack, Trial
 from attacks.examining import examine

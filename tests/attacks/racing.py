@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import tiny_folder
+from support import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Trial
 from attacks.swapping import KINDS, SPECIAL, make, remove, swap

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-import tiny_folder
+from support import tiny_folder
 
 from attacks import damage
 from attacks.attack import Attack, Trial, World, case

@@ -63,7 +63,7 @@ def limit_memory() -> None:
         size = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + ROOM, size + ROOM))
     signal.alarm(SECONDS)
-    from sortal.web.server import Server
+    from sortal.web.app.server import Server
 
     Server.run = lambda self, *, browser=False: None  # type: ignore[method-assign]
 

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 from xml.etree import ElementTree
 
-import tiny_folder
-from reviews import saved_run, serving, session_of
-from sample_run import as_sorted
+from support import tiny_folder
+from support.reviews import saved_run, serving, session_of
+from support.sample_run import as_sorted
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
 from attacks.payloads import ALL, draw, is_file_name, is_name, is_utf8
+from sortal.exchange.export import FORMATS, export
+from sortal.exchange.labelstudio import choices_of
 from sortal.images.decoding import Quarantined
 from sortal.images.label_tables import as_name
+from sortal.review.journal import FORMAT, run_key
 from sortal.runs import tables
-from sortal.runs.export import FORMATS, export
-from sortal.runs.export.labelstudio import choices_of
-from sortal.runs.journal import FORMAT, run_key
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import ASSIGNMENTS, CATEGORIES, QUARANTINE, load_run
 

@@ -6,15 +6,14 @@ import os
 import threading
 from pathlib import Path
 
-import fork_server
-import tiny_folder
-from fork_server import say
-from reviews import Client, serving
+from support import fork_server, tiny_folder
+from support.fork_server import say
+from support.reviews import Client, serving
 
 from attacks.attack import Attack, Trial, case
 from attacks.moving import own_run
 from attacks.swapping import swap
-from sortal.runs import journal
+from sortal.review import journal
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 
@@ -52,7 +51,7 @@ def ask(client: Client, number: int, *codes: int) -> int:
 
 def serve(folder: str, targets: list[str], kind: str, outside: str) -> None:
     """In a child: serve a run, decide, replace files while others read, and decide again."""
-    from sortal.discovery.reviewing import open_session
+    from sortal.discovery.reviewing.open import open_session
 
     problems, ended = list[str](), threading.Event()
 

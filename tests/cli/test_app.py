@@ -21,9 +21,9 @@ from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
-import tiny_folder
-from sample_run import HOSTILE, sample_run
-from test_printing import HEALTHY, RESULT, terminal_settings  # noqa: F401
+from cli.test_printing import HEALTHY, RESULT, terminal_settings  # noqa: F401
+from support import tiny_folder
+from support.sample_run import HOSTILE, sample_run
 
 import sortal
 from sortal.cli import app, benchmark, decisions, printing, runs
@@ -33,6 +33,8 @@ from sortal.discovery import demo, pipeline, prediction
 from sortal.discovery.demo import DemoResult
 from sortal.discovery.prediction import Prediction
 from sortal.errors import InputError, SortalError
+from sortal.exchange.export import FORMATS, ExportResult, export
+from sortal.exchange.format import How
 from sortal.images import check
 from sortal.images.datasets import digits
 from sortal.images.decoding import Quarantined
@@ -40,10 +42,8 @@ from sortal.images.reading import read_images
 from sortal.research import figures
 from sortal.research.benchmark import presets, records, sweep, tables
 from sortal.research.benchmark.select import choose
-from sortal.runs import export, journal
-from sortal.runs.actions import Action, Move, Rename, Undo
-from sortal.runs.export import ExportResult
-from sortal.runs.export.format import How
+from sortal.review import journal
+from sortal.review.actions import Action, Move, Rename, Undo
 from sortal.runs.run import DECISIONS
 from sortal.runs.storage import load_run
 
@@ -195,7 +195,7 @@ def test_help_imports_nothing_heavy_and_commands_without_computation_no_torch(be
         "assert main(['benchmark', 'presets']) == main(['benchmark', 'presets', '--json']) == 0; "
         f"assert main(['benchmark', 'table', {str(benchmarked.out)!r}]) == 0; "
         "assert main(['benchmark']) == main(['benchmark', 'mnist']) == main(['benchmark', '--preset', 'x']) == 2; "
-        "import sortal.runs.export; "
+        "import sortal.exchange.export; "
         "print(*{'torch', 'timm', 'sklearn', 'pandas', 'matplotlib'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -224,7 +224,7 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
     of_library: list[tuple[Callable[..., Any], list[Callable[..., Any]], set[str]]] = [
         (FUNCTIONS["discover"], [pipeline.discover], {"settings", "reading", "yes", "progress"}),
         (FUNCTIONS["predict"], [prediction.predict], {"csv", "force", "progress"}),
-        (FUNCTIONS["export"], [export.export], set()),
+        (FUNCTIONS["export"], [export], set()),
         (FUNCTIONS["figures"], [figures.draw], set()),
         (FUNCTIONS["demo"], [demo.run], set()),
         (FUNCTIONS["sample"], [digits.write], set()),
@@ -243,7 +243,7 @@ def test_options_have_the_names_defaults_and_choices_of_the_library() -> None:
         for name in shown.keys() & {"json", "dry_run", "force"}:
             assert shown[name].default is False, (command, name)
     assert signature(benchmark.run_benchmark).parameters["seeds"].default == tuple(map(str, sweep.SEEDS))
-    assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == set(export.FORMATS)
+    assert set(get_args(get_type_hints(FUNCTIONS["export"])["format"])) == set(FORMATS)
     assert set(get_args(get_type_hints(FUNCTIONS["export"])["how"])) == set(get_args(How))
 
 
@@ -650,8 +650,8 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
 
 def test_export_options_reach_the_library(stub: Stub) -> None:
     loaded = stub("sortal.runs.storage.load_run", "the run")
-    asked = stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
-    for name in export.FORMATS:
+    asked = stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
+    for name in FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
         usual = {"run": "the run", "format": name, "out": None, "how": "hardlink", "force": False}
         usual |= {"absolute_paths": False}
@@ -660,7 +660,7 @@ def test_export_options_reach_the_library(stub: Stub) -> None:
         invoke("export", "r", "--format", "folders", "--out", "o", "--how", how, "--force", "--absolute-paths")
         chosen = {"run": "the run", "format": "folders", "out": Path("o"), "how": how, "force": True}
         assert asked.pop() == {**chosen, "absolute_paths": True}
-    stub("sortal.runs.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
+    stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=("a.png",)))
     message = "5 images written as csv: o\n  missing, left out: a.png\n"
     assert invoke("export", "r", "--format", "csv") == Done(3, message, NOTE)
 
@@ -670,7 +670,7 @@ def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, mo
     for format, name in (("coco", "run-coco.json"), ("csv", "run.csv"), ("folders", "run-folders")):
         assert invoke("export", real.run, "--format", format) == Done(0, f"36 images written as {format}: {name}\n", "")
         assert (tmp_path / name).exists()
-    assert export.export(real.run, "csv", "same.csv").images == 36, "a folder will do for a run"
+    assert export(real.run, "csv", "same.csv").images == 36, "a folder will do for a run"
     complaint = refused("export", real.run, "--format", "csv", "--out", "run.csv")
     assert complaint.endswith("/run.csv' already exists. Choose another (--out), or replace it (--force).\n")
 

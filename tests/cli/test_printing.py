@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sample_records import example, scores
-from sample_run import HOSTILE, by_hand, sample_run
+from support.sample_records import example, scores
+from support.sample_run import HOSTILE, by_hand, sample_run
 
 from sortal.cli import printing
 from sortal.discovery.demo import DemoResult
 from sortal.discovery.dry_run import DryPrediction, DryRun
 from sortal.discovery.prediction import Prediction
+from sortal.exchange.export import ExportResult
 from sortal.images.check import ClassCount, Duplicates, Health, Kind
 from sortal.images.decoding import Quarantined
 from sortal.learning import token_cache
@@ -23,7 +24,6 @@ from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record
 from sortal.research.benchmark.sweep import SweepResult
 from sortal.research.figures import FiguresResult
-from sortal.runs.export import ExportResult
 from sortal.runs.facts import KChoice
 from sortal.runs.run import Candidate, Category, Run
 from sortal.system.text import plain

@@ -12,12 +12,12 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from processes import run_two
-from rounding import rounding
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.processes import run_two
+from support.rounding import rounding
 
 from sortal import SemiSupervisedKMeans, estimate_k
 from sortal.clustering.fitting import best_restart

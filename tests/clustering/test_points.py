@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounding import rounding
+from support.rounding import rounding
 from torch import Tensor
 
 from sortal.clustering.points import Points, best_two, nearest, scores

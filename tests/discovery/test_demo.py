@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import sklearn.datasets
-import tiny_folder
-from runtimes import CPU
 from sklearn.datasets import load_digits
+from support import tiny_folder
+from support.runtimes import CPU
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.discovery import demo

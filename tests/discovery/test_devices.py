@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import accelerator
 import numpy as np
 import pytest
-import tiny_folder as tiny
 import torch
-from accelerator import Accelerator
 from conftest import SortedRun
+from support import accelerator
+from support import tiny_folder as tiny
+from support.accelerator import Accelerator
 
 from sortal.config import Contrast, MethodName, Training
-from sortal.discovery.advice import Advice
 from sortal.discovery.prediction import draw_report, predict
-from sortal.discovery.reviewing import open_session
+from sortal.discovery.reviewing.advice import Advice
+from sortal.discovery.reviewing.open import open_session
 from sortal.images.store.packing import Settings, pack
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
@@ -30,7 +30,7 @@ from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.task import Task
-from sortal.runs.decisions import Review
+from sortal.review.effects import Review
 from sortal.runs.storage import load_run
 from sortal.system.progress import Runtime
 

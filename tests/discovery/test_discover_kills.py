@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_folder as tiny
-from fork_server import KILLED, Ended, ForkServer, die, say
-from runtimes import CPU
+from support import tiny_folder as tiny
+from support.fork_server import KILLED, Ended, ForkServer, die, say
+from support.runtimes import CPU
 
 from sortal.cli import app
 from sortal.config import TRAININGS

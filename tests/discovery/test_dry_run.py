@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import SortedRun
 from PIL import Image
-from runtimes import CPU
+from support.runtimes import CPU
 
 from sortal.cli import options
 from sortal.clustering.estimate_k import USUALLY_TRIED

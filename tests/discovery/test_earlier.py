@@ -8,10 +8,10 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
-from runtimes import CPU
-from sample_run import sample_facts
-from test_job import a_folder
+from discovery.test_job import a_folder
+from support import tiny_folder as tiny
+from support.runtimes import CPU
+from support.sample_run import sample_facts
 
 from sortal.config import SMALLER, Discovery, Reading
 from sortal.discovery.earlier import Wanted, folders_of, retraining

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from runtimes import CPU
-from sample_run import sample_facts
+from support.runtimes import CPU
+from support.sample_run import sample_facts
 
 from sortal.cli.app import app
 from sortal.config import Discovery, MethodName, Reading

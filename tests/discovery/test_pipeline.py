@@ -13,17 +13,18 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
 from conftest import SortedRun
-from rounding import rounding
-from runtimes import CPU
-from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
-from tiny_methods import double_precision
+from support import tiny_folder as tiny
+from support.rounding import rounding
+from support.runtimes import CPU
+from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
+from support.tiny_methods import double_precision
 
 from sortal import metrics
 from sortal.cli import app
 from sortal.config import CLASSIFIERS, MAX_PIXELS, Discovery, Reading
-from sortal.discovery import clusters, defaults, results, rounds, shared_kmeans, stages
+from sortal.discovery import defaults, results, stages
+from sortal.discovery.grouping import clusters, rounds, shared_kmeans
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
 from sortal.learning.backbones.loading import load_backbone
@@ -78,7 +79,7 @@ def test_held_out_labels_are_hidden_from_training_k_and_clustering(
     copied_run: SortedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.rmtree(copied_run.out / "cache/clusters")
-    monkeypatch.setattr("sortal.discovery.advice.Advice.parts", lambda *_: [])  # halves of categories, for the report
+    monkeypatch.setattr("sortal.discovery.reviewing.advice.Advice.parts", lambda *_: [])  # which the report needs
     trained, estimated = spy(monkeypatch, rounds, "train"), spy(monkeypatch, clusters, "estimate_k")
     gathered, fitted = spy(monkeypatch, results, "gather"), spy(monkeypatch, shared_kmeans, "fit")
     found = sort(copied_run.images, copied_run.out, k="auto")
@@ -135,7 +136,7 @@ def test_results_that_do_not_depend_on_changed_settings_are_reused(
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
         patch.setattr(shared_kmeans, "fit", never)
-        patch.setattr("sortal.discovery.advice.Advice.parts", lambda *_: [])  # halves of categories, for the report
+        patch.setattr("sortal.discovery.reviewing.advice.Advice.parts", lambda *_: [])  # which the report needs
         sort(copied_run.images, copied_run.out)
         assert tables(copied_run.out) == before
         sort(copied_run.images, copied_run.out, unsure_below=0.99)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
 from conftest import SortedRun
+from discovery.test_stages import scores_of
 from numpy.typing import NDArray
-from rounding import rounding
-from runtimes import CPU
-from test_stages import scores_of
-from tiny_folder import CLASSES, EACH, OLD, sort, spy
+from support import tiny_folder as tiny
+from support.rounding import rounding
+from support.runtimes import CPU
+from support.tiny_folder import CLASSES, EACH, OLD, sort, spy
 
 from sortal.config import MethodName
 from sortal.discovery import prediction, results
@@ -27,11 +27,12 @@ from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
-from sortal.runs import cache, journal
-from sortal.runs.actions import Merge, Rename, Split
+from sortal.review import journal
+from sortal.review.actions import Merge, Rename, Split
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
 from sortal.runs.storage import HEAD, load_run
+from sortal.system import cache
 from sortal.system.files import lock_folder
 
 N = 6 * EACH
@@ -354,7 +355,7 @@ def test_an_update_keeps_the_metrics_redraws_the_report_and_fails_if_the_run_is_
         shown.append((len(found.assignments), int(store.present.sum())))
         return tiny.PAGE
 
-    monkeypatch.setattr("sortal.web.make_report", make)
+    monkeypatch.setattr("sortal.web.report.report.make_report", make)
     with lock_folder(copied_run.out), pytest.raises(InputError, match="Another process is using"):
         predict(copied_run.out, more, update=True, runtime=CPU)
     predict(copied_run.out, more, runtime=CPU)

@@ -14,10 +14,10 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
-from processes import run_two
-from runtimes import CPU
-from tiny_methods import double_precision
+from support import tiny_folder as tiny
+from support.processes import run_two
+from support.runtimes import CPU
+from support.tiny_methods import double_precision
 
 from sortal.errors import SortalError
 from sortal.learning.step import TrainingStep

@@ -12,8 +12,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from runtimes import CPU
-from stores import small_store
+from support.runtimes import CPU
+from support.stores import small_store
 
 from sortal.config import Contrast, Discovery, Recipe, Training
 from sortal.discovery import results

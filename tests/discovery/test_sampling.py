@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
-from runtimes import CPU
+from support import tiny_folder as tiny
+from support.runtimes import CPU
 
 from sortal.config import Discovery, Reading
 from sortal.discovery.job import Job, prepare

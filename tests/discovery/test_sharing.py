@@ -13,20 +13,20 @@ from urllib.parse import unquote
 
 import numpy as np
 import pytest
-import tiny_folder
 from PIL import Image
 from pyarrow import parquet
-from runtimes import CPU
+from support import tiny_folder
+from support.runtimes import CPU
 
 from sortal.cli import app
 from sortal.discovery.prediction import predict, redraw
+from sortal.exchange.export import FORMATS, export
+from sortal.exchange.importing import import_annotations
+from sortal.exchange.naming import folder_names, shared_command
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.research.figures import draw
-from sortal.runs.export import FORMATS, export
 from sortal.runs.facts import ImageSource
-from sortal.runs.importing import import_annotations
-from sortal.runs.naming import folder_names, shared_command
 from sortal.runs.run import Run
 from sortal.runs.storage import load_run
 

@@ -14,22 +14,23 @@ from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
 import torch
 from conftest import SortedRun
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from runtimes import CPU
 from safetensors.torch import load_file
 from scipy.special import softmax
-from tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
+from support import tiny_folder as tiny
+from support.runtimes import CPU
+from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
-from sortal.discovery import clusters, results, shared_kmeans, stages
-from sortal.discovery.clusters import estimator, match_known
+from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
+from sortal.discovery.grouping import clusters, shared_kmeans
+from sortal.discovery.grouping.clusters import estimator, match_known
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
 from sortal.discovery.stages import held_out, set_aside, token_plan

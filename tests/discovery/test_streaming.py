@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_folder as tiny
 from numpy.typing import NDArray
-from rounding import rounding
-from runtimes import CPU
-from tiny_folder import sort, spy
+from support import tiny_folder as tiny
+from support.rounding import rounding
+from support.runtimes import CPU
+from support.tiny_folder import sort, spy
 
 from sortal.discovery import streaming
 from sortal.discovery.prediction import predict, redraw
-from sortal.discovery.reviewing import open_session
+from sortal.discovery.reviewing.open import open_session
 from sortal.discovery.sampling import draw
 from sortal.images.reading import read_images
 from sortal.images.store.crops import CropReader

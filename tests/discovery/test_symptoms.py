@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import numpy as np
-from sample_run import sample_run
+from support.sample_run import sample_run
 
 from sortal.discovery.symptoms import COLLAPSED, mean_cosine
 from sortal.discovery.symptoms import symptoms as all_symptoms
+from sortal.review.questions import Question
 from sortal.runs.run import LABELLED, UNSURE, Run
-from sortal.web import Comparison
-from sortal.web.guide import Question
+from sortal.web.report.highlights import Comparison
 
 NOTHING = Comparison([], [])
 

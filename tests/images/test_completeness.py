@@ -7,12 +7,12 @@ import zlib
 from itertools import pairwise
 from typing import Any
 
-import nasty
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
+from support import nasty
 
 from sortal.errors import UnreadableError
 from sortal.images import completeness

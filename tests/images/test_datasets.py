@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import layouts
 import numpy as np
 import pytest
+from images.test_folders import plant
 from PIL import Image
-from test_folders import plant
+from support import layouts
 
 from sortal.errors import InputError, SortalError
 from sortal.images import label_tables

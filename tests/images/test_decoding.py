@@ -13,16 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import nasty
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nasty import CORPUS, Ok
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, WebPImagePlugin
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.TiffImagePlugin import TiffImageFile
+from support import nasty
+from support.nasty import CORPUS, Ok
 
 from sortal.errors import UnreadableError
 from sortal.images import decoding

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from sample_run import as_sorted, sample_run
+from support.sample_run import as_sorted, sample_run
 
 from sortal.errors import InputError
+from sortal.exchange.export import export
 from sortal.images import datasets, label_tables
 from sortal.images.exported import MARKER
 from sortal.images.reading import read_images
-from sortal.runs.actions import Accept, Action, Grow, Move, Reject, Rename
-from sortal.runs.decisions import apply
-from sortal.runs.export import export
+from sortal.review.actions import Accept, Action, Grow, Move, Reject, Rename
+from sortal.review.effects import apply
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import REVIEWED, Run
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
-import nasty
 import numpy as np
 import pytest
 from filelock import FileLock
-from fork_server import KILLED, ForkServer, count_operations, say
 from numpy.typing import NDArray
 from PIL import Image
+from support import nasty
+from support.fork_server import KILLED, ForkServer, count_operations, say
 
 from sortal.errors import InputError, NoSpaceError, UnreadableError
 from sortal.images import decoding

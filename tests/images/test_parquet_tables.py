@@ -10,8 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from fork_server import ForkServer, say
-from parquet_bombs import BOMBS
+from support.fork_server import ForkServer, say
+from support.parquet_bombs import BOMBS
 
 from sortal.errors import InputError
 from sortal.images import label_tables, parquet_tables

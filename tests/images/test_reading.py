@@ -9,7 +9,7 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 import pytest
-from test_folders import linux_only, plant
+from images.test_folders import linux_only, plant
 
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet

@@ -12,8 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from stores import small_store
-from tiny_run import SMALL, a_convnet, named, reordered
+from support.stores import small_store
+from support.tiny_run import SMALL, a_convnet, named, reordered
 from torch import Tensor
 
 from sortal.config import TRAININGS, Training

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from stores import small_store
-from tiny_methods import NAMES, batch_of, convnet, double_precision, small, values
-from tiny_run import named
+from support.stores import small_store
+from support.tiny_methods import NAMES, batch_of, convnet, double_precision, small, values
+from support.tiny_run import named
 from torch import Tensor, nn
 
 from sortal.config import Training

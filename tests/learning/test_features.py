@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fork_server import KILLED, ForkServer, die
 from numpy.typing import NDArray
 from PIL import Image
-from processes import run_two
-from rounding import rounding
-from runtimes import CPU
 from safetensors.numpy import load_file, save_file
-from stores import noise, small_store, store_of
+from support.fork_server import KILLED, ForkServer, die
+from support.processes import run_two
+from support.rounding import rounding
+from support.runtimes import CPU
+from support.stores import noise, small_store, store_of
 from torch import Tensor
 
 from sortal.errors import InputError

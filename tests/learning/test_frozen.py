@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from stores import noise, small_store, store_of
+from support.stores import noise, small_store, store_of
 from torch import Tensor
 
 from sortal.errors import SortalError

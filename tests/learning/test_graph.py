@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_methods import small
+from support.tiny_methods import small
 from torch import Tensor
 
 from sortal.config import Contrast, Distillation, Losses, Ranks, Swaps

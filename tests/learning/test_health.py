@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from processes import run_two
-from runtimes import CPU
-from stores import noise, store_of
-from test_validation import Colours
-from tiny_run import LABELS, left, named, same, settings, timeless, weights
+from learning.test_validation import Colours
+from support.processes import run_two
+from support.runtimes import CPU
+from support.stores import noise, store_of
+from support.tiny_run import LABELS, left, named, same, settings, timeless, weights
 from torch import Tensor, nn
 
 from sortal.errors import SortalError

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from scipy.spatial.distance import pdist
-from tiny_image_text import CLIP, TEXT, VIT, tiny_model
+from support.tiny_image_text import CLIP, TEXT, VIT, tiny_model
 
 from sortal.errors import InputError
 from sortal.learning import image_text

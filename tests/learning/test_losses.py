@@ -10,7 +10,7 @@ import torch.nn.functional as nnf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tiny_methods import contrast, sinkhorn_knopp
+from support.tiny_methods import contrast, sinkhorn_knopp
 from torch import Tensor
 
 from sortal.learning.losses import (

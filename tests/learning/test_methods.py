@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_methods
 import torch
 import torch.nn.functional as nnf
-from runtimes import CPU
-from stores import store_of
-from tiny_methods import batch_of, convnet, double_precision, inputs_of, small, state, values
+from support import tiny_methods
+from support.runtimes import CPU
+from support.stores import store_of
+from support.tiny_methods import batch_of, convnet, double_precision, inputs_of, small, state, values
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans

@@ -6,7 +6,7 @@ from math import exp, log
 
 import pytest
 import torch
-from tiny_methods import CASES, Row, batch_of, convnet, dot, inputs_of, mean, small, softmax, values
+from support.tiny_methods import CASES, Row, batch_of, convnet, dot, inputs_of, mean, small, softmax, values
 from torch import Tensor
 
 from sortal.config import Ranks

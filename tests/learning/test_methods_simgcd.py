@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as nnf
-from tiny_methods import CASES, Row, batch_of, contrast, convnet, cross_entropy, inputs_of, mean, small, softmax, values
+from support.tiny_methods import (
+    CASES,
+    Row,
+    batch_of,
+    contrast,
+    convnet,
+    cross_entropy,
+    inputs_of,
+    mean,
+    small,
+    softmax,
+    values,
+)
 from torch import Tensor
 
 from sortal.config import Distillation

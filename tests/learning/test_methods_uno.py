@@ -6,10 +6,21 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-import tiny_methods
 import torch
 import torch.nn.functional as nnf
-from tiny_methods import CASES, Row, batch_of, convnet, cross_entropy, mean, sinkhorn_knopp, small, softmax, values
+from support import tiny_methods
+from support.tiny_methods import (
+    CASES,
+    Row,
+    batch_of,
+    convnet,
+    cross_entropy,
+    mean,
+    sinkhorn_knopp,
+    small,
+    softmax,
+    values,
+)
 from torch import Tensor
 
 from sortal.config import Swaps

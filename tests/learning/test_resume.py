@@ -13,14 +13,26 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import tiny_run
 import torch
-from fork_server import KILLED, Ended, ForkServer
-from runtimes import CPU
-from stores import small_store
-from tiny_folder import contents
-from tiny_methods import NAMES, small
-from tiny_run import Job, a_convnet, a_set, a_transformer, left, named, perform, same, settings, timeless, weights
+from support import tiny_run
+from support.fork_server import KILLED, Ended, ForkServer
+from support.runtimes import CPU
+from support.stores import small_store
+from support.tiny_folder import contents
+from support.tiny_methods import NAMES, small
+from support.tiny_run import (
+    Job,
+    a_convnet,
+    a_set,
+    a_transformer,
+    left,
+    named,
+    perform,
+    same,
+    settings,
+    timeless,
+    weights,
+)
 
 from sortal.config import Swaps
 from sortal.errors import InputError

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from tiny_methods import NAMES, convnet, double_precision, small
-from tiny_run import weights
+from support.tiny_methods import NAMES, convnet, double_precision, small
+from support.tiny_run import weights
 from torch import Tensor, nn
 
 from sortal.config import Swaps

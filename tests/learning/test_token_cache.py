@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fork_server import KILLED, ForkServer, die
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from stores import small_store
+from support.fork_server import KILLED, ForkServer, die
+from support.stores import small_store
 from torch import Tensor
 
 from sortal.errors import InputError
@@ -36,7 +36,7 @@ from sortal.learning.token_cache import (
     cache_tokens,
     plan_tokens,
 )
-from sortal.runs import cache
+from sortal.system import cache
 from sortal.system.device import Compute
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime

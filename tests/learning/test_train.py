@@ -15,13 +15,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny_run
 import torch
-from processes import run_two
-from runtimes import CPU
-from stores import noise, small_store, store_of
-from tiny_methods import NAMES, double_precision, small
-from tiny_run import LABELS, LARGE, SMALL, a_convnet, a_set, a_transformer, named, reordered, same, settings, weights
+from support import tiny_run
+from support.processes import run_two
+from support.runtimes import CPU
+from support.stores import noise, small_store, store_of
+from support.tiny_methods import NAMES, double_precision, small
+from support.tiny_run import (
+    LABELS,
+    LARGE,
+    SMALL,
+    a_convnet,
+    a_set,
+    a_transformer,
+    named,
+    reordered,
+    same,
+    settings,
+    weights,
+)
 from torch import Tensor
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, SequentialLR
 
@@ -735,7 +747,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from test_train import double_precision, together
+from learning.test_train import double_precision, together
 
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
@@ -751,9 +763,7 @@ def test_torchrun_trains_in_several_processes(tmp_path: Path) -> None:
     """Cached tokens are shared, validation is done once, and the model is saved once."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    paths = os.pathsep.join(
-        [str(Path(__file__).parents[1]), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, tmp_path],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},

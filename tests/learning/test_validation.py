@@ -11,9 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as nnf
 from sklearn.neighbors import NearestCentroid
-from stores import Image, noise, store_of
-from tiny_methods import double_precision
-from tiny_run import LARGE, a_convnet, a_transformer, named, reordered
+from support.stores import Image, noise, store_of
+from support.tiny_methods import double_precision
+from support.tiny_run import LARGE, a_convnet, a_transformer, named, reordered
 from torch import Tensor, nn
 
 from sortal.images.image_set import ImageSet

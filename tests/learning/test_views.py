@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from stores import store_of
+from support.stores import store_of
 
 from sortal.errors import InputError
 from sortal.images.decoding import FACTS, Quarantined

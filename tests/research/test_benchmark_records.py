@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sample_records import example, scores
+from support.sample_records import example, scores
 
 from sortal.errors import InputError
 from sortal.research.benchmark.records import NAME, find, load, save

@@ -19,14 +19,14 @@ from types import SimpleNamespace
 from typing import Any, get_args
 from unittest.mock import patch
 
-import hostile_folder
 import numpy as np
 import pytest
-import tiny_folder as tiny
 import torch
-from fork_server import KILLED, ForkServer, die, say
 from numpy.typing import NDArray
-from runtimes import CPU
+from support import hostile_folder
+from support import tiny_folder as tiny
+from support.fork_server import KILLED, ForkServer, die, say
+from support.runtimes import CPU
 
 from sortal import metrics
 from sortal.cli import app

@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sample_records import example, scores
-from sample_run import HOSTILE
+from support.sample_records import example, scores
+from support.sample_run import HOSTILE
 
 from sortal.errors import InputError
 from sortal.research.benchmark import tables as tables_module

@@ -15,15 +15,15 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 import pytest
-import tiny_folder as tiny
 import torch
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from PIL import Image
-from runtimes import CPU
 from safetensors.torch import load_file, save
-from sample_run import sample_run
+from support import tiny_folder as tiny
+from support.runtimes import CPU
+from support.sample_run import sample_run
 
 from sortal.errors import InputError
 from sortal.images.decoding import decode

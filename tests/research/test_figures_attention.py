@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from sample_run import HOSTILE, sample_run
+from support.sample_run import HOSTILE, sample_run
 
 from sortal.errors import InputError
 from sortal.research.figures import FORMATS, focus_score, style

@@ -22,7 +22,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
-from sample_run import HOSTILE, sample_run
+from support.sample_run import HOSTILE, sample_run
 
 from sortal import metrics
 from sortal.errors import InputError

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sample_run import sample_run
+from support.sample_run import sample_run
 
 from sortal.runs import categories
 from sortal.runs.categories import BEYOND, CLOSE, find_candidates, ids_of

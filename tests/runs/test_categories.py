@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sample_run import sample_run
+from support.sample_run import sample_run
 
 from sortal.runs.categories import (
     TYPICAL,

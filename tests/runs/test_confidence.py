@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from rounding import rounding
+from support.rounding import rounding
 
 from sortal.runs import confidence
 from sortal.runs.confidence import DOUBT, ENOUGH, UNCALIBRATED, Confidence, Placement, calibrate, place

@@ -18,19 +18,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sample_run import HOSTILE as NAMES
-from sample_run import sample_metrics, sample_run
+from support.sample_run import HOSTILE as NAMES
+from support.sample_run import sample_metrics, sample_run
 
 from sortal.config import Ranks, Recipe, Training
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import image_set
-from sortal.runs import cache, storage, tables
-from sortal.runs.actions import Rename
-from sortal.runs.decisions import apply
+from sortal.review.actions import Rename
+from sortal.review.effects import apply
+from sortal.runs import storage, tables
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import check_features, load_run, peek
+from sortal.system import cache
 from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.text import FORMULA as ESCAPED

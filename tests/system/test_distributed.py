@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import run_two
 from scipy.sparse import csr_array
+from support.processes import run_two
 from torch import Tensor
 from torch.testing import assert_close
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import KILLED, ForkServer, die
+from support.fork_server import KILLED, ForkServer, die
 
 from sortal.system.open_folder import OpenFolder
 from sortal.system.publishing import OccupiedError, holding, publishing

@@ -15,11 +15,11 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from processes import run_two
-from runtimes import CPU
 from safetensors.numpy import load_file
-from stores import small_store
-from tiny_run import LEARNING, TOKENS, Job, a_convnet, a_set, left, perform, settings, timeless
+from support.processes import run_two
+from support.runtimes import CPU
+from support.stores import small_store
+from support.tiny_run import LEARNING, TOKENS, Job, a_convnet, a_set, left, perform, settings, timeless
 from torch import Tensor
 
 from sortal.learning import checkpoint

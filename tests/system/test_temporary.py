@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fork_server import KILLED, ForkServer, die
+from support.fork_server import KILLED, ForkServer, die
 
 from sortal.errors import InputError
 from sortal.system.files import CACHE, NEXT, lock_folder

@@ -15,9 +15,9 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from fork_server import ForkServer, say
 from numpy.typing import NDArray
-from worker_tasks import act, act_or_hang, answer_at_length, ask_and_answer, meet
+from support.fork_server import ForkServer, say
+from support.worker_tasks import act, act_or_hang, answer_at_length, ask_and_answer, meet
 
 from sortal.errors import InputError, SortalError
 from sortal.images.decoding import digest

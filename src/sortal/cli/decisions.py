@@ -34,7 +34,7 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
     run is updated or sorted again, they become part of it, and the file is kept
     as decisions-1.jsonl, decisions-2.jsonl and so on.
     """
-    from sortal.runs import journal
+    from sortal.review import journal
     from sortal.runs.run import DECISIONS
     from sortal.runs.storage import load_run
 
@@ -60,7 +60,7 @@ def merge(
     What contradicts one of your decisions is not carried out, but kept in the
     list as disputed. Joining the same file again adds only what is new in it.
     """
-    from sortal.runs import joining
+    from sortal.review import joining
 
     added, told = joining.merge(run, other)
     print(jsonlib.dumps([each.to_json() for each in added], indent=2)) if json else printing.joined(added, told)
@@ -82,7 +82,7 @@ def import_annotations(
     Exit codes: 0 done; 1 failed; 2 bad usage or input; 3 done, but some images
     are not in the run or have several categories, and were left out.
     """
-    from sortal.runs.importing import import_annotations
+    from sortal.exchange.importing import import_annotations
 
     found = import_annotations(run, file, by=by)
     print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.imported(found)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from sortal.discovery.demo import DemoResult
     from sortal.discovery.dry_run import DryPrediction, DryRun
     from sortal.discovery.prediction import Prediction
+    from sortal.exchange.export import ExportResult
+    from sortal.exchange.importing import ImportResult
     from sortal.images.check import Duplicates, Health
     from sortal.images.decoding import Quarantined
     from sortal.research.benchmark.presets import Preset
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
-    from sortal.runs.export import ExportResult
-    from sortal.runs.importing import ImportResult
-    from sortal.runs.journal import Decision
+    from sortal.review.journal import Decision
     from sortal.runs.run import Category, Run
 
 CLASSES = 24  # listed at most; of more, the largest and the smallest

@@ -189,7 +189,7 @@ def export(
     no longer exist or have changed, and were left out; 130 interrupted.
     """
     with printing.runtime("Reading the run") as runtime:
-        from sortal.runs.export import export
+        from sortal.exchange.export import export
         from sortal.runs.storage import load_run
 
         options: Any = {"how": how, "force": force, "absolute_paths": absolute_paths}
@@ -217,7 +217,7 @@ def review(
     Enter in the terminal prints another.
     """
     with printing.runtime("Reading the run", workers=workers) as runtime:
-        from sortal.discovery.reviewing import open_review, serve
+        from sortal.discovery.reviewing.open import open_review, serve
 
         server = open_review(run, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
     with server, suppress(KeyboardInterrupt):  # from here on it is the way to end

@@ -19,6 +19,7 @@ import torch
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, MethodName, Rounds, Training
 from sortal.discovery import defaults, stages
+from sortal.discovery.grouping.rounds import epochs_of_rounds
 from sortal.discovery.job import Job
 from sortal.discovery.pipeline import stages_of
 from sortal.discovery.rates import (
@@ -30,7 +31,6 @@ from sortal.discovery.rates import (
     measure_report,
     measure_view,
 )
-from sortal.discovery.rounds import epochs_of_rounds
 from sortal.discovery.sampling import free_disk, learned_part, remedies
 from sortal.errors import InputError, Remedy, Spelling
 from sortal.images import near_duplicates
@@ -52,7 +52,7 @@ from sortal.system.device import choose_compute, choose_device
 from sortal.system.progress import Runtime
 from sortal.system.scratch import LARGE
 from sortal.system.text import byte_sizes, duration, plural
-from sortal.web import report
+from sortal.web.report import report
 
 ROW = 512  # bytes per image in the text files of a run, rounded up
 INDEX = 400  # bytes per image in the index of the pixel store

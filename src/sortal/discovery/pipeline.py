@@ -11,13 +11,11 @@ from functools import partial
 from textwrap import indent
 from typing import Any
 
-from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.config import Discovery, Reading, describe, from_keywords
 from sortal.discovery import defaults
-from sortal.discovery.advice import compare
-from sortal.discovery.carrying import reviewed_run
 from sortal.discovery.job import ANOTHER_FOLDER, Job, Source, check_output_folder, check_sortable, prepare
+from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.sampling import check_room, learned_part
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.discovery.streaming import sort_rest
@@ -26,13 +24,15 @@ from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
-from sortal.runs import cache
+from sortal.review.carrying import reviewed_run
 from sortal.runs.run import REPORT, Run
 from sortal.runs.storage import load_run, peek
+from sortal.system import cache
 from sortal.system.device import start
 from sortal.system.files import LOCK, lock_folder
 from sortal.system.progress import Runtime, shown
 from sortal.system.text import plural
+from sortal.web.report import report
 
 
 def discover(
@@ -108,7 +108,7 @@ def carry_out(job: Job) -> Run:
             for text in symptoms(found.run, compared):
                 stages.note(text)
             run = stages.recorded_in(found.run)
-            page = web.make_report(run, found.store, maps, compared, seed=seed, folder=place, runtime=runtime)
+            page = report.make_report(run, found.store, maps, compared, seed=seed, folder=place, runtime=runtime)
         run = stages.recorded_in(run)
         run.save({REPORT: page, **found.files})
     processes.barrier()

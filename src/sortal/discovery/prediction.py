@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal import web
 from sortal.clustering.tsne import mapper
 from sortal.discovery import results
-from sortal.discovery.advice import compare
 from sortal.discovery.job import folders_in
+from sortal.discovery.reviewing.advice import compare
 from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
@@ -23,7 +22,7 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
-from sortal.runs import cache, tables
+from sortal.runs import tables
 from sortal.runs.building import assess, build_run, hash_images, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
@@ -31,8 +30,10 @@ from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import check_features, load_run
 from sortal.runs.tables import Column
+from sortal.system import cache
 from sortal.system.files import lock_folder, write_atomically
 from sortal.system.progress import Runtime, shown
+from sortal.web.report import report
 
 COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
 
@@ -206,7 +207,7 @@ def draw_report(found: Run, *, absolute_paths: bool = False, runtime: Runtime = 
     )
     compared = compare(found, store, seed, runtime.device)
     how: Any = {"seed": seed, "folder": place, "absolute_paths": absolute_paths, "runtime": runtime}
-    return web.make_report(found, store, mapper(runtime.device), compared, **how)
+    return report.make_report(found, store, mapper(runtime.device), compared, **how)
 
 
 def _fresh(found: Run, new: Assignments) -> NDArray[np.bool_]:

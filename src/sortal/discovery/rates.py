@@ -22,7 +22,7 @@ from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, estimate_k
 from sortal.clustering.estimate_k import Method as Estimator
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Precision
-from sortal.discovery import clusters, shared_kmeans
+from sortal.discovery.grouping import clusters, shared_kmeans
 from sortal.discovery.job import Job
 from sortal.images.check import check_stored
 from sortal.images.image_set import ImageSet
@@ -39,8 +39,8 @@ from sortal.learning.views import centre_crop_batches
 from sortal.runs import projection
 from sortal.system.device import choose_compute, choose_device
 from sortal.system.progress import Runtime
-from sortal.web import report
-from sortal.web.thumbnails import make_sheets
+from sortal.web.report import report
+from sortal.web.report.thumbnails import make_sheets
 
 BUDGET = 2.0  # seconds in which a rate is measured on a CPU, if one batch after a warm-up takes no longer
 REPEATED, QUICK = 3, 0.2  # times that a batch is timed, and seconds after which it is not repeated

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sortal
-from sortal.discovery.carrying import Review
 from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
-from sortal.runs import cache
+from sortal.review.carrying import Review
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate
 from sortal.runs.facts import Hashes, ImageSource, KChoice, RunFacts, TrainingResult
 from sortal.runs.run import Assignments, Category, Run
+from sortal.system import cache
 from sortal.system.device import name_of
 from sortal.system.text import plural
 

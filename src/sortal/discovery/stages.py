@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.config import VIEWS, Discovery, Rounds, Training
-from sortal.discovery import results, rounds
-from sortal.discovery.carrying import Review
-from sortal.discovery.clusters import choose_k, cluster, fit, repeat, rows_of
+from sortal.discovery import results
+from sortal.discovery.grouping import rounds
+from sortal.discovery.grouping.clusters import choose_k, cluster, fit, repeat, rows_of
+from sortal.discovery.grouping.rounds import LearningResult
+from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
-from sortal.discovery.rounds import LearningResult
-from sortal.discovery.stability import overlaps
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.store.packing import Settings, pack, select_readable
@@ -30,11 +30,12 @@ from sortal.learning.features import KeptTokens, extract
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.runs import cache
+from sortal.review.carrying import Review
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
 from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
+from sortal.system import cache
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 from sortal.system.temporary import temporary_folder

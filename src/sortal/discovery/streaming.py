@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sortal.discovery.carrying import Review
 from sortal.discovery.job import Job
 from sortal.discovery.results import named_at_source, sources_of
 from sortal.discovery.stages import SortingResult, Stages
@@ -26,17 +25,18 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import BLOCK, FeatureCache
 from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
-from sortal.runs import cache
+from sortal.review.carrying import Review
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.run import KNOWN, Assignments, Run
+from sortal.system import cache
 from sortal.system.device import choose_compute
 from sortal.system.progress import Runtime
 from sortal.system.scratch import scratch
 from sortal.system.text import plural
 from sortal.system.workers import JsonObject, WorkItem
-from sortal.web import report, summary
+from sortal.web.report import report, summary
 
 COMMIT = 10.0  # seconds between files of features; a kill loses at most what was read since
 READING = "Sorting the other images"

@@ -6,7 +6,7 @@ from sortal.errors import listing
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.run import UNSURE, Run
 from sortal.system.text import plural
-from sortal.web import Comparison
+from sortal.web.report.highlights import Comparison
 
 COLLAPSED = 0.98  # mean cosine similarity from which features tell nothing apart; healthy runs have 0 to 0.75
 SEPARATE, LABELLED = 0.7, 2000  # least share of labelled images whose nearest is of their class, and how many are asked

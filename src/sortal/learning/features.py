@@ -24,7 +24,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import FrozenEncoder, views_at_once
-from sortal.runs.cache import load_arrays, save_arrays
+from sortal.system.cache import load_arrays, save_arrays
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
 from sortal.system.progress import Runtime

@@ -25,7 +25,7 @@ from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, Rows
-from sortal.runs import cache
+from sortal.system import cache
 from sortal.system.files import writing
 from sortal.system.mapping import check_whole
 from sortal.system.progress import Runtime

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.errors import NoSpaceError
-from sortal.runs import cache
+from sortal.system import cache
 
 POINTS = 5000  # images on the map at most, unless they are placed on a GPU
 SPAN = 9999  # coordinates are whole numbers from 0 to this

@@ -19,10 +19,12 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, Remedy, quoted
 from sortal.images.decoding import Quarantined
-from sortal.runs import cache, journal, tables
+from sortal.review import journal
+from sortal.runs import tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.run import DECISIONS, OPEN, REVIEWED, STATUSES, Assignments, Candidate, Category, Run, columns_of
+from sortal.system import cache
 from sortal.system import files as disk
 from sortal.system.files import CACHE
 from sortal.system.json_records import read_record

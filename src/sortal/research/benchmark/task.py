@@ -24,12 +24,12 @@ from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
-from sortal.runs import cache
 from sortal.runs.categories import ids_of
 from sortal.runs.confidence import place
 from sortal.runs.evaluation import score
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
+from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime

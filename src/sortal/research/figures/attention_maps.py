@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 from sortal.errors import InputError, listing, quoted
+from sortal.exchange.format import paths_of
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.research.figures import samples, style
 from sortal.research.figures.samples import classes_of, load_pixels, sampling_order
-from sortal.runs.export.format import paths_of
 from sortal.runs.run import LABELLED, Run
 from sortal.system.device import choose_device
 from sortal.system.progress import Runtime

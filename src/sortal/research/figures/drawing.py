@@ -10,11 +10,11 @@ from typing import Any, TypeVar, get_args
 from matplotlib.figure import Figure
 
 from sortal.errors import InputError, Remedy, listing, quoted
+from sortal.exchange.output import image_folder_around, is_within
 from sortal.research.figures import style
 from sortal.research.figures.accuracy import k_curve, legacy_inflation, risk_coverage
 from sortal.research.figures.attention_maps import attention, find_rows
 from sortal.research.figures.scatter import tsne
-from sortal.runs.export.output import image_folder_around, is_within
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import write_atomically, writing

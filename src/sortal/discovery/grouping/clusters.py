@@ -1,0 +1,294 @@
+"""The number of categories, and the category of each image, from features; both are cached.
+
+Images are clustered by features averaged with those of their neighbours (`smooth`), if the recipe has any.
+"""
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as nnf
+from numpy.typing import NDArray
+
+from sortal import metrics
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, Method, estimate_k, separation
+from sortal.clustering.points import Points, full_precision
+from sortal.config import Discovery, Recipe
+from sortal.discovery import results
+from sortal.discovery.grouping import shared_kmeans
+from sortal.discovery.grouping.neighbours import nearest
+from sortal.discovery.grouping.stability import cluster_again
+from sortal.discovery.job import Job
+from sortal.images.image_set import ImageSet
+from sortal.runs.confidence import Features, Floats, place
+from sortal.runs.facts import KChoice, TriedK
+from sortal.system import cache
+from sortal.system.distributed import Processes
+from sortal.system.json_records import read_record
+from sortal.system.progress import Runtime
+from sortal.system.scratch import scratch
+
+SMOOTHINGS = 2  # rounds of averaging with neighbours
+
+
+def estimator(recipe: Recipe) -> Method:
+    """Return the rule that estimates k: features trained with the labels need another than the paper's."""
+    return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features of images as they are, (n, d), and averaged with those of their neighbours when that is needed."""
+
+    x: Features
+    neighbours: int
+    processes: Processes
+    folder: Path | None = None  # for large arrays
+
+    @cached_property
+    def smoothed(self) -> Features:
+        return smooth(self.x, self.neighbours, self.processes, self.folder)
+
+    @cached_property
+    def key(self) -> tuple[str, int]:
+        """What both depend on, for the keys of caches: the last digits of averages depend on the machine."""
+        return cache.hashed(self.x), self.neighbours
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """The result of k-means on smoothed features."""
+
+    clusters: NDArray[np.int64]  # (n,)
+    centres: Features  # (k, d)
+    separation: float  # of the unlabelled images; 0 for one cluster
+
+
+def rows_of(job: Job, x: Features) -> Rows:
+    return Rows(x, job.recipe.neighbours, job.processes, job.cache)
+
+
+def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
+    """Return the given number of categories, or estimate it."""
+    settings = job.settings
+    if isinstance(settings.k, str):
+        return estimated_k(job, rows, images, runtime)
+    return KChoice(k=settings.k, estimated=False, known=len(np.unique(images.labels[images.labelled])))
+
+
+def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
+    """Estimate the number of categories; every k that is tried is cached at once.
+
+    Among the ks that are likely on features as they are, choose the one that separates smoothed features best: with
+    less noise, more ks can be told apart. Smoothed features alone are not enough, as smoothing draws any few neighbours
+    together, so that hundreds of small clusters may look separate.
+    """
+    method, bounds = estimator(job.recipe), bounds_of_k(job.settings, images)
+    inputs = "choice", method, *rows.key, cache.hashed(images.labels), *bounds, job.settings.seed
+    path = job.cache / "k" / f"{cache.key(*inputs)}.json"
+
+    def cached() -> KChoice | None:
+        with suppress(ValueError):
+            return read_record(KChoice, cache.load(path))
+        return None
+
+    if (choice := job.processes.by_first(cached)) is not None:
+        return choice
+    found = _estimate(job, rows.x, images, bounds, runtime)
+    k = found.k
+    if rows.neighbours and method == "separation":
+        k = _estimate(job, rows.smoothed, images, found.interval, runtime).k
+    curve = tuple(TriedK(k=each.k, score=each.score, each=each.each) for each in found.curve)
+    choice = KChoice(k=k, estimated=True, known=bounds[0], interval=found.interval, method=method, curve=curve)
+    if job.processes.is_first:
+        cache.save(path, asdict(choice))
+    return choice
+
+
+def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
+    """Return the smallest and the largest number of categories that may be estimated."""
+    known = len(np.unique(images.labels[images.labelled]))
+    return known, max(min(settings.k_max, known + int(images.unlabelled.sum())), known)
+
+
+def _estimate(job: Job, x: Features, images: ImageSet, bounds: tuple[int, int], runtime: Runtime) -> KEstimate:
+    """Estimate the number of categories within bounds."""
+    settings, method, processes = job.settings, estimator(job.recipe), job.processes
+    own = slice(*processes.share_of(len(x)))
+    key = cache.key("k", method, cache.hashed(x, images.labels), *bounds, settings.seed)
+    path = job.cache / "k" / f"{key}.json"
+
+    def cached() -> list[Evaluation]:
+        with suppress(ValueError):
+            found = cache.load(path)
+            return [read_record(Evaluation, each) for each in found] if isinstance(found, list) else []
+        return []
+
+    tried = processes.by_first(cached)
+
+    def on_k(at: Evaluation) -> None:
+        tried.append(at)
+        if processes.is_first:
+            cache.save(path, [asdict(each) for each in tried])
+        report()
+
+    def report() -> None:  # a search usually tries so many, and may try more
+        runtime.progress("Estimating the number of classes", len(tried), max(USUALLY_TRIED, len(tried) + 1))
+
+    report()
+
+    return estimate_k(
+        x[own],
+        images.labels[own],
+        k_min=bounds[0],
+        k_max=bounds[1],
+        method=method,
+        random_state=settings.seed,
+        device=str(processes.device),
+        callback=on_k,
+        known=tuple(tried),
+        group=processes.group,
+    )
+
+
+def cluster(
+    job: Job, rows: Rows, images: ImageSet, k: int, head: Features | None
+) -> tuple[NDArray[np.int64], Features]:
+    """Return the cluster (n,) of each image, and the centres; the first clusters are the known classes."""
+    if head is not None:
+        return _cluster_by_head(rows.x, images, head)
+    semi_supervised = job.recipe.clustering == "semi-supervised"
+    found = fit(job, rows, images.labels if semi_supervised else None, k)
+    clusters, centres = found.clusters, found.centres
+    if not semi_supervised:
+        order = match_known(clusters, images.labels, k)
+        clusters, centres = np.argsort(order)[clusters], centres[order]
+    if rows.neighbours:  # new images are placed by features as they are
+        centres = results.add_to_means(centres, np.zeros(k, dtype=np.int64), clusters, rows.x)[0]
+    return clusters, centres
+
+
+def fit(job: Job, rows: Rows, labels: NDArray[np.int64] | None, k: int) -> Fit:
+    """Cluster smoothed features by k-means; labelled images (n,) stay in the clusters of their classes."""
+    settings, processes = job.settings, job.processes
+    inputs = *rows.key, cache.hashed(np.zeros(0) if labels is None else labels), k, settings.n_init, settings.seed
+    path = job.cache / "clusters" / f"{cache.key('clusters', *inputs)}.safetensors"
+    if (cached := processes.by_first(lambda: _load_fit(path, len(rows.x), k))) is not None:
+        return cached
+    model = shared_kmeans.fit(
+        rows.smoothed,
+        labels,
+        k,
+        n_init=settings.n_init,
+        seed=settings.seed,
+        processes=processes,
+    )
+    centres = np.ascontiguousarray(model.centres)
+    found = Fit(clusters=model.labels, centres=centres, separation=_separation(rows, labels, centres))
+    if processes.is_first:
+        saved = {"clusters": found.clusters, "centres": centres, "separation": np.array([found.separation])}
+        cache.save_arrays(path, saved)
+    return found
+
+
+def _load_fit(path: Path, n: int, k: int) -> Fit | None:
+    """Return the cached clusters of n images in k clusters, unless they are damaged."""
+    with suppress(ValueError, KeyError, IndexError):
+        held = cache.load_arrays(path) or {}
+        clusters, centres = held["clusters"], held["centres"]
+        if (
+            clusters.shape == (n,)
+            and centres.ndim == 2
+            and len(centres) == k
+            and 0 <= clusters.min() <= clusters.max() < k
+        ):
+            return Fit(clusters=clusters, centres=centres, separation=float(held["separation"][0]))
+    return None
+
+
+def _separation(rows: Rows, labels: NDArray[np.int64] | None, centres: Features) -> float:
+    """Return how well clusters with these centres (k, d) separate the unlabelled images."""
+    if len(centres) == 1:
+        return 0.0
+    own, device = slice(*rows.processes.share_of(len(rows.x))), rows.processes.device
+    x, free, labelled = torch.from_numpy(rows.smoothed[own]).to(device), None, torch.zeros(0, device=device)
+    if labels is not None:
+        free = torch.from_numpy(np.flatnonzero(labels[own] < 0)).to(device)
+        labelled = torch.from_numpy(np.unique(labels[labels >= 0], return_counts=True)[1]).to(device)
+    points = Points(x, free, processes=rows.processes)
+    with full_precision(device):
+        relative = torch.from_numpy(centres).to(device) - points.mean.to(x.dtype)
+        return separation(points, relative[None], labelled)[0]
+
+
+def repeat(
+    job: Job, rows: Rows, images: ImageSet, order: NDArray[np.int64], clusters: NDArray[np.int64], k: int
+) -> Floats | None:
+    """Return how often each image (n,) stays in its cluster when clustering is repeated, or None if it cannot be."""
+    seed, labels, processes = job.settings.seed, images.labels, job.processes
+    if job.recipe.clustering == "kmeans":
+        labels = np.full(len(clusters), -1)
+    key = cache.key("stability", *rows.key, cache.hashed(labels, clusters), k, seed)
+    path = job.cache / "stability" / f"{key}.safetensors"
+
+    def cached() -> Floats | None:
+        with suppress(ValueError, KeyError):
+            found = (cache.load_arrays(path) or {})["agreement"]
+            return found if found.shape == clusters.shape else None
+        return None
+
+    if (agreement := processes.by_first(cached)) is not None:
+        return agreement
+    found = cluster_again(rows.smoothed, labels, clusters, k, order=order, seed=seed, processes=processes)
+    if found is not None and processes.is_first:
+        cache.save_arrays(path, {"agreement": found})
+    return found
+
+
+@torch.no_grad()
+def smooth(x: Features, neighbours: int, processes: Processes, folder: Path | None = None) -> Features:
+    """Average each of the unit rows (n, d) with the mean of its nearest `neighbours`, half and half, twice.
+
+    Large results are kept in files in the folder.
+    """
+    count = min(neighbours, len(x) - 1)
+    if count < 1:
+        return x
+    device = processes.device
+    rows = torch.from_numpy(x).to(device)
+    for _ in range(SMOOTHINGS):
+        averaged = torch.from_numpy(scratch(x.shape, folder)) if device.type == "cpu" else torch.zeros_like(rows)
+        for part, near in nearest(rows, count, share=(processes.rank, processes.size)):
+            averaged[part] = nnf.normalize(rows[part] + rows[near].mean(1), dim=1)
+        processes.sum_in_place([averaged])
+        rows = averaged
+    found = rows.numpy() if device.type == "cpu" else scratch(x.shape, folder)
+    if device.type != "cpu":
+        torch.from_numpy(found).copy_(rows)
+    return found
+
+
+def match_known(clusters: NDArray[np.int64], labels: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return the clusters (k,) in an order in which the first are the known classes.
+
+    Plain k-means ignores labels: each class gets the cluster that one match of the labelled images gives it, and a
+    class without a match one of the remaining clusters.
+    """
+    rows = labels >= 0
+    known = np.unique(labels[rows])
+    cluster_of = {label: cluster for cluster, label in metrics.match(labels[rows], clusters[rows], old=known).items()}
+    left = iter(sorted(set(range(k)) - set(cluster_of.values())))
+    first = [cluster_of[label] if label in cluster_of else next(left) for label in known.tolist()]
+    return np.array([*first, *left], dtype=np.int64)
+
+
+def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDArray[np.int64], Features]:
+    """Cluster by a classifier's scores; centres are means or, for a cluster without images, the head's direction."""
+    weights = head[:, :-1] / np.maximum(np.linalg.norm(head[:, :-1], axis=1, keepdims=True), 1e-12)
+    chosen = place(x, weights, 1.0, head=head).row
+    known = np.unique(images.labels[images.labelled])
+    clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
+    return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]

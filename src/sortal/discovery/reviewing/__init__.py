@@ -1,0 +1,1 @@
+"""The review of a run, with what clustering and other models say."""

@@ -1,0 +1,146 @@
+"""Advice for a review that takes clustering or another model: parts of a category, a refit, names."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.errors import InputError
+from sortal.images.store.pixel_store import PixelStore
+from sortal.review.actions import Refit
+from sortal.review.effects import Review
+from sortal.runs.confidence import Ints
+from sortal.runs.run import Run
+from sortal.system import cache
+from sortal.system.progress import Runtime
+from sortal.system.regular_files import read_regular
+from sortal.web.report.highlights import Comparison, compare_categories
+
+if TYPE_CHECKING:
+    from sortal.learning.image_text import ImageText
+
+SUGGESTED = 5  # names
+KEPT = 5000  # embeddings of pictures
+LONGEST = 200  # characters of a name
+MOST = 100_000  # names
+STEP = 256  # names between two reports of progress
+Embeddings = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Advice:
+    """Proposes what clustering, or an image-text model, finds; heavy libraries are imported when first needed."""
+
+    run: Run
+    store: PixelStore
+    device: str  # to cluster on
+    words: Sequence[str] = ()
+    model: "ImageText | None" = None
+    embedded: Embeddings | None = None  # (m, d) of the words
+    _pictures: dict[int, Embeddings] = field(default_factory=dict)  # of images by row
+
+    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
+        """Divide rows into parts by semi-supervised k-means; those that are `anchored` stay in the first."""
+        from sortal.discovery.grouping import shared_kmeans
+        from sortal.system.distributed import alone
+
+        labels = np.where(np.isin(rows, anchored), 0, -1)
+        if int((labels < 0).sum()) + int((labels == 0).any()) < count:
+            return []
+        x = np.array(self.run.features[rows])
+        if len(np.unique(x, axis=0)) < count:
+            return []
+        seed = self.run.facts.settings.seed
+        given = labels if (labels == 0).any() else None
+        found = shared_kmeans.fit(x, given, count, n_init=10, seed=seed, processes=alone(self.device)).labels
+        parts = [rows[found == number] for number in range(count)]
+        if not all(map(len, parts)):
+            return []
+        first, *others = parts if (labels == 0).any() else sorted(parts, key=len, reverse=True)
+        return [first, *sorted(others, key=len, reverse=True)]
+
+    def refit(self, review: Review) -> Refit:
+        """Cluster again, with the decisions as constraints."""
+        from sortal.discovery.reviewing.refitting import refit
+        from sortal.system.distributed import alone
+
+        return refit(review, alone(self.device))
+
+    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
+        """Suggest those of the given words that describe typical images best, among categories with those."""
+        if self.model is None or self.embedded is None:
+            return []
+        from sortal.learning.image_text import suggest
+
+        means = np.concatenate([self._embed(each[:1]) for each in others]) if len(others) > 1 else None
+        return suggest(self._embed(rows), self.embedded, self.words, SUGGESTED, others=means)
+
+    def _embed(self, rows: Ints) -> Embeddings:
+        assert self.model is not None
+        new = [row for row in rows.tolist() if row not in self._pictures]
+        if new:
+            if len(self._pictures) > KEPT:
+                self._pictures = {row: self._pictures[row] for row in rows.tolist() if row in self._pictures}
+            for row, found in zip(new, self.model.embed_images([self.store.image(row) for row in new]), strict=True):
+                self._pictures[row] = found[None]
+        return np.concatenate([self._pictures[row] for row in rows.tolist()])
+
+
+def compare(run: Run, store: PixelStore, seed: int, device: str) -> Comparison:
+    """Find the categories of a run that may be one, and those that may be two."""
+
+    def advisor(part: Run) -> Advice:
+        return Advice(run=part, store=store, device=device)
+
+    return compare_categories(run, store.heights > 0, advisor, seed=seed)
+
+
+def advise(run: Run, store: PixelStore, *, words: Path | None, text_model: Path | None, runtime: Runtime) -> Advice:
+    """Read the names a person has given, and embed them with a local image-text model, if there is one."""
+    if text_model is not None and words is None:
+        raise InputError("An image-text model needs names to choose from. Give a file with one name per line.")
+    names = read_words(words) if words is not None else ()
+    if text_model is None:
+        return Advice(run=run, store=store, device=runtime.device, words=names)
+    from sortal.learning.image_text import load_image_text
+
+    model = load_image_text(text_model, device=runtime.device)
+    embedded = _embedded(model, text_model, names, run.cache / "words", runtime)
+    return Advice(run=run, store=store, device=runtime.device, words=names, model=model, embedded=embedded)
+
+
+def read_words(path: Path) -> tuple[str, ...]:
+    """Read a file with one name per line."""
+    try:
+        lines = read_regular(path).decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InputError(f"The names in {str(path)!r} cannot be read: {why}.") from error
+    names = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not names or len(names) > MOST:
+        raise InputError(f"A file of names must have 1 to {MOST:,} of them, one per line, got {len(names):,}.")
+    for name in names:
+        if len(name) > LONGEST or not name.isprintable():
+            raise InputError(
+                f"A name must have 1 to {LONGEST} printable characters, got {name[:40]!r} in {str(path)!r}."
+            )
+    return names
+
+
+def _embedded(model: "ImageText", folder: Path, names: Sequence[str], place: Path, runtime: Runtime) -> Embeddings:
+    """Embed names, or read what was embedded before: a large model takes minutes for a long list."""
+    files = sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in folder.iterdir())
+    path = place / f"{cache.key('words', str(folder.resolve()), files, names)}.safetensors"
+    with suppress(ValueError, KeyError):
+        return (cache.load_arrays(path) or {})["words"]
+    parts = []
+    for start in range(0, len(names), STEP):
+        runtime.progress("Reading the names", start, len(names))
+        parts.append(model.embed_words(names[start : start + STEP]))
+    found = np.concatenate(parts)
+    cache.save_arrays(path, {"words": found})
+    return found

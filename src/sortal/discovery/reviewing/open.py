@@ -1,0 +1,138 @@
+"""The review of a run in a browser."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.discovery.reviewing.advice import advise
+from sortal.images.originals import Originals
+from sortal.images.store.index import Index
+from sortal.images.store.packing import Settings, pack
+from sortal.images.store.pixel_store import open_store
+from sortal.review import journal
+from sortal.review.session import Session
+from sortal.runs.projection import Placer
+from sortal.runs.run import DECISIONS
+from sortal.runs.storage import load_run
+from sortal.system.files import lock_folder
+from sortal.system.progress import Runtime, shown
+from sortal.system.terminal import on_enter
+from sortal.web.app.server import Server
+
+PREVIEW = 64  # pixels of images that a run did not learn on, whose pixels are not stored otherwise
+Place = str | os.PathLike[str]
+
+
+def review(
+    folder: Place,
+    *,
+    words: Place | None = None,
+    text_model: Place | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    browser: bool = True,
+) -> None:
+    """Review the run in `folder` in the browser, until Ctrl-C or the interrupt of a notebook.
+
+    Every decision is in the folder before the page shows it. Load the run again to have them. `words` is a file with
+    names to choose from, one per line; `text_model` a folder with an image-text model of open_clip, which then suggests
+    some of them. The server listens on `host`, by default for this computer alone, and `port`, by default a free one;
+    `browser=False` only prints the link.
+
+    >>> sortal.review("photos-run")  # doctest: +SKIP
+    """
+    with shown(Runtime(), "Reading the run") as runtime:
+        server = open_review(folder, words=words, text_model=text_model, host=host, port=port, runtime=runtime)
+    with server:
+        serve(server, browser=browser, say=_tell)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def serve(server: Server, *, browser: bool, say: Callable[[str], None]) -> None:
+    """Say the link to a review, and another one whenever Enter is pressed, and serve it until Ctrl-C."""
+    with on_enter(lambda: say(f"Review: {server.link()}")) as listening:
+        link = server.link()
+        say(f"Review: {link}")
+        say("Enter prints another link, Ctrl-C ends the review." if listening else "Ctrl-C ends the review.")
+        server.run(browser=link if browser else "")
+
+
+def open_review(
+    folder: Place,
+    *,
+    words: Place | None = None,
+    text_model: Place | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    runtime: Runtime = Runtime(),
+) -> Server:
+    """Lock a run, load it with its decisions and pixels, and return a server that is not running yet."""
+    place = Path(folder)
+    with ExitStack() as held:
+        load_run(place, raw=True)  # refuses what is not a run before a lock is put there
+        held.enter_context(lock_folder(place))
+        session = open_session(place, words=words, text_model=text_model, runtime=runtime)
+        server = Server(session, host=host, port=port)
+        server.hold(held.pop_all())
+        return server
+
+
+def open_session(
+    folder: Path, *, words: Place | None = None, text_model: Place | None = None, runtime: Runtime = Runtime()
+) -> Session:
+    """Load a run, its decisions and its pixels, which come from its cache as far as they are there."""
+    run = load_run(folder, raw=True)
+    lines = journal.read(folder / DECISIONS, run.facts)
+    side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
+    side = side if sorted_by.learn_on is None else min(side, PREVIEW)
+    settings = Settings(shorter_side=side, max_pixels=sorted_by.max_pixels)
+    pack(run.images(), run.cache / "pixels", settings=settings, runtime=runtime)
+    index = Index(run.cache / "pixels" / settings.key)
+    # By the content that was sorted, whatever the files are now.
+    store = open_store(index, [each if each in index.stored else "" for each in run.assignments.contents])
+    originals = Originals(run.paths(), run.assignments.contents, [index])
+    originals.look_at_all(lambda done, of: runtime.progress("Comparing files", done, of))
+    if lost := np.flatnonzero(originals.state).tolist():
+        told = originals.say(lost, run.assignments.files)
+        runtime.note(
+            f"{told}. The review leaves out what is lost; run sortal discover again to sort what is there now."
+        )
+    names, model = (None if each is None else Path(each) for each in (words, text_model))
+    advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
+    threading.Thread(target=_import_ahead, daemon=True).start()
+    return Session(
+        run=run,
+        store=store,
+        originals=originals,
+        place=_placer(runtime.device),
+        lines=list(lines),
+        advisor=advisor,
+    )
+
+
+def _import_ahead() -> None:
+    """Import what pages will ask for while the first one loads; whoever needs it says why it cannot be imported."""
+    with suppress(Exception):  # such as that the process ends, or may open no more files
+        import_module("sortal.clustering.kmeans")
+
+
+def _placer(device: str) -> Placer:
+    """Return a function that places images on a map, and loads torch when it is called."""
+
+    def place(features: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        from sortal.clustering import tsne
+
+        return tsne.place(features, seed, device=device)
+
+    return place

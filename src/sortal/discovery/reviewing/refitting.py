@@ -1,0 +1,143 @@
+"""Clustering again after decisions: the features stay; clusters, their number and their stability are found anew.
+
+Images that a person has settled are labelled with their category. Where these are few in a category that a person has
+merged, split, kept or put an image into, its most typical images are taken for labelled, too: of each category that was
+merged, so that they stay together, and of both that are to be kept apart, so that they stay so.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.clustering.estimate_k import estimate_k
+from sortal.discovery.grouping import shared_kmeans
+from sortal.discovery.grouping.clusters import smooth
+from sortal.discovery.grouping.stability import cluster_again, jaccard
+from sortal.errors import InputError
+from sortal.review.actions import Refit
+from sortal.review.effects import Review
+from sortal.runs.categories import free_names
+from sortal.runs.confidence import Features, Ints, stable_shares
+from sortal.system.distributed import Processes
+
+TYPICAL = 8  # images that stand for a category that a person has changed or kept
+WIDER = 1.2  # times the present number of categories: up to where another number is looked for
+RESTARTS = 5  # for each number that is tried
+SAME = 0.5  # overlap (Jaccard) above which a cluster is a category that is there
+
+
+def refit(review: Review, processes: Processes) -> Refit:
+    """Cluster the images of a run again, with what people have decided about it as constraints."""
+    run, seed = review.base, review.base.facts.settings.seed
+    if review.settled.all():
+        raise InputError("Every image is settled, so there is nothing to cluster again.")
+    x = smooth(np.array(run.features), run.facts.recipe.neighbours, processes, run.cache)
+    ids, labels = _anchors(review)
+    k = _number(x, labels, review, str(processes.device))
+    clusters = shared_kmeans.fit(x, labels, k, n_init=run.facts.settings.n_init, seed=seed, processes=processes).labels
+    found, names = _identified(review, ids, clusters, k)
+    category = np.array(found, dtype=np.int64)[clusters]
+    category = _kept_away(review, category, found, x)
+    order = np.argsort(np.array(run.assignments.contents), kind="stable")
+    agreement = cluster_again(x, labels, clusters, k, order=order, seed=seed, processes=processes)
+    shares = np.ones(k) if agreement is None else stable_shares(agreement, np.ones(len(x)), clusters, k)
+    stability = {each: min(shares[at] for at, own in enumerate(found) if own == each) for each in found}
+    moved = np.flatnonzero((category != review.category) & ~review.settled)
+    target = {run.assignments.contents[row]: int(category[row]) for row in moved.tolist()}
+    return Refit(
+        images=tuple(target),
+        to=tuple(target.values()),
+        names=names,
+        categories=tuple(stability),
+        stability=tuple(round(float(share), 6) for share in stability.values()),
+    )
+
+
+def _anchors(review: Review) -> tuple[list[int], Ints]:
+    """Return the categories with labelled images, and the label (n,) of each image, −1 without one."""
+    settled = review.settled
+    labels = np.where(settled, review.category, -1)
+    for each in review.categories.values():
+        rows = review.members(each.id)
+        if not len(rows) or not (settled[rows].any() or each.by_hand or each.apart or each.whole):
+            continue
+        sources = review.base.assignments.category_id[rows]
+        for source in np.unique(sources).tolist():
+            part = rows[sources == source]
+            x = np.asarray(review.base.features[part], dtype=np.float64)
+            near = part[np.argsort(((x - x.mean(axis=0)) ** 2).sum(axis=1), kind="stable")]
+            missing = max(0, min(TYPICAL, len(part)) - int(settled[part].sum()))
+            labels[near[~settled[near]][:missing]] = each.id
+    if (labels >= 0).all():  # k-means needs something to place
+        labels[np.flatnonzero(~settled)] = -1
+    ids = np.unique(labels[labels >= 0]).tolist()
+    return ids, np.where(labels >= 0, np.searchsorted(ids, labels), -1)
+
+
+def _number(x: Features, labels: Ints, review: Review, device: str) -> int:
+    """Estimate the number of clusters: as many as there are categories, or a few more; people merge what is one."""
+    now, anchored, free = len(np.unique(review.category)), int(labels.max()) + 1, int((labels < 0).sum())
+    least = max(anchored, now)
+    most = min(max(round(now * WIDER), least), anchored + free, len(x))
+    if anchored < 2 or least >= most:
+        return max(min(least, most), anchored)
+    found = estimate_k(
+        x,
+        labels,
+        k_min=least,
+        k_max=most,
+        method="separation",
+        n_init=RESTARTS,
+        random_state=review.base.facts.settings.seed,
+        device=device,
+    )
+    return found.k
+
+
+def _identified(review: Review, ids: Sequence[int], clusters: Ints, k: int) -> tuple[list[int], tuple[str, ...]]:
+    """Return the category of each cluster, and the names of those that are new; the first clusters are `ids`.
+
+    A cluster most of whose images are in a category that a person has merged is a part of it.
+    """
+    there = np.unique(review.category).tolist()
+    where = {each: at for at, each in enumerate(there)}
+    before = np.array([where[each] for each in review.category.tolist()], dtype=np.int64)
+    common = np.bincount(clusters * len(there) + before, minlength=k * len(there)).reshape(k, -1)
+    shared, found = jaccard(clusters, before, (k, len(there))), dict(enumerate(ids))
+    for row in range(len(ids), k):
+        most = int(common[row].argmax())
+        if 2 * common[row, most] > common[row].sum() and _is_merged(review, there[most]):
+            found[row] = there[most]
+    for row, at in zip(*np.unravel_index(np.argsort(-shared, axis=None), shared.shape), strict=True):
+        if row >= len(ids) and shared[row, at] > SAME and there[at] not in found.values():
+            found.setdefault(int(row), there[at])
+    new = [row for row in range(k) if row not in found]
+    for number, row in enumerate(new):
+        found[row] = review.next_id + number
+    taken = [name for each in review.categories.values() for name in (each.name, *each.former)]
+    return [found[row] for row in range(k)], tuple(free_names(taken, len(new)))
+
+
+def _is_merged(review: Review, category: int) -> bool:
+    sources = review.base.assignments.category_id[review.members(category)]
+    return review.categories[category].by_hand and len(np.unique(sources)) > 1
+
+
+def _kept_away(review: Review, category: Ints, found: Sequence[int], x: Features) -> Ints:
+    """Move images out of categories that they were rejected from, to the nearest other one."""
+    barred: dict[str, set[int]] = {}
+    for content, number in review.rejected:
+        barred.setdefault(content, set()).add(number)
+    centres = np.full((len(found), x.shape[1]), np.inf)
+    for at, each in enumerate(found):
+        if (category == each).any():
+            centres[at] = x[category == each].mean(axis=0)
+    moved, settled = category.copy(), review.settled
+    for row, content in enumerate(review.base.assignments.contents):
+        if not settled[row] and int(category[row]) in barred.get(content, ()):
+            distance: NDArray[np.float64] = np.linalg.norm(centres - x[row], axis=1)
+            distance[[each in barred[content] for each in found]] = np.inf
+            free = np.isfinite(distance).any()
+            moved[row] = found[int(distance.argmin())] if free else review.category[row]
+    return moved

@@ -1,0 +1,86 @@
+"""Exports of a run: tables, folders, and the formats of other tools."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from sortal.errors import InputError
+from sortal.exchange import coco, folders, labelstudio, output, table
+from sortal.exchange.format import Format, How, Request, originals_of, rows_of
+from sortal.runs.run import Run
+from sortal.runs.storage import load_run
+from sortal.system.progress import Runtime
+from sortal.system.regular_files import special
+
+FORMATS: dict[str, Format] = {
+    "csv": Format(write=table.csv, extension=".csv"),
+    "parquet": Format(write=table.parquet, extension=".parquet"),
+    "folders": Format(write=folders.by_category, needs_files=True, holds_images=True),
+    "imagefolder": Format(write=folders.imagefolder, needs_files=True, holds_images=True),
+    "coco": Format(write=coco.write, extension=".json", needs_files=True),
+    "fiftyone": Format(write=folders.fiftyone, needs_files=True, holds_images=True),
+    "labelstudio": Format(write=labelstudio.write, needs_files=True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """What an export wrote; `images`, the missing and the changed files add up to the images of the run."""
+
+    format: str
+    out: Path
+    images: int
+    missing: tuple[str, ...]  # files of the run that no longer exist or cannot be read
+    changed: tuple[str, ...] = ()  # files that have another content than the one that was sorted
+
+
+def export(
+    run: Run | str | os.PathLike[str],
+    format: str,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    how: How = "hardlink",
+    force: bool = False,
+    absolute_paths: bool = False,
+    runtime: Runtime = Runtime(),
+) -> ExportResult:
+    """Write a run in the format of another tool. Images are never moved or changed.
+
+    `run`: the run, or its folder.
+    `format`: "csv", "parquet", "folders", "imagefolder", "coco", "fiftyone" or "labelstudio".
+    `out`: the new file or folder, by default RUN.csv, RUN.parquet or RUN-FORMAT in the current folder.
+    `how`: "hardlink", "symlink" or "copy", how images get into formats that hold them.
+    `force`: replace a file, or a folder that an earlier export wrote.
+    `absolute_paths`: say where the images are on this computer; by default, names are relative to their folder.
+    `runtime`: where progress goes.
+
+    >>> sortal.export("photos-run", "folders", "sorted-photos")  # doctest: +SKIP
+    """
+    if format not in FORMATS:
+        raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}.")
+    if how not in get_args(How):
+        raise InputError(f"how must be one of {', '.join(get_args(How))}, got {how!r}.")
+    run = run if isinstance(run, Run) else load_run(run)
+    chosen = FORMATS[format]
+    if out is None:
+        kind = "" if chosen.extension == f".{format}" else f"-{format}"
+        out = f"{run.folder.resolve().name}{kind}{chosen.extension}"
+    if chosen.needs_files:
+        run.paths()  # raises if the images have no files
+    if kind := special(out):  # before links are resolved, as the end of standard input is no path
+        raise InputError(f"Cannot write the export {os.fspath(out)!r}: it is {kind}. Choose another place.")
+    rows = rows_of(run)
+    with output.open_output(Path(os.path.realpath(out)), run, rows, format, chosen, force=force) as place:
+        request = Request(
+            run=run,
+            rows=rows,
+            originals=originals_of(run),
+            out=place,
+            how=how,
+            absolute_paths=absolute_paths,
+            runtime=runtime,
+        )
+        left = chosen.write(request)
+    images = len(rows) - len(left.missing) - len(left.changed)
+    return ExportResult(format=format, out=Path(out), images=images, missing=left.missing, changed=left.changed)

@@ -1,0 +1,56 @@
+"""One table with a row per image."""
+
+import io
+from dataclasses import replace
+
+from sortal.errors import InputError
+from sortal.exchange.format import LeftOut, Request, Row, utf8
+from sortal.runs.tables import Column, record_columns, table
+from sortal.system.files import write_atomically
+
+
+def csv(request: Request) -> LeftOut:
+    request, left = _unchanged(request)
+    _write(request, table(_columns(request)))
+    return left
+
+
+def parquet(request: Request) -> LeftOut:
+    """Write the same columns, typed. Parquet text is UTF-8, so other bytes in names are escaped."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError('The format parquet needs pyarrow: pip install "sortal[parquet]", or export as csv.') from None
+    request, left = _unchanged(request)
+    types = {"category_id": pyarrow.int64(), "confidence": pyarrow.float64()}
+    columns = {}
+    for name, column in _columns(request):
+        cells = [utf8(value) or None if isinstance(value, str) else value for value in column]
+        columns[name] = pyarrow.array(cells, types.get(name, pyarrow.string()))
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), buffer)
+    _write(request, buffer.getvalue())
+    return left
+
+
+def _unchanged(request: Request) -> tuple[Request, LeftOut]:
+    """Leave out files that are known to have changed: what their row says is not true of them.
+
+    A table needs no files, so those that are missing are in it.
+    """
+    changed = {number for number in range(len(request.rows)) if request.originals.has_changed(number)}
+    rows = tuple(row for number, row in enumerate(request.rows) if number not in changed)
+    names = tuple(request.rows[number].file_name for number in sorted(changed))
+    return replace(request, rows=rows), LeftOut(changed=names)
+
+
+def _columns(request: Request) -> list[tuple[str, Column]]:
+    has_truth = any(row.truth is not None for row in request.rows)
+    left_out = {"image_folder", "path", *["truth"] * (not has_truth)} - {*request.places}
+    return record_columns(request.rows, [name for name in Row._fields if name not in left_out])
+
+
+def _write(request: Request, content: bytes) -> None:
+    write_atomically(request.out, content)
+    request.runtime.progress("Exporting", len(request.rows), len(request.rows))

@@ -1,0 +1,1 @@
+"""What people decide about a run."""

@@ -1,0 +1,49 @@
+"""Which images a decision is about, and whether a person can have seen them: their files must be as when sorted."""
+
+from collections.abc import Iterable
+
+from sortal.errors import InputError
+from sortal.images.originals import Originals
+from sortal.review.actions import Accept, AcceptCategory, Action, Audit, Grow, Refit
+from sortal.review.effects import Review
+from sortal.system.text import readable
+
+
+class LostError(InputError):
+    """A decision about images whose files are gone or have changed."""
+
+    def __init__(self, told: str, rows: list[int]) -> None:
+        way_out = "Put the earlier files back, or run sortal discover again to sort what is there now."
+        super().__init__(f"Nothing was decided, because {told}. {way_out}")
+        self.rows = rows
+
+
+def only_seen(action: Action, review: Review, originals: Originals) -> Action:
+    """Return an action if all images that it is about can be seen now; raise LostError otherwise.
+
+    One about a whole category becomes one about those of its images that can be. Copies are decided together, so a
+    content is lost only with the last file that had it.
+    """
+    contents = _about(action, review)
+    rows = originals.lost(contents)
+    if not rows:
+        return action
+    lost = {originals.contents[row] for row in rows}
+    rest = tuple(each for each in contents if each not in lost)
+    if isinstance(action, AcceptCategory) and rest:
+        return Accept(images=rest)
+    raise LostError(originals.say(rows, [readable(each) for each in review.base.assignments.files]), rows)
+
+
+def _about(action: Action, review: Review) -> list[str]:
+    """Return the contents of the images that an action says something about, each once."""
+    found: Iterable[str] = getattr(action, "images", ())
+    if isinstance(action, AcceptCategory):
+        found = (review.base.assignments.contents[row] for row in review.members(action.category).tolist())
+    elif isinstance(action, Grow):
+        found = (*action.seen, *action.unseen, *action.wrong)
+    elif isinstance(action, Audit):
+        found = (*action.right, *action.wrong)
+    elif isinstance(action, Refit):  # which says nothing about a single image
+        found = ()
+    return list(dict.fromkeys(found))

@@ -1,0 +1,107 @@
+"""What to look at first in a run: its new categories, those that may be wrong, and what another k would change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.review.effects import Review
+from sortal.review.questions import Advising, Guide, Question
+from sortal.runs import projection
+from sortal.runs.run import NEW, UNSURE, Run
+from sortal.web.report.summary import Card, Rows
+
+SAMPLE, EACH = 8000, 24  # images that categories are compared by, or so many of each, if that is more
+COMPARED = 2500  # categories at most, the largest
+LIKELY = 0.5  # from which two categories are said to look alike, or one to be mixed
+LEADING, LISTED, SINGLE, DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images that are shown
+PICTURES = 4  # of each category, or part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two categories that may be one, or a category that may be two."""
+
+    cards: tuple[Card, ...]  # two, or one
+    rows: tuple[Rows, Rows]  # images of each category, or part
+    likely: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Highlights:
+    """What is shown first; each list begins with what matters most."""
+
+    leading: list[Card]  # new categories, or all where nothing new was found
+    more: int  # new categories that are not among them
+    merges: list[Pair]
+    mixed: list[Pair]
+    single: list[Card]  # new categories of one image
+    singles: int  # how many there are
+    doubtful: Rows
+    smaller: Pair | None  # what one category fewer would merge
+    larger: Pair | None  # what one category more would split
+
+
+class Comparison(NamedTuple):
+    """What may be merged and what may be split, the likeliest first."""
+
+    merges: list[Question]
+    splits: list[Question]
+
+    @property
+    def alike(self) -> list[tuple[int, ...]]:
+        """The ids of categories that probably are one, in pairs."""
+        return [each.categories for each in self.merges if (each.likely or 0.0) >= LIKELY]
+
+    @property
+    def mixed(self) -> list[int]:
+        """The ids of categories that probably are two."""
+        return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= LIKELY]
+
+
+def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int) -> Comparison:
+    """Return what may be merged and what may be split, the likeliest first, judging by images `present` (n,)."""
+    rows, a = np.flatnonzero(present), run.assignments
+    most = max(SAMPLE, EACH * min(len(run.categories), COMPARED))
+    if len(rows) > most:
+        rows = np.sort(rows[projection.sample(a.category_id[rows], a.distance[rows], most, seed=seed)])
+    part = run.part(rows)
+    guide = Guide(part, None if advising is None else advising(part))
+    found = guide.likely(Review(part), part.assignments.confidence, among=COMPARED)
+
+    def in_run(question: Question) -> Question:
+        return replace(question, rows=tuple(tuple(rows[[*each]].tolist()) for each in question.rows))
+
+    merges, splits = ([in_run(each) for each in questions] for questions in found)
+    return Comparison(merges, splits)
+
+
+def find_highlights(
+    run: Run, cards: Sequence[Card], merges: Sequence[Question], splits: Sequence[Question]
+) -> Highlights:
+    """Choose what to show first, given how categories compare."""
+    new = [card for card in cards if card.category.kind == NEW and card.category.size]
+    among = sorted(new or (card for card in cards if card.category.size), key=lambda card: card.sure, reverse=True)
+    single = [card for card in new if card.category.size == 1]
+    own, a = {card.category.id: card for card in cards}, run.assignments
+    unsure = {row for card in cards for row in (*card.typical, *card.doubtful) if a.status[row] == UNSURE}
+
+    def pair(question: Question) -> Pair:
+        shown = tuple(own[each] for each in question.categories)
+        first, second = [card.typical for card in shown] if len(shown) == 2 else map(list, question.rows)
+        return Pair(cards=shown, rows=(first[:PICTURES], second[:PICTURES]), likely=question.likely or 0.0)
+
+    joined, divided = ([pair(each) for each in questions] for questions in (merges, splits))
+    return Highlights(
+        leading=among[:LEADING],
+        more=max(0, len(new) - LEADING),
+        merges=[each for each in joined if each.likely >= LIKELY][:LISTED],
+        mixed=[each for each in divided if each.likely >= LIKELY][:LISTED],
+        single=single[:SINGLE],
+        singles=len(single),
+        doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:DOUBTFUL],
+        smaller=joined[0] if joined else None,
+        larger=divided[0] if divided else None,
+    )

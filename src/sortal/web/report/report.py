@@ -1,0 +1,228 @@
+"""The report page: records, thumbnails and the map in one HTML file of at most 20 MB."""
+
+import base64
+import hashlib
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, StrictUndefined, Template
+from numpy.typing import NDArray
+
+from sortal.exchange.naming import shared_command
+from sortal.images.store.pixel_store import PixelStore
+from sortal.runs import projection
+from sortal.runs.projection import Mapper
+from sortal.runs.run import LABELLED, Run
+from sortal.system.progress import Runtime
+from sortal.system.text import percent, plural, readable
+from sortal.web.report import charts, summary
+from sortal.web.report.highlights import Comparison, Highlights, compare_categories, find_highlights
+from sortal.web.report.summary import Card, Rows
+from sortal.web.report.thumbnails import Done, Sheets, make_sheets
+
+LIMIT = 19_500_000  # bytes of the file
+CARD_ROOM, OTHER_ROOM = 9_000_000, 6_000_000  # bytes of thumbnails at most, before base64
+CARD_CELLS, OTHER_CELLS = (32, 192), (40, 128)  # pixels: their smallest and largest size
+IMAGES = 8000  # that have a name and, where there is room, a picture
+OTHERS = 100_000  # points on the map; 20 bytes each
+LONGEST_PATH = 1000  # characters
+PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
+MAP, COMPARING, THUMBNAILS = "Drawing the map", "Comparing categories", "Making thumbnails"
+SCRIPTS = ("shared/shared.js", "report/script.js", "report/cards.js", "report/map.js")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detail:
+    """How many images per category and points on the map are shown."""
+
+    typical: int
+    doubtful: int
+    points: int  # on the map that have a name, and a picture if it fits
+    others: int = 0  # that have only a category and a status
+    images: int = 0  # on the page at least, so that one can page through categories
+    most: int = 10**9  # categories that this is meant for
+
+
+DETAILS = (
+    Detail(typical=10, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=120),
+    Detail(typical=5, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=2500),
+    Detail(typical=3, doubtful=2, points=projection.POINTS, others=OTHERS, images=IMAGES, most=6000),
+    Detail(typical=1, doubtful=1, points=3000),
+    Detail(typical=1, doubtful=0, points=1000),
+)
+
+
+def make_report(
+    run: Run,
+    store: PixelStore,
+    mapper: Mapper,
+    compared: Comparison | None = None,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    absolute_paths: bool = False,
+    runtime: Runtime = Runtime(),
+) -> bytes:
+    """Return the report of a run as an HTML file; `store` holds the pixels of each row, and `folder` caches the map.
+
+    Unless categories have been `compared`, those that look mixed are not known. Unless `absolute_paths` are wanted,
+    nothing on the page says where the images and the run are on this computer.
+    """
+    a = run.assignments
+    points = projection.sample(a.category_id, a.distance, mapper.points, seed=seed)
+    runtime.progress(MAP, 0, len(points))
+    order = np.argsort(points)  # by row, so that a different k still finds the cached map
+    places = np.empty((len(points), 2), dtype=np.int64)
+    places[order] = projection.coordinates(run.features[points[order]], mapper.place, seed=seed, folder=folder)
+    runtime.progress(MAP, len(points), len(points))
+    present = store.heights > 0
+    runtime.progress(COMPARING, 0, 0)
+    merges, splits = compared or compare_categories(run, present, None, seed=seed)
+    for detail in (each for each in DETAILS if len(run.categories) <= each.most):
+        count = detail.points + detail.others
+        cards = summary.cards(run, typical=detail.typical, doubtful=detail.doubtful)
+        highlights = find_highlights(run, cards, merges, splits)
+        named = [*points[: detail.points].tolist(), *_of_each(a.category_id, present, detail.images, seed).tolist()]
+        named = named[: max(detail.points, detail.images)]
+        page = _Page(run, cards, highlights, points[:count], places[:count], named, absolute_paths)
+        sheets = _sheets(store, page, LIMIT - len(page.render([])), runtime)
+        if sheets is not None:
+            return page.render(sheets)
+    return page.render([])
+
+
+def _of_each(category: NDArray[np.int64], present: NDArray[np.bool_], most: int, seed: int) -> NDArray[np.int64]:
+    """Choose at most so many rows that are `present` (n,), about equally many of each category, in random order."""
+    rows = np.random.default_rng(seed).permutation(np.flatnonzero(present))
+    order = np.argsort(category[rows], kind="stable")
+    _, counts = np.unique(category[rows], return_counts=True)
+    number = np.empty(len(rows), dtype=np.int64)  # of a row within its category
+    number[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return rows[np.argsort(number, kind="stable")[:most]]
+
+
+def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> list[Sheets] | None:
+    """Make thumbnails for the cards, and for as many other images as fit."""
+    rows, first, others = page.rows, page.rows[: page.pictured], page.rows[page.pictured :]
+    left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
+
+    def count_from(before: int) -> Done:
+        return lambda done: runtime.progress(THUMBNAILS, before + done, len(rows))
+
+    count_from(0)(0)
+    room = min(CARD_ROOM, left)
+    cards = make_sheets(store, first, room=room, cells=CARD_CELLS, on_done=count_from(0)) if room > 0 else None
+    if cards is None:
+        return None
+    room = min(OTHER_ROOM, left - cards.bytes)
+    while others:
+        if made := make_sheets(store, others, room=room, cells=OTHER_CELLS, on_done=count_from(len(first))):
+            return [cards, made]
+        others = others[: len(others) // 2]  # still a fair sample: they are in random order
+    return [cards]
+
+
+class _Page:
+    """A page without its thumbnails, whose size decides how much room is left for them."""
+
+    def __init__(
+        self,
+        run: Run,
+        cards: Sequence[Card],
+        highlights: Highlights,
+        points: NDArray[np.int64],
+        places: NDArray[np.int64],
+        named: Rows,
+        absolute_paths: bool,
+    ) -> None:
+        groups = summary.groups(run)
+        parts = [each.rows for each in (*highlights.mixed, highlights.larger) if each is not None]
+        shown = [*((card.typical, card.doubtful) for card in cards), groups, *parts]
+        first = dict.fromkeys(row for each in shown for rows in each for row in rows)
+        self.pictured = len(first)  # how many of the rows, the first ones, are shown without asking
+        self.rows = list(first | dict.fromkeys(named))
+        place = {row: at for at, row in enumerate(self.rows)}
+        on_map = [place.get(row, -1) for row in points.tolist()]
+        self.data: dict[str, Any] = {
+            "images": summary.images(run, self.rows, absolute_paths),
+            "sources": summary.sources(run, absolute_paths),
+            "categories": summary.categories(run, cards, self.rows),
+            "map": {"image": on_map, **summary.points(run, points, places)},
+        }
+        scores, a = run.metrics, run.assignments
+        found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
+        self.values = {
+            "run": run,
+            "highlights": highlights,
+            "number": {card.category.id: at for at, card in enumerate(cards)},
+            "pictures": lambda rows: " ".join(str(place[row]) for row in rows),
+            "review": f"sortal review {shlex.quote(readable(summary.folder_of(run, absolute_paths), LONGEST_PATH))}",
+            "folders": [each["name"] for each in self.data["sources"] if each["name"] is not None],
+            "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
+            "notes": summary.notes(run, absolute_paths),
+            "quarantine": summary.quarantine(run, absolute_paths),
+            "k_curve": charts.k_curve(run.k),
+            "curves": [chart for chart in found if chart],
+            "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
+            "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
+            "groups": groups,
+            "tables": summary.facts(run, absolute_paths),
+            "points": len(points),
+            "named": sum(at >= 0 for at in on_map),
+        }
+
+    def render(self, sheets: Sequence[Sheets]) -> bytes:
+        sizes = [size for each in sheets for size in each.sizes]
+        data = {
+            **self.data,
+            "width": [width for width, _ in sizes],
+            "height": [height for _, height in sizes],
+            "sheets": [
+                {
+                    "cell": each.cell,
+                    "columns": each.columns,
+                    "count": len(each.sizes),
+                    "crisp": each.crisp,
+                    "images": [base64.b64encode(image).decode() for image in each.images],
+                }
+                for each in sheets
+            ],
+        }
+        # The page has one script, so what is shared with the review, where scripts are modules, is not exported here.
+        script = "\n".join(["'use strict';", *map(_part, SCRIPTS)]).replace("\nexport ", "\n")
+        html = _template().render(
+            **self.values,
+            data=_json(data),
+            style=_part("shared/style.css"),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        )
+        return html.encode()
+
+
+def _json(value: Any) -> str:
+    """Return JSON that is safe inside a script element."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # These could end the script or start a tag, or are line ends that are legal in JSON but not in old scripts.
+    for each in "<>&\u2028\u2029":
+        text = text.replace(each, f"\\u{ord(each):04x}")
+    return text
+
+
+def _part(name: str) -> str:
+    return files("sortal.web").joinpath("static", name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters.update(date=summary.date, percent=percent, plural=plural, readable=readable)
+    environment.globals["charts"] = charts
+    return environment.from_string(_part("report/page.html"))

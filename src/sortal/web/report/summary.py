@@ -1,0 +1,258 @@
+"""The contents of a report as plain records, for the page template and its scripts."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sortal.exchange.naming import folder_names, last_part, shared_names, shared_text
+from sortal.images.decoding import Quarantined
+from sortal.runs.categories import cohesion, members, rows_of, typicality
+from sortal.runs.facts import Confused
+from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, STATUSES, Category, Run
+from sortal.system.text import duration, plural, readable, setting
+
+Rows = list[int]  # of the assignments
+
+GROUPS, MEMBERS = 60, 10  # candidates shown, and images of each
+CLASSES = 30  # of a readable confusion matrix; with more, only the largest confusions are listed
+LISTED = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A category and the images that represent it."""
+
+    category: Category
+    confidence: float | None  # mean over its unlabelled images; None if it has none
+    typical: Rows  # the most typical first
+    doubtful: Rows  # unlabelled and not typical, least confident first
+
+    @property
+    def sure(self) -> tuple[int, int, float]:
+        """How many of its images are not unsure, how many there are, and how confident the unlabelled ones are."""
+        return self.category.size - self.category.unsure, self.category.size, self.confidence or 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confusion:
+    """The categories of the images of known classes."""
+
+    known: dict[str, int]  # the category of each class, by id
+    totals: dict[str, int]  # images of each true class
+    rows: dict[str, list[int]]  # images of a class in each known category, and in all new ones; empty for many classes
+    mistakes: list[Confused]  # largest first
+    more: int  # mistakes not listed
+
+
+def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
+    """Return a card per category, with at most this many typical and doubtful images."""
+    a = run.assignments
+    near = members(a.category_id, typicality(a), run.categories)
+    tight = cohesion(
+        rows_of(run.categories, a.category_id), a.distance, run.centres
+    )  # old runs have saved another measure
+    doubts = members(a.category_id, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
+    made = []
+    for category, nearest, rows, whole in zip(run.categories, near, doubts, tight.tolist(), strict=True):
+        first = nearest[:typical].tolist()
+        rest = [row for row in rows[: doubtful + typical].tolist() if row not in set(first)]
+        sure = float(a.confidence[rows].mean()) if len(rows) else None
+        category = replace(category, cohesion=whole if category.size else None)
+        made.append(Card(category=category, confidence=sure, typical=first, doubtful=rest[:doubtful]))
+    return made
+
+
+def wrong(run: Run) -> NDArray[np.bool_]:
+    """Return a mask (n,) of the unlabelled images that are known to be in the wrong category."""
+    a = run.assignments
+    known = {category.id: category.name for category in run.categories if category.kind == KNOWN}
+    classes = {*known.values()}
+    # An image of a new class is never marked in a new category, as only a matching tells which of these is its own.
+    pairs = zip(a.truth, (known.get(category) for category in a.category_id.tolist()), strict=True)
+    astray = [truth is not None and truth != name and (name is not None or truth in classes) for truth, name in pairs]
+    marked: NDArray[np.bool_] = np.array(astray, dtype=bool) & (a.status != LABELLED)
+    return marked
+
+
+def groups(run: Run) -> list[Rows]:
+    """Return the most typical images of the first candidates."""
+    wanted, a = run.candidates[:GROUPS], run.assignments
+    places = zip(a.folders.tolist(), a.files, strict=True) if wanted else ()
+    rows = {place: row for row, place in enumerate(places)}
+    first = [[*zip(each.folders, each.files, strict=True)][:MEMBERS] for each in wanted]
+    return [[rows[place] for place in each if place in rows] for each in first]
+
+
+def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Confusion | None:
+    """Tabulate the categories of the unlabelled images of known classes, if their true classes are known."""
+    if not counts:
+        return None
+    known = {category.name: category.id for category in categories if category.kind == KNOWN}
+    totals: Counter[str] = Counter()
+    for truth, _, count in counts:
+        totals[truth] += count
+    rows: dict[str, list[int]] = {}
+    if max(len(totals), len(known)) <= CLASSES:
+        columns = {category: column for column, category in enumerate(known.values())}
+        rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
+        for truth, category, count in counts:
+            rows[truth][columns.get(category, len(known))] += count
+    mistakes = [each for each in counts if known.get(each.truth) != each.category_id]
+    largest, more = sorted(mistakes, key=lambda each: -each.images)[:LISTED], max(0, len(mistakes) - LISTED)
+    return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
+
+
+def facts(run: Run, absolute_paths: bool) -> dict[str, list[tuple[str, str]]]:
+    """Return tables of the settings, versions and timings of the run."""
+    facts, training, c = run.facts, run.facts.training, run.confidence
+    tables = {
+        "Settings": vars(facts.settings),
+        "Backbone": {**vars(facts.backbone), "weights": facts.weights},
+        "Training": vars(training) | {"seconds": None, "time": duration(training.seconds)} if training else {},
+        "Confidence": {name: getattr(c, name) for name in ("calibrated", "held_out", "unsure_below", "temperature")},
+        "Time": {stage: duration(value) for stage, value in facts.timings.items()},
+        "Versions": {**facts.versions, "device": facts.device, "machine": facts.machine},
+        "Hashes": vars(facts.hashes),
+    }
+    rows = {
+        title: [
+            (readable(name).replace("_", " "), readable(setting(_named(value, absolute_paths))))
+            for name, value in values.items()
+            if value is not None and value != {} and value != []
+        ]
+        for title, values in tables.items()
+    }
+    rows["Updates"] = [
+        (date(each.finished), f"{plural(each.images, 'image')} of {readable(_named(each.folder, absolute_paths))}")
+        for each in facts.updates
+    ]
+    reviewed = Counter(each for each in run.assignments.reviewed.tolist() if each != OPEN)
+    rows["Reviewed"] = [(state, plural(count, "image")) for state, count in reviewed.items()]
+    return {title: each for title, each in rows.items() if each}
+
+
+def _named(value: Any, absolute_paths: bool) -> Any:
+    """Return the last part of an absolute path, and any other value as it is."""
+    return last_part(value) if isinstance(value, str) and not absolute_paths else value
+
+
+def folder_of(run: Run, absolute_paths: bool) -> str:
+    """Return the folder of the run as it was given, if that does not say where it is on this computer."""
+    return str(run.folder) if absolute_paths else last_part(str(run.folder))
+
+
+def quarantine(run: Run, absolute_paths: bool) -> tuple[Quarantined, ...]:
+    """Return the files that could not be read."""
+    bad = run.quarantine
+    return bad if absolute_paths else tuple(replace(each, file=last_part(each.file)) for each in bad)
+
+
+def notes(run: Run, absolute_paths: bool) -> tuple[str, ...]:
+    if absolute_paths:
+        return run.facts.notes
+    return tuple(shared_text(each, run.facts, os.path.abspath(run.folder)) for each in run.facts.notes)
+
+
+def date(iso: str) -> str:
+    """Return 2025-03-01T12:30:59+00:00 as 2025-03-01 12:30."""
+    return readable(iso)[:16].replace("T", " ")
+
+
+def images(run: Run, rows: Rows, absolute_paths: bool = False) -> dict[str, Any]:
+    """Return the columns of these rows for the page's scripts."""
+    a, names = run.assignments, run.assignments.files if absolute_paths else shared_names(run)
+    return {
+        "file": [readable(names[row]) for row in rows],
+        "category": rows_of(run.categories, a.category_id[rows]).tolist(),
+        "next": rows_of(run.categories, a.next_category_id[rows]).tolist(),
+        "status": _statuses(run, rows),
+        "confidence": [_rounded(value) for value in a.confidence[rows].tolist()],
+        "truth": [None if truth is None else readable(truth) for truth in (a.truth[row] for row in rows)],
+        "wrong": np.flatnonzero(wrong(run)[rows]).tolist(),
+        "source": a.folders[rows].tolist(),
+        "url": {at: url for at, row in enumerate(rows) if (url := _irregular(run, row, absolute_paths)) is not None},
+    }
+
+
+def sources(run: Run, absolute_paths: bool = False) -> list[dict[str, str | None]]:
+    """Return the folders of the images: their names, and their addresses as seen from the report."""
+    found: list[dict[str, str | None]] = []
+    for each, name in zip(run.facts.images, folder_names(run.facts.images), strict=True):
+        if each.folder is None:
+            found.append({"name": None, "url": None})
+        else:
+            shown, url = each.folder if absolute_paths else name, _url(run, each.folder, absolute_paths)
+            found.append({"name": readable(shown, 1000), "url": None if url is None else f"{url}/"})
+    return found
+
+
+def _irregular(run: Run, row: int, absolute_paths: bool) -> str | None:
+    """Return the address of an image if it does not follow from the names on the page."""
+    file, source = run.assignments.files[row], run.facts.images[run.assignments.folders[row]]
+    if source.folder is None or (readable(file) == file and file not in source.paths and not os.path.isabs(file)):
+        return None
+    return _url(run, source.path_of(file), absolute_paths, source.folder)
+
+
+def _url(run: Run, path: str, absolute_paths: bool, folder: str | None = None) -> str | None:
+    """Return the address of a path relative to the report, which may be moved along with the images.
+
+    Unless their `folder`, by default the path itself, lies beside that of the run or in it, the address would say where
+    the images are on this computer: without `absolute_paths`, return None.
+    """
+    path, home = os.path.abspath(path), os.path.abspath(run.folder)
+    around = os.path.dirname(os.path.abspath(folder or path))
+    if not absolute_paths and not (
+        Path(path).is_relative_to(around) and (around == os.path.dirname(home) or Path(around).is_relative_to(home))
+    ):
+        return None
+    try:
+        relative = Path(os.path.relpath(path, home)).as_posix()
+    except ValueError:  # on another drive
+        return Path(path).as_uri()
+    return "./" + quote(os.fsencode(relative))
+
+
+def points(run: Run, rows: NDArray[np.int64], places: NDArray[np.int64]) -> dict[str, list[int]]:
+    """Return the columns of the points of the map for the page's scripts; they are at these places (n, 2)."""
+    x, y = places.T.tolist()
+    category = rows_of(run.categories, run.assignments.category_id[rows]).tolist()
+    return {"x": x, "y": y, "category": category, "status": _statuses(run, rows)}
+
+
+def _statuses(run: Run, rows: Rows | NDArray[np.int64]) -> list[int]:
+    return [STATUSES.index(status) for status in run.assignments.status[rows].tolist()]
+
+
+def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any]]:
+    """Return the cards for the page's scripts, which know images by their index among these rows."""
+    place = {row: at for at, row in enumerate(rows)}
+    on_page = members(run.assignments.category_id[rows], typicality(run.assignments)[rows], run.categories)
+    at = {card.category.id: number for number, card in enumerate(made)}
+    return [
+        {
+            "name": readable(category.name),
+            "new": category.kind == NEW,
+            **{name: getattr(category, name) for name in ("size", "labelled", "unsure")},
+            "cohesion": _rounded(category.cohesion),
+            "confidence": _rounded(card.confidence),
+            "nearest": None if category.nearest_known_id is None else at[category.nearest_known_id],
+            "typical": [place[row] for row in card.typical],
+            "doubtful": [place[row] for row in card.doubtful],
+            "members": own.tolist(),
+        }
+        for card, category, own in ((card, card.category, own) for card, own in zip(made, on_page, strict=True))
+    ]
+
+
+def _rounded(value: float | None) -> float | None:
+    """Round a number for JSON, which has no NaN."""
+    return None if value is None or not math.isfinite(value) else round(float(value), 3)

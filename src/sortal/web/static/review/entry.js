@@ -1,0 +1,82 @@
+// The way into a review: the token of a link becomes a key, which goes with every request and nowhere else.
+
+import { byId, make } from "/static/shared/shared.js";
+
+const KEY = "sortal-key"; // in the storage of this tab and of this origin, which includes the port
+const WAIT = 400; // milliseconds for another tab to answer
+let key = null;
+let locked = false;
+
+const tabs = new BroadcastChannel("sortal");
+tabs.addEventListener("message", ({ data }) => { if (data === "key?" && key && !locked) tabs.postMessage({ key }); });
+
+/** Ask the other tabs of this review for their key; null if none answers. */
+function askTabs() {
+  return new Promise((resolve) => {
+    const answered = ({ data }) => { if (data?.key) finish(data.key); };
+    const finish = (found) => { tabs.removeEventListener("message", answered); resolve(found); };
+    tabs.addEventListener("message", answered);
+    tabs.postMessage("key?");
+    setTimeout(finish, WAIT, null);
+  });
+}
+
+const tokenIn = (hash) => /^#token=([\w-]+)$/.exec(hash)?.[1] ?? null;
+const send = (path, given, options = {}) => fetch(path, { ...options, headers: { ...options.headers, Authorization: `Bearer ${given}` }, credentials: "omit" });
+
+async function exchange(token) {
+  const answer = await fetch("/api/enter", { method: "POST", credentials: "omit", body: token });
+  return (await answer.json()).key ?? null;
+}
+
+async function isGood(given) {
+  const answer = await send("/api/version", given);
+  await answer.text(); // or its connection would be held
+  return answer.status !== 403;
+}
+
+/** Enter the review by the link in the address, by what this tab has, or by what another has; say whether it worked. */
+export async function enter() {
+  const token = tokenIn(location.hash);
+  if (token) history.replaceState(null, "", "/"); // so that it stays neither in the address nor in the history
+  for (const found of [() => token && exchange(token), () => sessionStorage.getItem(KEY), askTabs]) {
+    const given = await found();
+    if (!given || !(await isGood(given))) continue;
+    key = given;
+    sessionStorage.setItem(KEY, key);
+    return true;
+  }
+  lock(token !== null);
+  return false;
+}
+
+// A link that is pasted into the address of this page changes only its fragment.
+addEventListener("hashchange", () => { if (tokenIn(location.hash)) location.reload(); });
+
+/** Ask the server for something, as whoever has entered. */
+export async function request(path, options) {
+  const answer = await send(path, key, options);
+  if (answer.status === 403) lock(false);
+  return answer;
+}
+
+/** Whether nothing can be asked any more. */
+export const isLocked = () => locked;
+
+/** Say how to get a link, as there is none that is good. */
+function lock(used) {
+  if (locked) return;
+  locked = true;
+  sessionStorage.removeItem(KEY);
+  for (const each of document.querySelectorAll(".progress, .tools")) each.hidden = true;
+  byId("view").replaceChildren(
+    make(
+      "section",
+      { className: "locked" },
+      make("h1", { textContent: used ? "This link has been used" : "This page needs a link" }),
+      make("p", { textContent: used ? "A link to a review works once, and only the latest one does." : "A review is opened by the link that sortal review prints, and this tab has not followed one." }),
+      make("p", {}, `To get ${used ? "another" : "one"}, press `, make("kbd", { textContent: "Enter" }), " in the terminal where ", make("code", { textContent: "sortal review" }), " is running, and open the link that it prints. If it has ended, or runs in a notebook, start it again. Nothing that was decided is lost."),
+      ...(used ? [make("p", { className: "soft", textContent: "If it was not you who used the link, end the review with Ctrl-C: someone else can see and change it." })] : []),
+    ),
+  );
+}

@@ -1,0 +1,86 @@
+// Pictures of images. They are asked for with the key, which an address of a picture could not hold, when they come into view.
+
+import { request } from "/static/review/entry.js";
+import { make } from "/static/shared/shared.js";
+
+const AT_ONCE = 6; // requests that browsers send to one server at the same time
+const KEPT = 3000; // pictures whose bytes stay here
+const AHEAD = "600px"; // around the window
+export const LOST = ["", "The file has changed since it was sorted", "The file no longer exists", "The file cannot be read"];
+
+const kept = new Map(); // addresses of bytes by path, the last used at the end
+const waiting = []; // elements without a picture
+let busy = 0;
+const near = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) if (isIntersecting) { near.unobserve(target); queue(target); }
+}, { rootMargin: AHEAD });
+
+/** Make an element that shows the small picture of an image. */
+export function thumb(row, properties = {}) {
+  return picture(`/thumb/${row}`, properties);
+}
+
+/** Make an element that shows an image as large as it is stored. */
+export function large(row, properties = {}) {
+  return picture(`/image/${row}`, properties);
+}
+
+function picture(path, properties) {
+  const image = make("img", { alt: "", decoding: "async", draggable: false, ...properties });
+  image.dataset.path = path;
+  const url = kept.get(path);
+  if (url) show(image, path, url);
+  else near.observe(image);
+  return image;
+}
+
+/** What stands in the place of a picture that cannot be shown. */
+export function placeholder(reason) {
+  return make("span", { className: "lost", role: "img", ariaLabel: reason, title: reason, textContent: reason });
+}
+
+function show(image, path, url) {
+  kept.delete(path);
+  kept.set(path, url);
+  image.src = url;
+}
+
+function queue(image) {
+  waiting.push(image);
+  next();
+}
+
+function next() {
+  while (busy < AT_ONCE && waiting.length) {
+    const image = waiting.shift();
+    if (image.isConnected) load(image).finally(() => { busy -= 1; next(); }); // else it was scrolled away meanwhile
+  }
+}
+
+async function load(image) {
+  busy += 1;
+  const { path } = image.dataset;
+  try {
+    if (!kept.has(path)) {
+      const answer = await request(path);
+      if (!answer.ok) {
+        const { message } = await answer.json().catch(() => ({}));
+        image.replaceWith(placeholder(answer.status === 410 ? message : "No picture"));
+        return;
+      }
+      keep(path, URL.createObjectURL(await answer.blob()));
+    }
+    show(image, path, kept.get(path));
+  } catch {
+    image.replaceWith(placeholder("No picture")); // the server does not answer, which others say
+  }
+}
+
+function keep(path, url) {
+  kept.set(path, url);
+  for (const [old, address] of kept) {
+    if (kept.size <= KEPT) break;
+    URL.revokeObjectURL(address); // elements that show it go on to
+    kept.delete(old);
+  }
+}

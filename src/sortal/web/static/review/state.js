@@ -1,0 +1,80 @@
+// What the server knows, and decisions sent to it.
+
+import { request } from "/static/review/entry.js";
+import { byId } from "/static/shared/shared.js";
+
+export const REVIEWED = ["no", "confirmed", "moved", "rejected", "unseen"];
+export const state = { version: -1, categories: [], images: 0, settled: 0, undo: null, redo: null, run: "", free_name: "", words: null, unseen: null, lost: null };
+export const categoryOf = (id) => state.categories.find((each) => each.id === id);
+const listeners = new Set();
+/** Call a function whenever the state has changed. */
+export const onChange = (listener) => listeners.add(listener);
+
+export async function get(path) {
+  const answer = await request(path, { headers: { Accept: "application/json" } });
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw Object.assign(new Error(body.message ?? `The server answered ${answer.status}.`), { status: answer.status });
+  return body;
+}
+
+export async function refresh() {
+  Object.assign(state, await get("/api/overview"));
+  state.words ??= (await get("/api/words")).words; // once
+  for (const listener of listeners) await listener();
+}
+
+let hiding = 0;
+export function toast(text, bad = false) {
+  const box = byId("toast");
+  box.textContent = text;
+  box.classList.toggle("bad", bad);
+  box.hidden = false;
+  clearTimeout(hiding);
+  hiding = setTimeout(() => { box.hidden = true; }, bad ? 8000 : 4000);
+}
+
+let busy = false;
+
+/** Send a decision about what a page shows of a version; true if it was carried out. One at a time: others wait for eyes. */
+export async function decide(action, seen = state.version) {
+  if (busy) return false;
+  busy = true;
+  try {
+    return await send(action, seen);
+  } finally {
+    busy = false;
+  }
+}
+
+async function send(action, seen) {
+  let answer;
+  try {
+    answer = await request("/api/decide", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ seen, action }),
+    });
+  } catch {
+    toast("The server does not answer. Is sortal review still running?", true);
+    return false;
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (answer.ok || answer.status === 409 || answer.status === 410) await refresh();
+  if (answer.ok) toast(`${body.words}.`);
+  else if (answer.status === 409) toast(`Not done, as someone else decided first: ${body.missed.slice(-3).join("; ")}. Look again, and repeat it.`, true);
+  else toast(body.message ?? `The server answered ${answer.status}.`, true);
+  return answer.ok;
+}
+
+/** Notice what other pages decide. */
+export function watch() {
+  setInterval(async () => {
+    if (document.hidden) return;
+    try {
+      const { version } = await get("/api/version");
+      if (version !== state.version) await refresh();
+    } catch (error) {
+      if (error.status !== 403) toast(error.status ? error.message : "The server does not answer. Is sortal review still running?", true);
+    }
+  }, 1500);
+}

@@ -1,0 +1,350 @@
+"""Sortal's own method: how rounds share the epochs, what is counted between them, and what a run keeps of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from support import tiny_folder as tiny
+from support.runtimes import CPU
+
+from sortal.config import Discovery, Rounds
+from sortal.discovery import defaults, stages
+from sortal.discovery.grouping import clusters, rounds
+from sortal.discovery.grouping.clusters import estimated_k, rows_of, smooth
+from sortal.discovery.grouping.rounds import (
+    Attempt,
+    Count,
+    Epochs,
+    LearningResult,
+    choose,
+    count,
+    epochs_of_rounds,
+    levelled,
+    means_of,
+    next_k,
+)
+from sortal.discovery.job import Job
+from sortal.images.image_set import ImageSet, image_set
+from sortal.learning import token_cache
+from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.losses import divergence
+from sortal.learning.methods import Sortal
+from sortal.learning.train import Trainer
+from sortal.runs.run import INITIAL, LOG, MODEL
+from sortal.system.distributed import alone
+
+SETTINGS: dict[str, Any] = {**tiny.SETTINGS, "method": "sortal", "epochs": 4, "k_max": 12}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "rounds", "tries"),
+    [
+        (0, (0, 0, 0), 0),
+        (1, (1, 0, 0), 0),
+        (2, (1, 1, 0), 1),
+        (4, (2, 1, 1), 1),
+        (100, (40, 23, 37), 1),
+        (150, (40, 42, 68), 3),
+        (200, (40, 60, 100), 3),
+    ],
+)
+def test_rounds_share_the_epochs(epochs: int, rounds: tuple[int, int, int], tries: int) -> None:
+    assert epochs_of_rounds(Rounds(), epochs) == Epochs(*rounds, tries)
+
+
+@given(st.integers(0, 1000), st.floats(0.01, 0.9), st.floats(0.01, 0.9), st.floats(1, 2))
+def test_no_epoch_is_lost_between_rounds(epochs: int, contrastive: float, refinement: float, ratio: float) -> None:
+    found = epochs_of_rounds(Rounds(contrastive=contrastive, refinement=refinement, ratio=ratio), epochs)
+    assert found.contrast + found.classifiers + found.refinement == epochs
+    assert min(found.contrast, found.classifiers, found.refinement) >= 0
+    assert found.contrast <= 40
+    assert bool(found.classifiers) == bool(found.tries) >= bool(found.refinement)
+    assert found.tries in (0, 1) or (found.tries == 3 and found.classifiers >= 30 and ratio > 1)
+
+
+def attempt(k: int, counted: int, separation: float) -> Attempt:
+    found = Count(shares=np.ones(counted), clusters=np.zeros(9, np.int64), separation=separation, likely=None)
+    none = np.zeros((counted, 2), np.float32)
+    return Attempt(k=k, weights={}, head={}, features=none, counted=found, centres=none)
+
+
+@pytest.mark.parametrize(
+    ("counts", "separations", "chosen"),
+    [
+        ((8, 10, 7), (0.467, 0.480, 0.486), 1),  # 10 are separated almost as well as 7
+        ((10, 12, 8), (0.675, 0.645, 0.621), 0),
+        ((11, 11, 9), (0.557, 0.536, 0.600), 2),  # 9 much better than more
+        ((55, 57, 57), (0.50, 0.50, 0.505), 2),  # of as many categories, those that are separated best
+        ((4,), (-0.1,), 0),
+        ((4, 5), (-0.1, -0.101), 1),
+    ],
+)
+def test_more_categories_win_if_they_are_separated_about_as_well(
+    counts: tuple[int, ...], separations: tuple[float, ...], chosen: int
+) -> None:
+    attempts = [attempt(k, k, each) for k, each in zip(counts, separations, strict=True)]
+    assert choose(attempts) is attempts[chosen]
+
+
+@pytest.mark.parametrize(
+    ("tried", "bounds", "following"),
+    [
+        ([(10, 0.67)], (5, 1000), 12),
+        ([(10, 0.67), (12, 0.64)], (5, 1000), 8),  # more are worse
+        ([(8, 0.47), (10, 0.48)], (5, 1000), 12),  # more are better
+        ([(8, 0.48), (10, 0.475)], (5, 1000), 12),  # or about as good
+        ([(10, 0.67)], (5, 11), 11),
+        ([(10, 0.67)], (5, 10), 8),
+        ([(5, 0.67), (6, 0.5)], (5, 1000), None),
+        ([(5, 0.67)], (5, 5), None),
+        ([(2, 0.67)], (2, 1000), None),  # 1.2 times two is two
+    ],
+)
+def test_more_are_tried_as_long_as_more_are_better(
+    tried: list[tuple[int, float]], bounds: tuple[int, int], following: int | None
+) -> None:
+    assert next_k([attempt(k, k, each) for k, each in tried], 1.2, bounds) == following
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=9), st.floats(0, 1))
+def test_sizes_are_levelled_without_changing_their_sum(sizes: list[int], strength: float) -> None:
+    before = np.array(sizes, dtype=np.float64)
+    after = levelled(before, strength)
+    assert after.sum() == pytest.approx(before.sum())
+    assert (np.diff(after[np.argsort(before)]) >= -1e-9 * before.sum()).all(), "larger ones stay larger"
+    np.testing.assert_allclose(levelled(before, 0.0), before)
+    np.testing.assert_allclose(levelled(before, 1.0), before.mean())
+
+
+def test_levelling_halfway_is_a_square_root() -> None:
+    np.testing.assert_allclose(levelled(np.array([100.0, 400.0]), 0.5), 500 * np.array([1 / 3, 2 / 3]))
+
+
+def job_on(images: ImageSet, tmp_path: Path, **settings: Any) -> Job:
+    asked = Discovery(**{name: value for name, value in {**SETTINGS, **settings}.items() if name != "runtime"})
+    recipe = defaults.recipe_for(asked, len(images), on_gpu=False)
+    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu"), "command": ""}
+    return Job(images=images, source=None, settings=asked, recipe=recipe, place=tmp_path, **how)
+
+
+@pytest.mark.parametrize("labelled", [0, 1, 2, 3, 5])
+def test_categories_and_their_unlabelled_images_are_counted(labelled: int, tmp_path: Path) -> None:
+    """Five clear classes of 10 to 50 images; of the first ones half are labelled. Fewer than two need a k."""
+    sizes = np.array([10, 20, 30, 40, 50])
+    truth = np.repeat(np.arange(5), sizes)
+    generator = np.random.default_rng(0)
+    x = np.eye(16)[truth] + generator.normal(0, 0.02, (len(truth), 16))
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    has_label = (truth < labelled) & (generator.permutation(len(truth)) % 2 == 0)
+    names = [f"c{label}" if known else None for label, known in zip(truth, has_label, strict=True)]
+    images = image_set(
+        [f"{at}.png" for at in range(len(x))], pixels=np.zeros((len(x), 8, 8, 3), np.uint8), labels=names
+    )
+    found = count(job_on(images, tmp_path, k="auto" if labelled > 1 else 5), x, images, CPU)
+    assert found.k == 5
+    assert (found.likely is not None) == (labelled > 1)
+    centres = means_of(x, found.clusters, 5)
+    np.testing.assert_allclose(centres, [x[found.clusters == j].mean(0) for j in range(5)], atol=1e-6)
+    of_class = (centres @ np.eye(16)[:5].T).argmax(0)  # the cluster of each class
+    assert of_class[:labelled].tolist() == list(range(labelled)), "known classes come first"
+    total = levelled(sizes + 1.0, 0.5)
+    wanted = np.maximum(total - np.bincount(truth[has_label], minlength=5), 0.1 * total)
+    np.testing.assert_allclose(found.shares[of_class], wanted)
+
+
+@pytest.mark.parametrize("neighbours", [1, 3, 50])
+def test_smoothing_averages_with_the_nearest_neighbours(neighbours: int) -> None:
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(20, 4)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    slow = x.astype(np.float64)
+    for _ in range(2):
+        alike = slow @ slow.T - 9 * np.eye(20)
+        means = np.stack([slow[np.argsort(-row)[: min(neighbours, 19)]].mean(0) for row in alike])
+        slow = slow + means
+        slow /= np.linalg.norm(slow, axis=1, keepdims=True)
+    for block in (2**26, 60):  # all rows at once, and three at a time
+        with patch("sortal.discovery.grouping.neighbours.BLOCK", block):
+            np.testing.assert_allclose(smooth(x, neighbours, alone("cpu")), slow, atol=1e-5)
+    assert smooth(x, 0, alone("cpu")) is x
+    assert smooth(x[:1], 8, alone("cpu")).shape == (1, 4)
+
+
+def test_the_divergence_is_that_of_the_mean_over_unlabelled_views() -> None:
+    rows = torch.tensor([[0.5, 0.5], [0.1, 0.9], [0.3, 0.7]])
+    among, shares = torch.tensor([False, True, True]), torch.tensor([0.25, 0.75])
+    by_hand = 0.2 * np.log(0.2 / 0.25) + 0.8 * np.log(0.8 / 0.75)
+    assert divergence(rows, among, shares).item() == pytest.approx(by_hand, abs=1e-6)
+    assert divergence(rows, among, torch.tensor([0.2, 0.8])).item() == pytest.approx(0, abs=1e-6)
+    assert divergence(rows, torch.zeros(3, dtype=torch.bool), shares).item() == 0
+
+
+def test_a_run_keeps_all_rounds_and_learns_without_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are computed once for all rounds; with another k nothing is trained again."""
+    tiny.write(tmp_path / "images", tiny.planted(each=8, labelled=6))
+    vit: dict[str, Any] = {**SETTINGS, "backbone": "test_vit", "weights": "random", "views": 2}
+    made, notes = tiny.spy(monkeypatch, token_cache, "cache_tokens"), list[str]()
+    with tiny.quickly():
+        run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**vit, "runtime": replace(CPU, note=notes.append)})
+        assert len(made) == 1
+        assert len([*(run.cache / "learn").iterdir()]) == 3, "the folder of the tokens is gone"
+        assert run.facts.training is not None
+        assert run.facts.training.epochs == 4
+        log = (run.folder / LOG).read_text()
+        assert (log.count('"event": "start"'), log.count('"event": "epoch"')) == (3, 4)
+        assert sum(text.startswith("Counted ") for text in notes) == 1
+        before, after = load_file(run.folder / INITIAL), load_file(run.folder / f"{MODEL}.safetensors")
+        assert any(not torch.equal(value, after[name.removeprefix("net.")]) for name, value in before.items())
+        monkeypatch.setattr(Trainer, "_train", tiny.never)
+        again = tiny.sort(tmp_path / "images", tmp_path / "run", **{**vit, "k": 5})
+    assert again.facts.hashes.model == run.facts.hashes.model
+    assert len(again.categories) == 5
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_the_best_of_several_classifiers_is_refined(
+    restart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each starts from the pretrained weights or, from scratch, from those of contrastive learning."""
+    starts, ends, ks, balanced = list[float](), list[float](), list[int](), list[bool]()
+    train, overlapped = Trainer.train, tiny.spy(monkeypatch, stages, "overlaps")
+
+    def noted(trainer: Trainer) -> Any:
+        def weights() -> float:
+            return float(next(trainer.method.backbone.parameters()).detach().double().sum())
+
+        starts.append(weights())
+        balanced.append(trainer.config.balanced)
+        result = train(trainer)
+        ends.append(weights())
+        if isinstance(trainer.method, Sortal):
+            ks.append(len(trainer.method.shares))
+        return result
+
+    monkeypatch.setattr(Trainer, "train", noted)
+    monkeypatch.setattr(rounds, "WORTHWHILE", 1)
+    chosen = tiny.spy(monkeypatch, rounds, "choose")
+    losses = Rounds(hidden=16, bottleneck=8, refinement=0.3, restart=restart)
+    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", losses)
+    settings = {**SETTINGS, "epochs": 8, "k": "auto"}
+    with tiny.quickly():
+        run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
+    assert run.facts.training is not None
+    assert run.facts.training.epochs == 8
+    attempts = chosen[-1][0]
+    assert [one.k for one in attempts] == ks[:-1]
+    bounds = (len(tiny.OLD), SETTINGS["k_max"])
+    assert [next_k(attempts[: at + 1], 1.2, bounds) for at in range(len(ks) - 2)] == ks[1:-1]
+    assert set(starts[1:-1]) == {starts[0] if restart else ends[0]}
+    best = attempts.index(choose(attempts))
+    assert starts[-1] == ends[1 + best]
+    assert ks[-1] == attempts[best].counted.k
+    assert balanced == [True] * len(ks) + [False], "labelled images are favoured until the last round"
+    clustered, others, k = overlapped[0]
+    assert k == run.k.k
+    assert [len(each) for each in others] == [len(clustered)] * (1 + len(attempts))
+    assert run.confidence.exponent is not None
+    assert run.k.interval is not None
+    assert run.k.interval[0] <= run.k.k <= run.k.interval[1]
+    note = next(text for text in run.facts.notes if text.startswith("Counted"))
+    assert all(f"{one.counted.separation:.3f} for {one.k}" in note for one in attempts)
+    smoothings = tiny.spy(monkeypatch, clusters, "smooth")
+    with tiny.quickly():
+        assert tiny.sort(tiny.as_array(), tmp_path / "run", **settings).k == run.k
+    assert not smoothings, "everything that needs them is cached"
+
+
+def test_epochs_of_classifiers_that_bounds_forbid_go_to_the_refinement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With k_max as many as the known classes, only one classifier can be tried."""
+    trained = tiny.spy(monkeypatch, Trainer, "train")
+    monkeypatch.setattr(rounds, "WORTHWHILE", 1)
+    monkeypatch.setitem(defaults.TINY_LOSSES, "sortal", Rounds(hidden=16, bottleneck=8, refinement=0.3))
+    with tiny.quickly():
+        settings = {**SETTINGS, "epochs": 8, "k": "auto", "k_max": len(tiny.OLD)}
+        run = tiny.sort(tiny.as_array(), tmp_path / "run", **settings)
+    assert [trainer.config.epochs for (trainer,) in trained] == [4, 1, 3]
+    assert run.k.k == len(tiny.OLD)
+
+
+def test_a_classifier_starts_at_random_where_a_cluster_is_empty() -> None:
+    centres = np.zeros((3, 512), np.float32)
+    centres[0, 0], centres[2, 1] = 5, 0.1
+    made = [
+        Sortal(load_backbone("convnet", seed=0), [0], np.ones(3), Rounds(hidden=16), centres=at, seed=1)
+        for at in (centres, None)
+    ]
+    started, random = (method.categories.weight.detach() for method in made)
+    assert torch.equal(started[1], random[1])
+    assert torch.equal(started[0], torch.eye(512)[0])
+    assert torch.equal(started[2], torch.eye(512)[1])
+
+
+def test_without_training_the_rule_for_k_is_the_papers(tmp_path: Path) -> None:
+    with tiny.quickly():
+        found = [
+            tiny.sort(tiny.as_array(), tmp_path / method, **{**SETTINGS, "method": method, "epochs": 0, "k": "auto"}).k
+            for method in ("sortal", "gcd")
+        ]
+    assert found[0] == found[1]
+    assert found[0].method == "brent"
+
+
+def test_the_interval_has_what_was_likely_before_a_classifier_was_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    likely: tuple[int, int] | None = None
+    learned = rounds.learn
+
+    def learn(*args: Any, **kwargs: Any) -> LearningResult:
+        return replace(learned(*args, **kwargs), likely=likely)
+
+    monkeypatch.setattr(rounds, "learn", learn)
+    with tiny.quickly():
+        alone = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k.interval
+        likely = (3, 12)
+        both = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": "auto"}).k.interval
+        given = tiny.sort(tiny.as_array(), tmp_path / "run", **{**SETTINGS, "k": 5}).k.interval
+    assert alone is not None
+    assert alone != both == (3, 12)
+    assert given is None
+
+
+def test_smoothed_features_choose_among_the_likely_ks(tmp_path: Path) -> None:
+    """Six classes in three pairs: with noise, three are as likely as six, which only their means tell apart."""
+    truth = np.repeat(np.arange(6), 60)
+    centres = np.eye(64)[truth // 2] + 0.9 * np.eye(64)[6 + truth]
+    x = centres + np.random.default_rng(0).normal(0, 0.12, (len(truth), 64))
+    x = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+    names = [f"c{label}" if label in (0, 2) and at % 2 else None for at, label in enumerate(truth)]
+    files = [f"{at}.png" for at in range(len(x))]
+    images = image_set(files, pixels=np.zeros((len(x), 8, 8, 3), np.uint8), labels=names)
+    job = job_on(images, tmp_path, k="auto")
+    found, alone = (estimated_k(job, replace(rows_of(job, x), neighbours=each), images, CPU) for each in (8, 0))
+    assert alone.k == 3
+    assert found.k == 6
+    assert found.interval == alone.interval
+    assert found.curve == alone.curve
+    assert alone.interval is not None
+    assert alone.interval[0] <= 3 < 6 <= alone.interval[1]
+
+
+@pytest.mark.parametrize(("old", "k"), [((), 4), (tiny.OLD[:1], 4), (tiny.CLASSES, "auto")])
+def test_no_one_and_all_classes_may_be_known(old: tuple[str, ...], k: int | str, tmp_path: Path) -> None:
+    tiny.write(tmp_path / "images", tiny.planted(old=old))
+    with tiny.quickly():
+        run = tiny.sort(tmp_path / "images", tmp_path / "run", **{**SETTINGS, "k": k})
+    assert [category.name for category in run.categories if category.kind == "known"] == sorted(old)
+    assert len(run.categories) == run.k.k >= len(old)
+    assert run.facts.training is not None
+    assert run.facts.training.epochs == 4

@@ -1,0 +1,1 @@
+"""What tests share: small runs, folders, stores and records, and ways to disturb them."""

@@ -1,0 +1,383 @@
+"""The report in a browser: its controls work, and hostile names do nothing."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from support.sample_run import HOSTILE, QUICK, sample_run
+from support.stores import same_store, small_store
+
+from sortal.images.decoding import Quarantined
+from sortal.runs import projection
+from sortal.runs.facts import ImageSource
+from sortal.runs.projection import Mapper
+from sortal.runs.run import Run
+from sortal.web.report import report, summary
+from sortal.web.report.report import make_report
+
+sync_api = pytest.importorskip("playwright.sync_api")
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+
+DESKTOP, PHONE = (1280, 900), (360, 740)
+Open = Callable[..., "Page"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with sync_api.sync_playwright() as playwright:
+        # Containers have no sandbox, and the pages are our own.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a report of 40 categories, the first 25 known; category 3 has 80 images, and category 39 has none."""
+    category = np.concatenate([np.arange(390) % 39, np.full(70, 3)])
+    run = sample_run(categories=40, known=25, images=460, category=category, candidates=1)
+    return _written(run, tmp_path_factory.mktemp("flowers"), 460)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = sample_run(
+        categories=8,
+        known=5,
+        name=lambda number: HOSTILE[number],
+        file=lambda row: f"{HOSTILE[row % 8]}/{HOSTILE[row % 7]}",
+        quarantine=[Quarantined(name, "damaged", name) for name in HOSTILE],
+        candidates=2,
+    )
+    return _written(run, tmp_path_factory.mktemp("hostile"), 72)
+
+
+def _written(run: Run, folder: Path, images: int) -> Path:
+    path = folder / "report.html"
+    path.write_bytes(make_report(run, small_store(images, 16), QUICK))
+    return path
+
+
+@pytest.fixture
+def opened(browser: "Browser") -> Iterator[Open]:
+    """Open a report; console messages, dialogs and requests are errors, except that originals of images are missing."""
+    events: list[str] = []
+    pages: list[Page] = []
+
+    def open_page(path: Path, size: tuple[int, int] = DESKTOP, *, dark: bool = False, touch: bool = False) -> "Page":
+        page = browser.new_page(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+            has_touch=touch,
+        )
+        page.set_default_timeout(120_000)
+        pages.append(page)
+        page.on("console", lambda m: None if m.text.startswith("Failed to load resource") else events.append(m.text))
+        page.on("pageerror", lambda error: events.append(str(error)))
+        page.on("dialog", lambda dialog: events.append(dialog.message))
+        page.on("request", lambda request: events.append(request.url) if request.url.startswith("http") else None)
+        page.goto(path.as_uri())
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert events == []
+
+
+def titles(page: "Page") -> list[str]:
+    return page.locator("#cards h3").all_inner_texts()
+
+
+def canvas_bytes(page: "Page") -> str:
+    """Return the picture on the map after the next frame."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    seen: str = page.evaluate("() => document.getElementById('canvas').toDataURL()")
+    return seen
+
+
+def to_the_map(page: "Page") -> tuple[float, float]:
+    """Scroll to the map and return the position of the canvas."""
+    page.evaluate("() => document.querySelector('.stage').scrollIntoView({ block: 'center' })")
+    box = page.locator("#canvas").bounding_box()
+    assert box is not None
+    return box["x"], box["y"]
+
+
+def test_cards_are_shown_in_batches_filtered_searched_and_sorted(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    assert len(titles(page)) == 30
+    assert all(title.startswith("new") for title in titles(page)[:15]), "new categories come first"
+    assert "40 categories with 460 images" in page.locator("#count").inner_text()
+    page.locator("#sort").select_option("size")
+    assert titles(page)[0] == "class 3"
+    for order, figure in (("tight", "cohesion"), ("loose", "cohesion"), ("doubt", "confidence")):
+        page.locator("#sort").select_option(order)
+        shown = page.evaluate(
+            "(figure) => [...document.querySelectorAll('#cards article')]"
+            ".map((card) => categories[Number(card.dataset.category)][figure])",
+            figure,
+        )
+        assert shown == sorted(shown, reverse=order == "tight")  # the one without a figure comes last and is not drawn
+    page.locator("#more").click()
+    assert len(titles(page)) == 40
+    assert page.locator("#more").is_hidden()
+    card = page.locator('[data-category="30"]')
+    assert "Nearest known class: class" in card.inner_text()
+    assert card.locator(".thumb").count() == 10
+
+    page.locator('[data-filter="new"]').click()
+    assert len(titles(page)) == 15
+    assert all(title.startswith("new") for title in titles(page))
+    page.locator("#sort").select_option("id")
+    assert titles(page) == [f"new {i}" for i in range(1, 16)]
+    page.locator("#search").fill("NEW 1")
+    assert titles(page) == ["new 1", *(f"new {i}" for i in range(10, 16))]
+    page.locator("#search").fill("nothing like it")
+    assert titles(page) == []
+    assert page.locator("#count").inner_text() == "No category matches."
+    page.locator("#search").fill("")
+    page.locator('[data-filter="unsure"]').click()
+    unsure = page.evaluate("() => categories.filter((each) => each.unsure > 0).length")
+    assert 0 < unsure < 40
+    assert page.locator("#count").inner_text().startswith(f"{unsure} categories")
+
+
+def test_a_thumbnail_opens_with_its_pixels_and_printing_shows_every_card(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator("#sort").select_option("size")
+    thumb = page.locator('[data-category="3"] .thumb').first
+    assert "blob:" in thumb.locator(".picture").evaluate("(element) => getComputedStyle(element).backgroundImage")
+    thumb.click()
+    viewer = page.locator("#viewer")
+    assert viewer.is_visible()
+    assert "photos/" in viewer.inner_text()
+    assert "class 3" in viewer.inner_text()
+    page.keyboard.press("Escape")
+    assert viewer.is_hidden()
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    assert len(titles(page)) == 40
+
+
+def test_all_images_of_a_category_and_all_doubtful_ones_are_shown_in_pages(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator("#sort").select_option("size")
+    page.locator('[data-category="3"] .whole').click()
+    gallery = page.locator("#all-images")
+    assert "80 images, the most typical first" in gallery.inner_text()
+    first = gallery.locator(".thumb .file").all_inner_texts()
+    gallery.get_by_text("Next").click()
+    rest = gallery.locator(".thumb .file").all_inner_texts()
+    assert (len(first), len({*first, *rest})) == (60, 80)
+    gallery.locator(".thumb").first.click()
+    viewer = page.locator("#viewer")
+    assert "61 of 80" in viewer.inner_text()
+    page.keyboard.press("ArrowRight")
+    assert "62 of 80" in viewer.inner_text()
+    assert page.locator("#viewer-title").inner_text() == rest[1]
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#viewer-title").inner_text() == first[-1]
+    page.locator("#viewer-category").click()
+    assert gallery.is_hidden()
+    assert page.locator("#cards .sought h3").inner_text() == "class 3"
+
+    doubtful = page.locator("#doubtful")
+    unsure = page.evaluate("() => images.status.filter((status) => status === 3).length")
+    assert f"of {unsure}" in doubtful.inner_text()
+    sure = [int(text.partition("%")[0]) for text in doubtful.locator(".line").all_inner_texts()]
+    assert sure == sorted(sure)
+    assert " / " in doubtful.locator(".file").first.inner_text()
+
+
+def test_pictures_links_and_the_legend_lead_to_categories(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    page.locator("#search").fill("nothing like it")
+    tile = page.locator("#found .pictures a").last
+    assert tile.locator(".picture").count() == 6
+    name = tile.locator("b").inner_text()
+    tile.click()
+    page.locator("#cards .sought").wait_for()
+    assert page.locator("#cards .sought h3").inner_text() == name
+    assert page.locator("#search").input_value() == ""
+    page.locator('#legend [data-value="24"]').click()
+    assert float(page.locator("#canvas").get_attribute("data-scale") or 0) > 1
+    page.locator("#lit a").click()
+    page.locator("#category-24.sought").wait_for()  # which was not drawn before
+    page.locator('#legend [data-value="24"]').click()
+    assert page.locator("#canvas").get_attribute("data-scale") == "1.000"
+    assert page.locator("#lit a").count() == 0
+
+
+def test_the_viewer_shows_the_original_where_it_finds_it_and_otherwise_the_thumbnail(
+    opened: Open, tmp_path: Path
+) -> None:
+    run = sample_run(categories=1, known=0, images=3, file=lambda row: f"50% off?/#{row} é.png")
+    run = replace(run, folder=tmp_path / "a run", facts=replace(run.facts, images=(_source(tmp_path / "my photos"),)))
+    run.folder.mkdir()
+    (tmp_path / "my photos" / "50% off?").mkdir(parents=True)
+    files = [run.assignments.files[row] for row in summary.cards(run, typical=3, doubtful=0)[0].typical]
+    Image.new("RGB", (300, 200)).save(tmp_path / "my photos" / files[0])
+    page = opened(_written(run, run.folder, 3))
+    page.locator("#cards .thumb").first.click()
+    page.locator("#viewer img").wait_for()
+    assert page.locator("#viewer img").evaluate("(element) => element.naturalWidth") == 300
+    shown = page.locator("#viewer").inner_text()
+    assert f"my photos/{files[0]}" in shown
+    assert str(tmp_path) not in shown, "whoever gets the report need not know where it was made"
+    with page.expect_event("requestfailed"):
+        page.keyboard.press("ArrowRight")
+    assert page.locator("#viewer .picture").count() == 1
+    assert page.locator("#viewer img").count() == 0
+
+
+def _source(folder: Path) -> ImageSource:
+    return ImageSource(folder=str(folder), images=3, paths={})
+
+
+def test_the_map_reacts_to_the_pointer_and_to_keys(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    canvas = page.locator("#canvas")
+    left, top = to_the_map(page)
+    x, y = page.evaluate("() => theMap.places()[5]")
+    before = canvas_bytes(page)
+    page.mouse.move(left + x, top + y)
+    tip = page.locator("#tip")
+    tip.wait_for(state="visible")
+    assert "Confidence:" in tip.inner_text()
+    assert "photos/" in tip.inner_text()
+    assert canvas_bytes(page) != before
+    for _ in range(600):  # after scrolling, the browser keeps sending the wheel to the page for a while
+        page.mouse.wheel(0, -400)
+        page.wait_for_timeout(100)
+        if canvas.get_attribute("data-scale") != "1.000":
+            break
+    assert float(canvas.get_attribute("data-scale") or 0) > 1
+    corner = page.evaluate("() => theMap.places()[0]")
+    page.mouse.down()
+    page.mouse.move(left + x + 40, top + y + 30, steps=4)
+    page.mouse.up()
+    assert page.evaluate("() => theMap.places()[0]") != corner
+    page.locator("#zoom-reset").click()
+    assert canvas.get_attribute("data-scale") == "1.000"
+
+    canvas.focus()
+    page.keyboard.press("+")
+    assert canvas.get_attribute("data-scale") == "1.400"
+    before = page.evaluate("() => theMap.places()[0]")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("() => theMap.places()[0]")[0] > before[0]
+    page.keyboard.press("0")
+    assert canvas.get_attribute("data-scale") == "1.000"
+
+
+def test_colours_highlights_and_the_dark_theme_change_what_is_drawn(opened: Open, flowers: Path) -> None:
+    page = opened(flowers)
+    by_category = canvas_bytes(page)
+    assert page.locator("#legend button").count() == 39  # the empty category is not on the map
+    page.locator('[data-colour="status"]').click()
+    assert page.locator("#legend button").count() == 4
+    assert canvas_bytes(page) != by_category
+    page.locator("#sort").select_option("size")
+    page.locator('[data-category="3"] .bottom button').last.click()
+    assert page.locator("#canvas").get_attribute("data-lit") == "3"
+    assert page.locator('#legend [aria-pressed="true"]').inner_text().startswith("class 3")
+    lit = canvas_bytes(page)
+    assert lit != by_category
+    page.locator('#legend [data-value="3"]').click()
+    assert canvas_bytes(page) != lit
+
+    light, dark = (
+        opened(flowers, dark=dark).evaluate("() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g)")
+        for dark in (False, True)
+    )
+    assert min(map(int, light)) > 200
+    assert max(map(int, dark)) < 60
+
+
+def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    n = 10_200
+    monkeypatch.setattr(report, "DETAILS", (report.Detail(typical=1, doubtful=0, points=50, others=n),))
+    run, side = sample_run(images=n), 101
+    row = np.argsort(projection.sample(run.assignments.category_id, run.assignments.distance, n, seed=0))
+
+    def in_a_square(features: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        return np.stack([row % side, row // side], axis=1).astype(np.float64)  # the point that a row is
+
+    path = tmp_path / "report.html"
+    path.write_bytes(make_report(run, same_store(n), Mapper(in_a_square, points=n)))
+    page = opened(path)
+    left, top = to_the_map(page)
+    canvas_bytes(page)  # waits until it is drawn
+    drawn, expected = page.evaluate(
+        """(at) => {
+            const colour = document.createElement("canvas").getContext("2d");
+            colour.fillStyle = colourOf(data.map.category[at]);
+            colour.fillRect(0, 0, 1, 1);
+            const [x, y] = theMap.places()[at].map(Math.round);
+            const pixels = [byId("canvas").getContext("2d").getImageData(x, y, 1, 1), colour.getImageData(0, 0, 1, 1)];
+            return pixels.map((each) => [...each.data]);
+        }""",
+        7000,
+    )
+    assert drawn[:3] == pytest.approx(expected[:3], abs=3)
+    tip = page.locator("#tip")
+    for at, named in ((20, True), (7000, False)):
+        x, y = page.evaluate("(at) => theMap.places()[at]", at)
+        page.mouse.move(left + x, top + y)
+        tip.wait_for(state="visible")
+        assert ("photos/" in tip.inner_text()) == named
+        category = page.evaluate("(at) => categories[data.map.category[at]].name", at)
+        assert f"Category: {category}" in tip.inner_text()
+    page.mouse.down()
+    page.mouse.up()
+    assert page.locator("#viewer").is_hidden()
+    page.locator("#cards .whole").first.click()
+    shown = page.locator("#all-images .thumb").count()
+    assert 0 < shown < 60
+    assert f"{shown} of 1,700 images are shown" in page.locator("#all-images").inner_text()
+
+
+def test_hostile_names_do_nothing(opened: Open, hostile: Path) -> None:
+    page = opened(hostile)
+    page.locator(".thumb").first.click()
+    page.keyboard.press("Escape")
+    left, top = to_the_map(page)
+    for at in range(8):
+        x, y = page.evaluate("(at) => theMap.places()[at]", at)
+        page.mouse.move(left + x, top + y)
+    page.locator("#search").fill("<script>")
+    assert titles(page) == [HOSTILE[0]]
+    assert page.evaluate("() => window.hit") is None
+    assert page.locator("img").count() == 0
+    assert page.locator("main script, dialog script, #cards b b").count() == 0
+    assert page.locator("#unreadable tbody tr").count() == 8
+
+
+def test_a_phone_shows_an_image_on_a_tap_and_does_not_scroll_sideways(
+    opened: Open, flowers: Path, hostile: Path
+) -> None:
+    for path in (flowers, hostile):
+        page = opened(path, PHONE, touch=True)
+        assert page.evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")
+        left, top = to_the_map(page)
+        x, y = page.evaluate("() => theMap.places()[5]")
+        page.touchscreen.tap(left + x, top + y)
+        page.locator("#tip").wait_for(state="visible")
+        page.locator('[data-colour="status"]').click()
+        page.locator(".thumb").first.click()
+        assert page.evaluate("() => document.scrollingElement.scrollWidth <= innerWidth")

@@ -1,0 +1,176 @@
+"""What a report shows first, on points whose categories are wrong in known ways."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.sample_run import QUICK, sample_run
+from support.stores import same_store, small_store
+
+from sortal.review.actions import Refit
+from sortal.review.effects import Review
+from sortal.runs.confidence import Ints
+from sortal.runs.facts import ImageSource
+from sortal.runs.run import Run
+from sortal.web.report import highlights, report, summary
+from sortal.web.report.highlights import compare_categories, find_highlights
+from sortal.web.report.report import make_report
+
+CUT, MIXED, SINGLE = (1, 2), 3, 5  # one blob in two categories; two blobs in one; a single image
+
+
+class Halves:
+    """Divides a category at the middle of the axis along which it varies most."""
+
+    words: Sequence[str] = ()
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
+        x = self.run.features[rows]
+        along = x[:, x.var(axis=0).argmax()]
+        above = along > along.mean()
+        return [rows[above], rows[~above]]
+
+    def refit(self, review: Review) -> Refit:
+        raise NotImplementedError
+
+    def names(self, rows: Ints, others: Sequence[Ints]) -> list[str]:
+        return []
+
+
+def blobs(each: int = 40) -> Run:
+    """A known category and five new ones around points on axes, as the constants say."""
+    axis = np.repeat([0, 1, 1, 2, 3, 4], each)  # the second blob is cut in two, the next two are mixed
+    category = np.repeat([0, 1, 2, 3, 3, 4], each)
+    axis, category = np.append(axis, 5), np.append(category, SINGLE)
+    x = np.eye(8)[axis] + np.random.default_rng(0).normal(0, 0.12, (len(axis), 8))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    run = sample_run(
+        categories=6, known=1, images=len(x), features=x.astype(np.float32), category=category, truth=False
+    )
+    return replace(run, confidence=replace(run.confidence, temperature=0.1))
+
+
+@pytest.fixture(scope="module")
+def mixed_up() -> Run:
+    return blobs()
+
+
+def test_look_alikes_mixtures_and_single_images_are_found_and_a_sample_suffices(
+    mixed_up: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = np.ones(len(mixed_up.assignments), dtype=bool)
+    cards = summary.cards(mixed_up, typical=10, doubtful=5)
+    for sample, each in ((8000, 24), (150, 1)):
+        monkeypatch.setattr(highlights, "SAMPLE", sample)
+        monkeypatch.setattr(highlights, "EACH", each)
+        merges, splits = compare_categories(mixed_up, present, Halves, seed=0)
+        assert {*merges[0].categories} == {*CUT}
+        assert splits[0].categories == (MIXED,)
+        for half in splits[0].rows:  # rows of the run, not of the sample
+            assert {*mixed_up.assignments.category_id[[*half]].tolist()} == {MIXED}
+        assert len({*mixed_up.features[[half[0] for half in splits[0].rows]].argmax(axis=1).tolist()}) == 2
+        found = find_highlights(mixed_up, cards, merges, splits)
+        assert [{card.category.id for card in pair.cards} for pair in found.merges] == [{*CUT}]
+        assert [[card.category.id for card in pair.cards] for pair in found.mixed] == [[MIXED]]
+        assert found.smaller == found.merges[0]
+        assert found.larger == found.mixed[0]
+        assert [card.category.id for card in found.single] == [SINGLE]
+    assert [card.category.id for card in found.leading] == sorted(
+        range(1, 6), key=lambda each: sure(mixed_up, each), reverse=True
+    )
+    only = np.flatnonzero(mixed_up.assignments.category_id != 4)
+    merges, splits = compare_categories(mixed_up, np.isin(np.arange(len(present)), only), None, seed=0)
+    assert splits == []
+    assert not any(4 in each.categories for each in merges), "only images that are present are compared"
+
+
+def sure(run: Run, category: int) -> tuple[int, float]:
+    own = (run.assignments.category_id == category) & (run.assignments.status != "labelled")
+    return int((own & (run.assignments.status != "unsure")).sum()), float(run.assignments.confidence[own].mean())
+
+
+def test_a_page_leads_with_notes_new_categories_and_what_to_look_at(mixed_up: Run) -> None:
+    run = replace(mixed_up, folder=Path("/runs/of may"), facts=replace(mixed_up.facts, notes=("Mind the gap.",)))
+    compared = compare_categories(run, np.ones(len(run.assignments), dtype=bool), Halves, seed=0)
+    page = unescape(make_report(run, small_store(len(run.assignments), 12), QUICK, compared).decode())
+    parts = (
+        "Mind the gap.",
+        "5 new categories found",
+        ">Look here first</h2>",
+        "sortal review 'of may'",
+        "look alike",
+        "looks mixed",
+        "1 category of a single image",
+        'id="categories"',
+        'id="map"',
+        "With 5:",
+        "With 7:",
+        "How confident?",
+        "About this run",
+    )
+    places = [page.index(each) for each in parts]
+    assert places == sorted(places)
+    assert "stands out" not in page
+    without = make_report(run, small_store(len(run.assignments), 12), QUICK).decode()
+    assert "looks mixed" not in without, "parts take an advisor"
+
+
+def test_where_nothing_is_wrong_or_new_the_page_says_so() -> None:
+    run = sample_run(categories=1, known=1, images=9)
+    a = replace(run.assignments, status=np.where(run.assignments.status == "unsure", "known", run.assignments.status))
+    (only,) = run.categories
+    page = make_report(replace(run, assignments=a, categories=(replace(only, unsure=0),)), small_store(9, 12), QUICK)
+    assert b"No new category was found" in page
+    assert b"No category stands out as wrong." in page
+    assert b'id="doubt"' not in page
+    assert b"would most likely" not in page
+
+
+def test_images_of_a_large_run_are_about_equally_many_of_each_category(monkeypatch: pytest.MonkeyPatch) -> None:
+    category = np.repeat([3, 1, 2], [500, 5, 300])
+    present = np.arange(len(category)) % 2 == 0
+    rows = report._of_each(category, present, 100, 0)
+    counts = {each: int((category[rows] == each).sum()) for each in (1, 2, 3)}
+    assert len({*rows.tolist()}) == 100
+    assert present[rows].all()
+    assert counts[1] == present[500:505].sum(), "a small category is complete"
+    assert abs(counts[2] - counts[3]) <= 1
+    assert sorted(report._of_each(category, present, 10**6, 0).tolist()) == np.flatnonzero(present).tolist()
+    monkeypatch.setattr(report, "DETAILS", (report.Detail(typical=2, doubtful=0, points=10, images=60),))
+    run = sample_run(categories=6, images=600)
+    page = make_report(run, same_store(600), QUICK).decode()
+    assert 60 <= page.count("photos/") <= 60 + 6 * 2 + 1
+
+
+def test_originals_are_addressed_from_the_report_whatever_their_names_are(tmp_path: Path) -> None:
+    files = ["plain/é #1.jpg", "\udcff.jpg", "/elsewhere/b?.jpg", "listed.jpg"]
+    run = sample_run(categories=1, known=0, images=4, file=lambda row: files[row])
+    source = ImageSource(folder=str(tmp_path / "my photos"), images=4, paths={"listed.jpg": str(tmp_path / "c%.jpg")})
+    run = replace(run, folder=tmp_path / "run", facts=replace(run.facts, images=(source,)))
+    assert [each["url"] for each in summary.sources(run)] == ["./../my%20photos/"]
+    up = "../" * len((tmp_path / "run").parts[1:])
+    urls = {1: "./../my%20photos/%FF.jpg", 2: f"./{up}elsewhere/b%3F.jpg", 3: "./../c%25.jpg"}
+    assert summary.images(run, [0, 1, 2, 3], True)["url"] == urls, "a plain name needs no address of its own"
+    del urls[2]  # which would say where the report is
+    assert summary.images(run, [0, 1, 2, 3])["url"] == urls
+    away = replace(run, folder=tmp_path / "other" / "run")
+    assert summary.images(away, [0, 1, 2, 3])["url"] == {}
+    assert summary.sources(away) == [{"name": "my photos", "url": None}]
+    assert [each["url"] for each in summary.sources(away, True)] == ["./../../my%20photos/"]
+    array = replace(run, facts=replace(run.facts, images=(ImageSource(folder=None, images=4, paths={}),)))
+    assert summary.sources(array) == [{"name": None, "url": None}]
+    assert summary.images(array, [0, 1])["url"] == {}
+
+
+def test_the_cohesion_of_a_run_saved_before_it_was_measured_against_all_images_is_computed_again() -> None:
+    run = sample_run()
+    old = replace(run, categories=tuple(replace(each, cohesion=0.97) for each in run.categories))
+    shown = [card.category.cohesion for card in summary.cards(old, typical=1, doubtful=0)]
+    assert shown == pytest.approx([each.cohesion for each in run.categories], abs=1e-6)
+    assert 0.97 not in shown

@@ -1,0 +1,273 @@
+"""The report: its content, its size, and the escaping of names."""
+
+import base64
+import errno
+import hashlib
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from support.sample_run import HOSTILE, QUICK, by_hand, place, sample_run
+from support.stores import small_store, store_of
+
+from sortal.errors import NoSpaceError, Reason
+from sortal.images.decoding import Quarantined
+from sortal.runs import projection
+from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
+from sortal.runs.projection import Mapper
+from sortal.runs.run import STATUSES
+from sortal.system import cache, text
+from sortal.system.progress import Runtime
+from sortal.web.report import charts, report, summary, thumbnails
+from sortal.web.report.report import make_report
+
+
+def data_of(html: bytes) -> dict[str, Any]:
+    """Return the data of the page's script."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html.decode(), re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_a_card_shows_the_most_typical_images_and_then_the_least_sure_unlabelled_ones() -> None:
+    first, second = summary.cards(by_hand(), typical=2, doubtful=1)
+    assert first.typical == [6, 2]
+    assert first.doubtful == [4]  # row 0 is labelled
+    assert first.confidence == pytest.approx((0.6 + 0.3 + 0.7) / 3)
+    assert second.typical == [1, 3]  # a tie keeps their order
+    assert second.doubtful == [5]
+    first, second = summary.cards(by_hand(), typical=3, doubtful=5)
+    assert (first.typical, first.doubtful) == ([6, 2, 0], [4]), "an unsure image is not typical, however near"
+    assert (second.typical, second.doubtful) == ([1, 3, 7], [5]), "no image is shown twice"
+    assert np.flatnonzero(summary.wrong(by_hand())).tolist() == [1, 4], "images of a known class in another category"
+
+
+def test_a_page_shows_all_images_categories_candidates_and_unreadable_files() -> None:
+    """The last category has no images."""
+    lost = Quarantined("gone/lost.jpg", "truncated", "only half of it")
+    at = np.arange(75) % 6
+    run = sample_run(categories=7, images=75, category=at, candidates=2, quarantine=[lost])
+    steps: list[tuple[str, int, int]] = []
+    html = make_report(run, small_store(75, 12), QUICK, runtime=Runtime(progress=lambda *each: steps.append(each)))
+    assert html == make_report(run, small_store(75, 12), QUICK), "the same bytes each time"
+    assert [each for each in steps if each[0] == report.MAP] == [(report.MAP, 0, 75), (report.MAP, 75, 75)]
+    assert steps[-1] == (report.THUMBNAILS, 75, 75)
+    words = (b"<h1>75 images in 7 categories</h1>", b"4 known classes and 3 new", b"gone/lost.jpg", b"only half of it")
+    assert all(each in html for each in words)
+    data = data_of(html)
+    assert sum(category["size"] for category in data["categories"]) == 75
+    assert sorted(data["map"]["image"]) == [*range(75)]
+    rows = [int(data["images"]["file"][at][7:12]) for at in data["map"]["image"]]
+    places = projection.coordinates(run.features, place, seed=0)[rows]
+    np.testing.assert_array_equal(np.stack([data["map"]["x"], data["map"]["y"]], axis=1), places)
+    shown = re.search(r'<h3>Candidate 1</h3>.*?data-images="([0-9 ]+)"', html.decode())
+    assert shown
+    files = [data["images"]["file"][int(at)] for at in shown[1].split()]
+    assert files == [f"photos/{row:05d}.jpg" for row in (1, 21, 41, 61)]
+    for number, category in enumerate(data["categories"]):
+        assert {*category["members"]} == {at for at, own in enumerate(data["images"]["category"]) if own == number}
+        assert category["members"][:10] == category["typical"], "the most typical first"
+    card = summary.cards(run, typical=5, doubtful=5)[6]
+    assert (card.category.size, card.typical, card.doubtful, card.confidence) == (0, [], [], None)
+    assert data["categories"][6]["cohesion"] is None
+
+
+def test_accuracy_is_shown_only_if_the_truth_is_known() -> None:
+    for truth in (True, False):
+        html = make_report(sample_run(truth=truth), small_store(72, 12), QUICK).decode()
+        assert ("93.1%" in html) == truth
+        assert ("Accuracy" in html) == truth
+    script = html.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in html, "only this script is allowed"
+    assert "default-src 'none'; img-src data: blob: file: 'self';" in html, "nothing is loaded from the network"
+    assert not re.search(r"https?://|innerHTML|\beval\b", html)
+
+
+def test_hostile_names_are_escaped_everywhere() -> None:
+    lost = [Quarantined(name, cast(Reason, name), name) for name in HOSTILE]  # reasons that others have written
+    run = sample_run(
+        categories=8,
+        known=5,
+        name=lambda number: HOSTILE[number],
+        file=lambda row: f"{HOSTILE[row % 8]}{row}",
+        quarantine=lost,
+        candidates=1,
+    )
+    source = ImageSource(folder=HOSTILE[2], images=72, paths={})
+    facts = replace(run.facts, notes=HOSTILE, command=HOSTILE[0], images=(source,))
+    html = make_report(replace(run, facts=facts), small_store(72, 12), QUICK)
+    page = html.decode("utf-8")
+    assert not [markup for markup in ("<script>window", "<img", "<b>bold") if markup in page]
+    assert "\u2028" not in page.split('id="data"')[1]
+    assert page.count("</script>") == 2
+    names = [category["name"] for category in data_of(html)["categories"]]
+    assert names[:4] == [*HOSTILE[:4]]
+    assert names[5:] == [r"one\ntwo\x00" + "\u2028three", r"\xff bytes", HOSTILE[7]]
+    assert len(names[4]) == text.LONGEST
+
+
+def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "LIMIT", 400_000)
+    few = Mapper(place, points=100)
+    run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
+    html = make_report(run, small_store(600, 56), few)
+    assert report.LIMIT / 2 < len(html) <= report.LIMIT
+    assert "100 of 600 images" in html.decode()
+    assert "sampled" in html.decode()
+    data = data_of(html)
+    assert sum(category["size"] for category in data["categories"]) == 600
+    assert all(len(category["typical"]) == 10 for category in data["categories"])
+    assert all(0 < len(category["doubtful"]) <= 5 for category in data["categories"])
+    shown = [data["images"]["category"][at] for at in data["map"]["image"]]
+    assert (len(shown), set(shown)) == (100, {*range(30)})
+
+    monkeypatch.setattr(report, "LIMIT", 250_000)
+    monkeypatch.setattr(report, "OTHER_ROOM", 8000)
+    html = make_report(run, small_store(600, 56), few)
+    assert len(html) <= report.LIMIT
+    assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
+    assert len(data_of(html)["categories"][0]["typical"]) < 10
+    monkeypatch.setattr(report, "CARD_ROOM", 10)
+    data = data_of(make_report(run, small_store(600, 56), few))
+    assert (data["sheets"], len(data["categories"][0]["typical"])) == ([], 1)
+
+
+def test_a_thumbnail_shows_the_whole_image_and_enlarges_a_tiny_one_by_whole_pixels() -> None:
+    assert thumbnails.fit(np.zeros((50, 200, 3), dtype=np.uint8), 100).shape == (25, 100, 3)
+    assert thumbnails.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
+    dots = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    large = thumbnails.fit(dots, 5)
+    assert large.shape == (4, 4, 3)
+    assert (large[:2, 2:] == dots[0, 1]).all()
+
+
+def test_sheets_show_the_images_of_the_store_smaller_if_there_is_less_room() -> None:
+    """Tiny images are shown pixel by pixel, each in its cell; a row without pixels has none."""
+    images = [np.full((3, 5, 3), value, dtype=np.uint8) for value in range(0, 250, 10)]
+    store = store_of(images)
+    store.heights[7] = store.widths[7] = 0
+    made = thumbnails.make_sheets(store, [*range(25)], room=10**6, cells=(32, 192))
+    assert made is not None
+    assert made.crisp
+    assert [at for at, size in enumerate(made.sizes) if size != (5, 3)] == [7]
+    sheet = np.asarray(Image.open(io.BytesIO(made.images[0])))
+    half = made.cell // 2
+    for at in (0, 6, 8, 24):
+        row, column = divmod(at, made.columns)
+        assert sheet[row * made.cell + half, column * made.cell + half].tolist() == 3 * [10 * at]
+
+    noise, rows = small_store(12, 100), [*range(12)]
+    large, small = (thumbnails.make_sheets(noise, rows, room=room, cells=(32, 96)) for room in (10**7, 2 * 10**4))
+    assert large is not None
+    assert small is not None
+    assert small.cell < large.cell == 96
+    assert small.bytes <= 2 * 10**4
+    assert thumbnails.make_sheets(noise, rows, room=1000, cells=(32, 96)) is None
+
+
+def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
+    category = np.repeat([0, 1, 2], [500, 300, 1])
+    distance = np.linspace(1, 0, 801)
+    rows = projection.sample(category, distance, 50, seed=0)
+    assert len(set(rows.tolist())) == 50
+    assert rows[:3].tolist() == [499, 799, 800]
+    assert (projection.sample(category, distance, 50, seed=1) != rows).any()
+    assert sorted(projection.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
+
+
+def test_coordinates_fill_the_span_and_are_cached_under_another_name_than_before(tmp_path: Path) -> None:
+    places = np.array([[-1.0, 3.0], [0.0, 3.0], [4.0, 3.0]])
+    seen: list[int] = []
+
+    def placed(x: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+        seen.append(seed)
+        return places[: len(x)]
+
+    x = np.eye(3, dtype=np.float32)
+    old = tmp_path / f"{cache.key('map', cache.hashed(x), 7)}.json"  # by another method
+    cache.save(old, [[0, 0]] * 3)
+    for _ in range(2):
+        found = projection.coordinates(x, placed, seed=7, folder=tmp_path)
+        assert found.tolist() == [[0, 5000], [2000, 5000], [9999, 5000]]
+    assert seen == [7]
+    assert projection.coordinates(x[:0], placed, seed=7, folder=tmp_path).shape == (0, 2)
+
+
+def test_a_cache_that_cannot_be_written_to_does_not_keep_the_map_from_being_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for problem in (OSError(errno.EACCES, "", "place"), NoSpaceError("no space left")):
+        monkeypatch.setattr(cache, "save", Mock(side_effect=problem))
+        found = projection.coordinates(np.eye(3, dtype=np.float32), place, seed=7, folder=tmp_path)
+        assert found.shape == (3, 2)
+
+
+def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "DETAILS", (report.Detail(typical=2, doubtful=0, points=30, others=40),))
+    run = sample_run(images=100)
+    html = make_report(run, small_store(100, 12), Mapper(place, points=80))
+    data = data_of(html)
+    points, a = data["map"], run.assignments
+    rows = projection.sample(a.category_id, a.distance, 80, seed=0)[:70]
+    assert points["category"] == a.category_id[rows].tolist()
+    assert [STATUSES[each] for each in points["status"]] == a.status[rows].tolist()
+    shown = [row for row, image in zip(rows.tolist(), points["image"], strict=True) if image >= 0]
+    on_cards = {row for card in summary.cards(run, typical=2, doubtful=0) for row in card.typical}
+    assert {*shown} == {*rows[:30].tolist()} | (on_cards & {*rows.tolist()})
+    files = [data["images"]["file"][image] for image in points["image"] if image >= 0]
+    assert files == [a.files[row] for row in shown]
+    assert "<b>70 of 100 images</b>" in html.decode()
+    assert f"only {len(shown)} of them come with a name" in html.decode()
+
+
+def test_the_k_curve_has_a_log_axis_and_the_histogram_counts_every_image() -> None:
+    curve = tuple(TriedK(k=k, score=0.5, each=(0.4, 0.6)) for k in (10, 100, 1000))
+    chart = charts.k_curve(KChoice(k=100, estimated=True, known=2, interval=(90, 120), curve=curve))
+    assert chart is not None
+    left, middle, right = (point.x for point in chart.points)
+    assert middle - left == pytest.approx(right - middle, abs=0.11)
+    assert chart.rules[0].x == middle
+    assert chart.bars[0].x < middle < chart.bars[0].x + chart.bars[0].width
+    assert charts.k_curve(KChoice(k=5, estimated=False, known=2)) is None
+    chart = charts.k_curve(KChoice(k=7, estimated=True, known=2, curve=(TriedK(k=7, score=0.5, each=()),)))
+    assert chart is not None
+    assert [tick.text for tick in chart.x_ticks] == ["7"], "a single point can be drawn"
+    chart = charts.histogram(np.array([0.0, 0.1, 0.49, 0.5, 1.0, 1.0]), 0.5)
+    assert chart is not None
+    assert sum(int(bar.text.split()[0]) for bar in chart.bars) == 6
+    assert [bar.style for bar in chart.bars].count("unsure") == 10
+
+
+def test_confusion_is_a_table_or_a_list_if_there_are_many_classes() -> None:
+    run = sample_run(categories=3, known=2, images=9)
+    counts = [("class 0", 0, 6), ("class 0", 2, 2), ("class 1", 0, 1), ("class 1", 1, 3)]
+    made = summary.confusion([Confused(*each) for each in counts], run.categories)
+    assert made is not None
+    assert made.known == {"class 0": 0, "class 1": 1}
+    assert [*made.rows.values()] == [[6, 0, 2], [1, 3, 0]]
+    assert made.mistakes == [("class 0", 2, 2), ("class 1", 0, 1)]
+    assert made.totals == {"class 0": 8, "class 1": 4}
+    assert summary.confusion([], run.categories) is None
+    run = sample_run(categories=40, known=35, images=80)
+    made = summary.confusion([Confused(f"class {i}", (i + 1) % 35, i + 1) for i in range(35)], run.categories)
+    assert made is not None
+    assert made.rows == {}
+    assert (made.mistakes[0].truth, made.mistakes[0].images) == ("class 34", 35)
+
+
+def test_durations_and_names_are_formatted_for_people() -> None:
+    times = {0.4: "0 s", 89.4: "89 s", 90: "2 min", 5399.0: "90 min", 5400.0: "1.5 h"}
+    assert {value: text.duration(value) for value in times} == times
+    # Marks of direction stay, as <bdi> isolates them.
+    assert text.readable("a\udce9\x1b[31m\u202eb\u200c é") == "a\\xe9\\x1b[31m\u202eb\u200c é"
+    assert [text.shorten("abcdefgh", longest) for longest in (8, 7, 4)] == ["abcdefgh", "abc…fgh", "ab…h"]
