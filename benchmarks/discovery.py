@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from sortal import ImageSet, Run, Runtime, metrics, read_images
+from sortal.review.loading import save_run
 
 METHODS = ("sortal", "gcd", "simgcd", "uno")
 COLUMNS = ("all", "old", "new", "mean", "k", "interval", "ece", "ece_old", "ece_new", "seconds")
@@ -87,7 +88,7 @@ def sort(
         assert found is not None  # in the only process
         run = stages.recorded_in(found.run)
         if keep is not None:
-            run.save(found.files)
+            save_run(run, found.files)
         return run
 
 

@@ -48,9 +48,9 @@ from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.reviewing.advice import Advice
 from sortal.review.growing import ALLOWED
+from sortal.review.loading import load_run, save_run
 from sortal.review.session import Session
 from sortal.runs.run import KNOWN, LABELLED, NEW, Run
-from sortal.runs.storage import load_run
 from sortal.system.distributed import alone
 
 KEY, CLICK, POINT, HAND, DECIDE = 0.28, 0.2, 1.1, 0.4, 1.35
@@ -417,7 +417,7 @@ def over_clustered(run: Run, factor: float, folder: Path) -> Run:
     made = sample_run(images=len(x), categories=k, known=len(known), features=x, category=clusters)
     a = replace(made.assignments, truth=run.assignments.truth)
     confidence = replace(made.confidence, temperature=run.confidence.temperature)
-    replace(made, folder=folder, assignments=a, confidence=confidence).save()
+    save_run(replace(made, folder=folder, assignments=a, confidence=confidence))
     return load_run(folder, raw=True)
 
 

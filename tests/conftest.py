@@ -64,7 +64,7 @@ class SortedRun:
 
     def copy(self, folder: Path) -> SortedRun:
         """Copy the run, with its cache; the images stay where they are."""
-        from sortal.runs.storage import load_run
+        from sortal.review.loading import load_run
 
         shutil.copytree(self.out, folder)
         return replace(self, run=load_run(folder))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sortal.images import datasets
     from sortal.images.image_set import ImageSet
     from sortal.images.reading import read_images
+    from sortal.review.loading import load_run
     from sortal.runs.run import Run
-    from sortal.runs.storage import load_run
     from sortal.system.progress import Runtime
 
 __version__ = "0.1.0"
@@ -54,7 +54,7 @@ _HOME = {
     "estimate_k": "sortal.clustering.estimate_k",
     "export": "sortal.exchange.export",
     "import_annotations": "sortal.exchange.importing",
-    "load_run": "sortal.runs.storage",
+    "load_run": "sortal.review.loading",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
     "review": "sortal.discovery.reviewing.open",

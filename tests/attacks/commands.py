@@ -12,8 +12,8 @@ from support import tiny_folder
 
 from attacks.attack import OPTIONS, World
 from sortal.review import actions, journal
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 
 @dataclass(frozen=True)

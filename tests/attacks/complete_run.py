@@ -13,8 +13,9 @@ from support.sample_records import example
 
 from attacks.attack import OPTIONS, World
 from sortal.research.benchmark import records
+from sortal.review.loading import load_run, save_run
 from sortal.runs.run import Candidate
-from sortal.runs.storage import CATEGORIES, load_run
+from sortal.runs.storage import CATEGORIES
 from sortal.system.files import COMMIT, NEXT
 
 ONE = ("--device", "cpu", "--workers", "1")
@@ -50,7 +51,7 @@ def _make(world: World, run: Path) -> None:
     found = load_run(run)
     a, category = found.assignments, found.categories[0].id
     apart = Candidate(id=0, files=a.files[-2:], folders=tuple(a.folders[-2:].tolist()), nearest_id=category)
-    replace(found, candidates=(apart,), rejected=frozenset({(a.contents[-1], category)})).save()
+    save_run(replace(found, candidates=(apart,), rejected=frozenset({(a.contents[-1], category)})))
     _review(world, run, 1)
     world.sortal("figures", run, "--which", "tsne").check(0)
 

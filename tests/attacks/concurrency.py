@@ -22,8 +22,8 @@ from attacks.attack import OPTIONS, Attack, Done, Trial, World, _command, case
 from sortal.exchange.export import export
 from sortal.review import journal
 from sortal.review.actions import Rename
+from sortal.review.loading import load_run, save_run
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 from sortal.system.files import lock_folder
 
 # What Sortal says to the one of two commands that it refuses
@@ -198,7 +198,7 @@ def replacing(trial: Trial) -> int:
     place, tries = trial.folder / "run", 30
     states = [replace(sample_run(images=72 + 6 * at, seed=at, categories=6 + at), folder=place) for at in range(2)]
     tables = [export_bytes(each, trial.folder / f"{at}.csv") for at, each in enumerate(states)]
-    states[0].save()
+    save_run(states[0])
     ended, seen, problems = threading.Event(), set[int](), list[BaseException]()
 
     def read() -> None:
@@ -226,7 +226,7 @@ def replacing(trial: Trial) -> int:
     with tiny_folder.quickly():
         for number in range(tries):
             with lock_folder(place, waiting=lambda: None):  # readers complete interrupted changes under the lock
-                states[(number + 1) % 2].save()
+                save_run(states[(number + 1) % 2])
     ended.set()
     for reader in readers:
         reader.join()

@@ -19,9 +19,9 @@ from sortal.clustering import tsne
 from sortal.clustering.estimate_k import estimate_k
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.errors import InputError
+from sortal.review.loading import load_run
 from sortal.runs import confidence
 from sortal.runs.projection import SPAN, coordinates
-from sortal.runs.storage import load_run
 
 # Collections
 

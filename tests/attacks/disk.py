@@ -18,8 +18,8 @@ from attacks.commands import COMMANDS, Command, contents
 from attacks.kills import check_resumed, check_whole, undisturbed
 from attacks.operations import FULL, disturb
 from sortal.review import journal
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 WAYS_OUT = ("free some space", "raise the limit")
 SMALLEST = 2**13  # bytes; more than a command prints

@@ -21,7 +21,7 @@ from support import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
 from attacks.operations import EVENTS
-from sortal.runs.storage import load_run
+from sortal.review.loading import load_run
 
 SECONDS = 300  # for a process to end, on a slow machine
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")

@@ -7,8 +7,8 @@ import re
 from support.made_up_journals import put, random_journal
 
 from attacks.attack import Attack, Trial, case
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 PEAK = 3 * 2**29  # bytes
 

@@ -20,8 +20,8 @@ from attacks.attack import Attack, Trial, World, case
 from attacks.commands import COMMANDS, Command, contents, layout
 from attacks.operations import KILL, count_in, die_after, disturb
 from sortal.review import journal
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 AGAIN = 0.3  # how often a command is killed once more before it may end
 REVIEWS = 4  # that are killed in a trial

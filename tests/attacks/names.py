@@ -14,8 +14,8 @@ from support import fork_server, tiny_folder
 from support.reviews import serving
 
 from attacks.attack import OPTIONS, Attack, Done, Trial
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 # Each is the name of a file, without its extension, and, but for the slash, could be that of a class.
 NAMES = (
@@ -172,7 +172,7 @@ def decide(folder: str, images: int) -> None:
     """In a child: look at every category and image of a run, and decide about every seventh image."""
     from sortal.discovery.reviewing.open import open_session
 
-    session = open_session(Path(folder))
+    session = open_session(load_run(Path(folder), raw=True))
     with serving(session) as client, tiny_folder.quickly():
         client.enter()
         overview = client.get("/api/overview")

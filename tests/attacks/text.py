@@ -28,9 +28,10 @@ from sortal.exchange.labelstudio import choices_of
 from sortal.images.decoding import Quarantined
 from sortal.images.label_tables import as_name
 from sortal.review.journal import FORMAT, run_key
+from sortal.review.loading import load_run, save_run
 from sortal.runs import tables
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import ASSIGNMENTS, CATEGORIES, QUARANTINE, load_run
+from sortal.runs.storage import ASSIGNMENTS, CATEGORIES, QUARANTINE
 
 SCREENFUL = 20_000  # characters that a command may print for people, whatever names it shows
 FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that begin one, for some program
@@ -96,13 +97,14 @@ def spoilt(trial: Trial, names: Sequence[str], others: Sequence[str]) -> Path:
         device=others[2],
         versions=dict(zip(others, reversed(others), strict=True)),
     )
-    replace(
+    named = replace(
         run,
         categories=tuple(replace(each, name=by[each.name], former=tuple(others[:2])) for each in run.categories),
         assignments=replace(a, labels=labels, truth=truth),
         facts=facts,
         quarantine=tuple(Quarantined(text, "damaged", text) for text in others),
-    ).save()
+    )
+    save_run(named)
     return place
 
 

@@ -14,8 +14,8 @@ from attacks.attack import Attack, Trial, case
 from attacks.moving import own_run
 from attacks.swapping import swap
 from sortal.review import journal
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 # What is replaced, as patterns below the run and its images, each with all kinds of replacement.
 TARGETS = ("cache/pixels/*/pixels.bin", "features.npy", DECISIONS, "cache", "*.*", "images/*/*", "cache/pixels/*/*")
@@ -63,7 +63,7 @@ def serve(folder: str, targets: list[str], kind: str, outside: str) -> None:
         except BaseException as error:
             problems.append(repr(error))
 
-    session = open_session(Path(folder))
+    session = open_session(load_run(Path(folder), raw=True))
     with serving(session) as client, tiny_folder.quickly():
         client.enter()
         answer = client.decide(0, do="move", rows=[0, 1], category=1)

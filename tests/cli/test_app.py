@@ -44,8 +44,8 @@ from sortal.research.benchmark import presets, records, sweep, tables
 from sortal.research.benchmark.select import choose
 from sortal.review import journal
 from sortal.review.actions import Action, Move, Rename, Undo
+from sortal.review.loading import load_run, save_run
 from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(app, name) for name in ("check", "demo", "discover", "export", "figures", "predict", "sample")},
@@ -285,7 +285,7 @@ def test_bad_usage_exits_2_and_says_the_rule_and_the_way_out(tmp_path: Path, mon
 
 
 def test_an_option_that_takes_several_values_takes_them_apart_by_spaces_or_commas(stub: Stub) -> None:
-    stub("sortal.runs.storage.load_run", "the run")
+    stub("sortal.review.loading.load_run", "the run")
     drawn = stub("sortal.research.figures.draw", figures.FiguresResult(out=Path("o"), files=(), left_out={}))
     for words in ("tsne legacy", "tsne,legacy", "tsne, legacy", "tsne --which legacy"):
         assert invoke("figures", "r", "--which", *words.split()).code == 0
@@ -649,7 +649,7 @@ def test_predict_options_reach_the_library(stub: Stub) -> None:
 
 
 def test_export_options_reach_the_library(stub: Stub) -> None:
-    loaded = stub("sortal.runs.storage.load_run", "the run")
+    loaded = stub("sortal.review.loading.load_run", "the run")
     asked = stub("sortal.exchange.export.export", ExportResult(format="csv", out=Path("o"), images=5, missing=()))
     for name in FORMATS:
         assert invoke("export", "r", "--format", name) == Done(0, "5 images written as csv: o\n", NOTE)
@@ -679,7 +679,7 @@ def test_export_writes_a_file_named_after_the_run(real: Real, tmp_path: Path, mo
 
 
 def test_figures_options_reach_the_library(stub: Stub) -> None:
-    stub("sortal.runs.storage.load_run", "the run")
+    stub("sortal.review.loading.load_run", "the run")
     drawn = figures.FiguresResult(out=Path("o"), files=(Path("o/a.png"),), left_out={"legacy": "No truth."})
     asked = stub("sortal.research.figures.draw", drawn)
     assert invoke("figures", "r") == Done(0, "o/a.png\nLeft out: legacy. No truth.\n", NOTE)
@@ -1010,7 +1010,7 @@ def test_a_closed_pipe_ends_quietly_and_a_full_disk_is_reported() -> None:
 
 def test_annotations_are_imported(tmp_path: Path) -> None:
     run = replace(sample_run(images=12), folder=tmp_path / "run")
-    run.save()
+    save_run(run)
     names, file = run.names, tmp_path / "tasks.json"
 
     def task(row: int, *choices: str) -> dict[str, Any]:
@@ -1046,7 +1046,7 @@ def test_decisions_are_listed_and_joined(tmp_path: Path, capsys: pytest.CaptureF
     )
     for name, actions in every:
         run = replace(sample_run(), folder=tmp_path / name)
-        run.save()
+        save_run(run)
         journal.append(run.folder / DECISIONS, run.facts, [journal.decide(each, name) for each in actions])
     mine = str(tmp_path / "mine")
     assert app.main(["decisions", mine]) == 0

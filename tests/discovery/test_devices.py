@@ -31,7 +31,7 @@ from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.task import Task
 from sortal.review.effects import Review
-from sortal.runs.storage import load_run
+from sortal.review.loading import load_run
 from sortal.system.progress import Runtime
 
 THERE = Runtime(device=accelerator.NAME, workers=1)
@@ -125,7 +125,7 @@ def test_predict(sorted_run: SortedRun, device: Accelerator, tmp_path: Path) -> 
 
 
 def test_review_and_refit(copied_run: SortedRun, device: Accelerator) -> None:
-    session = open_session(copied_run.out, runtime=THERE)
+    session = open_session(load_run(copied_run.out, raw=True), runtime=THERE)
     assert isinstance(session.advisor, Advice)
     session.advisor.refit(Review(load_run(copied_run.out, raw=True)))
     assert device.used

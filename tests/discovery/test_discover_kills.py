@@ -27,7 +27,8 @@ from sortal.discovery import stages
 from sortal.learning import checkpoint
 from sortal.learning.step import TrainingStep
 from sortal.learning.train import train
-from sortal.runs.storage import load_run, peek
+from sortal.review.loading import load_run
+from sortal.runs.storage import peek
 from sortal.system.files import is_pending
 from sortal.system.progress import Progress
 

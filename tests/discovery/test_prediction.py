@@ -29,9 +29,10 @@ from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
 from sortal.review import journal
 from sortal.review.actions import Merge, Rename, Split
+from sortal.review.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
-from sortal.runs.storage import HEAD, load_run
+from sortal.runs.storage import HEAD
 from sortal.system import cache
 from sortal.system.files import lock_folder
 
@@ -433,7 +434,7 @@ def test_the_head_predicts_and_an_update_keeps_it(sorted_run: SortedRun, more: P
     np.testing.assert_array_equal(scores_of(after)[N:].argmax(axis=1), seen.category_id)
     assert before.head is not None
     moved = before.head[[*range(1, len(before.head)), 0]]
-    replace(before, head=moved).save()
+    save_run(replace(before, head=moved))
     again = predict(out, images, runtime=CPU).assignments
     np.testing.assert_array_equal(again.category_id, (found.category_id - 1) % len(moved))
     assert (again.category_id != distances(before).argmin(axis=1)).any()

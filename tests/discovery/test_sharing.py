@@ -26,9 +26,9 @@ from sortal.exchange.naming import folder_names, shared_command
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 from sortal.research.figures import draw
+from sortal.review.loading import load_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
-from sortal.runs.storage import load_run
 
 HIDDEN, HOST, USER = "Zx-unmistakable-9f4", "zx-host-71c", "zx-user-38b"
 # What of a run folder names the folder of the images: docs/security.md says so.

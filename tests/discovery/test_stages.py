@@ -43,6 +43,7 @@ from sortal.learning.health import Probe
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
 from sortal.learning.validation import Validation
+from sortal.review.loading import save_run
 from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
 from sortal.system.distributed import alone
@@ -464,7 +465,7 @@ def test_untrained_models_of_simultaneous_jobs_are_distinguished_and_written_onc
             monkeypatch.setattr(Backbone, "save", never)
     for each in found:
         assert each is not None  # in the only process
-        each.run.save(each.files)
+        save_run(each.run, each.files)
     for place, seed in (("one", 0), ("other", 1)):
         saved = load_backbone(str(tmp_path / place / "model.json"))
         assert saved.fingerprint() == load_backbone("convnet", seed=seed).fingerprint()

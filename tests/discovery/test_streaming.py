@@ -23,8 +23,8 @@ from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings
 from sortal.learning.frozen import FrozenEncoder
+from sortal.review.loading import load_run
 from sortal.runs.run import LABELLED, Run
-from sortal.runs.storage import load_run
 
 N = 72
 SQUARES = 2 * 4 * rounding(512 + 3)  # ‖a‖² − 2 a·b + ‖b‖² of 512 numbers each, if neither is longer than 1
@@ -154,7 +154,7 @@ def test_the_result_is_one_run_whose_pixels_are_those_of_the_sample_and_the_repo
 
 def test_a_review_shows_every_image(sampled: Sampled, tmp_path: Path) -> None:
     shutil.copytree(sampled.run.folder, tmp_path / "run")
-    assert open_session(tmp_path / "run", runtime=CPU).store.present.all()
+    assert open_session(load_run(tmp_path / "run", raw=True), runtime=CPU).store.present.all()
 
 
 def test_what_was_read_before_a_kill_is_not_read_again(

@@ -34,9 +34,9 @@ from sortal.images.decoding import MAX_BYTES
 from sortal.images.image_set import image_set
 from sortal.images.originals import digest_of
 from sortal.images.store.packing import pack
+from sortal.review.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
-from sortal.runs.storage import load_run
 from sortal.system.progress import Runtime
 
 FOLDERS = ("folders", "imagefolder", "fiftyone", "labelstudio")
@@ -194,7 +194,7 @@ def test_tables_have_one_row_per_image_and_no_formula(
     assert with_paths == rows
     assert [row["truth"] for row in rows] == [row["label"] for row in rows]
     assert {b'"\'=HYPERLINK(""x"")"', b'"\'=cmd [x] #1 100%.png"'} <= {*re.split(rb",|\n", content(tmp_path / "t.csv"))}
-    hostile.save()
+    save_run(hostile)
     export(load_run(hostile.folder), "csv", tmp_path / "again.csv")
     assert content(tmp_path / "again.csv") == content(tmp_path / "t.csv"), "a saved run gives the same table"
 
@@ -624,7 +624,7 @@ def test_a_file_that_is_replaced_while_it_is_exported_is_left_out(
 
 def test_exports_never_replace_a_pipe_or_a_device(tmp_path: Path) -> None:
     run, pipe = replace(sample_run(), folder=tmp_path / "run"), tmp_path / "pipe"
-    run.save()
+    save_run(run)
     os.mkfifo(pipe)
     for name in ("csv", "folders"):
         with pytest.raises(InputError, match=r"pipe': it is a pipe\. Choose another place"):

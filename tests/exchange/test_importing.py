@@ -18,9 +18,9 @@ from sortal.exchange.export import export
 from sortal.exchange.importing import ImportResult, import_annotations
 from sortal.review import journal
 from sortal.review.actions import Accept, Action, Create, Merge, Move, Rename, Undo
+from sortal.review.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 
 Rows = list[dict[str, Any]]
 CATEGORIES, IMAGES = 4, 16  # row i is in category i % 4: class 0, class 1, new 1, new 2; rows 0, 1, 12, 13 are labelled
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Run:
         Image.new("RGB", (3, 3), (row, 0, 0)).save(tmp_path / "photos" / file)
     source = ImageSource(folder=str(tmp_path / "photos"), images=IMAGES, paths={})
     made = as_sorted(replace(made, folder=tmp_path / "run", facts=replace(made.facts, images=(source,))))
-    made.save()
+    save_run(made)
     return load_run(made.folder, raw=True)
 
 
@@ -293,7 +293,7 @@ def test_images_of_two_folders_with_one_name_are_told_apart(run: Run, tmp_path: 
     other = ImageSource(folder=str(tmp_path / "more"), images=8, paths={})
     a = replace(run.assignments, files=files, folders=np.arange(IMAGES) // 8)
     both = replace(run, assignments=a, facts=replace(run.facts, images=(*run.facts.images, other)))
-    both.save()
+    save_run(both)
     image = f"/data/local-files/?d={tmp_path.name}/more/03.png"
     tasks: Rows = [{"data": {"image": image, "file_name": "03.png"}, "annotations": [choose("class 0")]}]
     found = import_annotations(run.folder, put(tmp_path, tasks))

@@ -47,9 +47,9 @@ from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.sweep import SweepResult
 from sortal.research.benchmark.task import Data, Task, read
 from sortal.research.benchmark.task import run as run_task
+from sortal.review.loading import load_run
 from sortal.runs.facts import SplitScores
 from sortal.runs.run import Run
-from sortal.runs.storage import load_run
 from sortal.system.distributed import alone
 from sortal.system.files import lock_folder
 from sortal.system.progress import Runtime

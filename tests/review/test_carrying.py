@@ -20,8 +20,8 @@ from sortal.discovery.prediction import predict
 from sortal.errors import InputError
 from sortal.review import journal
 from sortal.review.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 
 pytestmark = pytest.mark.usefixtures("quickly")
 

@@ -37,12 +37,12 @@ from sortal.review.actions import (
 )
 from sortal.review.audit import NO_TALLY, Tally
 from sortal.review.effects import Review, apply
+from sortal.review.loading import load_run, save_run
 from sortal.runs import storage
 from sortal.runs.building import build_run
 from sortal.runs.confidence import spread
 from sortal.runs.evaluation import evaluate
 from sortal.runs.run import DECISIONS, REVIEWED, Run
-from sortal.runs.storage import load_run
 
 
 def a_run(*, head: bool = False, images: int = 72) -> Run:
@@ -714,7 +714,7 @@ TestReviewing.settings = settings(max_examples=40, stateful_step_count=25, deadl
 @pytest.fixture
 def saved(tmp_path: Path) -> Run:
     run = replace(a_run(), folder=tmp_path / "run")
-    run.save()
+    save_run(run)
     return load_run(run.folder)
 
 
@@ -741,16 +741,16 @@ def test_saving_a_reviewed_run_puts_its_journal_aside(saved: Run) -> None:
     found = load_run(saved.folder)
     note(saved, Reject(images=some(saved, 4, 1), category=4))
     with pytest.raises(InputError, match="has 2 decisions, of which this state takes 1 into account"):
-        found.save()
+        save_run(found)
     found = load_run(saved.folder)
-    found.save()
+    save_run(found)
     assert not (saved.folder / DECISIONS).exists()
     assert (saved.folder / "decisions-1.jsonl").read_text().count("\n") == 3
     again = load_run(saved.folder)
     assert files_of(again) == files_of(found)
     assert again.rejected
     note(again, Rename(category=5, name="moss"))
-    load_run(saved.folder).save()
+    save_run(load_run(saved.folder))
     assert (saved.folder / "decisions-2.jsonl").exists()
     assert load_run(saved.folder).names[5] == "moss"
 
@@ -762,7 +762,7 @@ def test_an_emptied_category_is_gone_and_its_id_is_not_used_again(saved: Run) ->
     found = load_run(saved.folder)
     assert 5 not in found.names
     assert_consistent(found)
-    found.save()
+    save_run(found)
     assert load_run(saved.folder).facts.next_id == 7
 
 

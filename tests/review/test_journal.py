@@ -20,8 +20,8 @@ from sortal.exchange.importing import import_annotations
 from sortal.review import joining, journal
 from sortal.review.actions import Action, Create, Rename, Undo
 from sortal.review.effects import Review
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 
 pytestmark = pytest.mark.usefixtures("quickly")
 

@@ -21,9 +21,9 @@ from sortal.discovery.prediction import redraw
 from sortal.discovery.reviewing.open import open_session
 from sortal.images import decoding
 from sortal.images.store.pixel_store import PixelStore
+from sortal.review.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 from sortal.system.progress import Runtime
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def run(tmp_path: Path) -> Run:
         facts=replace(made.facts, images=(ImageSource(folder=str(photos), images=40, paths={}),)),
         assignments=replace(made.assignments, contents=tuple(map(decoding.digest, data))),
     )
-    made.save()
-    open_session(made.folder, runtime=replace(CPU, workers=1))
+    save_run(made)
+    open_session(load_run(made.folder, raw=True), runtime=replace(CPU, workers=1))
     return load_run(made.folder, raw=True)
 
 
@@ -78,7 +78,7 @@ def noted() -> list[str]:
 
 @pytest.fixture
 def client(run: Run, noted: list[str]) -> Iterator[Client]:
-    with serving(open_session(run.folder, runtime=Runtime(workers=1, note=noted.append))) as client:
+    with serving(open_session(load_run(run.folder, raw=True), runtime=Runtime(workers=1, note=noted.append))) as client:
         yield client.enter()
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_changed_before_the_review_is_named_and_cannot_be_decided_ab
     replace_file(run, CHANGED)
     Path(run.paths()[GONE]).unlink()
     noted = list[str]()
-    with serving(open_session(run.folder, runtime=Runtime(workers=1, note=noted.append))) as client:
+    with serving(open_session(load_run(run.folder, raw=True), runtime=Runtime(workers=1, note=noted.append))) as client:
         client.enter()
         (note,) = noted
         assert "1 file has changed since it was sorted: '06.png'; 1 file no longer exists: '10.png'" in note
@@ -126,7 +126,7 @@ def test_no_question_is_about_what_cannot_be_seen(run: Run) -> None:
     gone = {row for row in range(40) if row % 4 == 2 and row != 2}
     for row in gone:
         replace_file(run, row)
-    with serving(open_session(run.folder, runtime=Runtime(workers=1))) as client:
+    with serving(open_session(load_run(run.folder, raw=True), runtime=Runtime(workers=1))) as client:
         client.enter()
         asked = {row for item in client.get("/api/queue")["items"] for rows in item["rows"] for row in rows}
         found = client.get("/api/grow/2")
@@ -172,7 +172,7 @@ def test_the_wrong_picture_is_shown_nowhere_even_if_the_right_one_is_not_stored(
     old = replace_file(run, CHANGED)
     for index in run.folder.glob("cache/pixels/*/index.jsonl"):
         index.unlink()
-    with serving(open_session(run.folder, runtime=Runtime(workers=1))) as client:
+    with serving(open_session(load_run(run.folder, raw=True), runtime=Runtime(workers=1))) as client:
         client.enter()
         assert client.ask("GET", f"/thumb/{CHANGED}").code == 410
         Path(run.paths()[CHANGED]).write_bytes(old)
@@ -199,7 +199,7 @@ def test_the_report_shows_what_was_sorted_and_says_what_has_changed(run: Run, mo
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 def test_a_page_shows_which_files_have_changed(run: Run, browser: Browser) -> None:  # noqa: F811
     replace_file(run, CHANGED)
-    with serving(open_session(run.folder, runtime=Runtime(workers=1))) as client:
+    with serving(open_session(load_run(run.folder, raw=True), runtime=Runtime(workers=1))) as client:
         page = browser.new_context().new_page()
         page.set_default_timeout(60_000)
         page.goto(client.server.link())

@@ -27,10 +27,11 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import image_set
 from sortal.review.actions import Rename
 from sortal.review.effects import apply
+from sortal.review.loading import load_run, save_run
 from sortal.runs import storage, tables
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
-from sortal.runs.storage import check_features, load_run, peek
+from sortal.runs.storage import check_features, peek
 from sortal.system import cache
 from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
@@ -163,7 +164,7 @@ def hostile_run(folder: Path) -> Run:
 
 def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(tmp_path: Path) -> None:
     wrote = hostile_run(tmp_path / "a run")
-    wrote.save({"report.html": b"<p>"})
+    save_run(wrote, {"report.html": b"<p>"})
     assert_same(wrote, load_run(str(tmp_path / "a run")))
     assert (tmp_path / "a run/report.html").read_bytes() == b"<p>"
     for name in TABLES:
@@ -202,7 +203,7 @@ def test_only_cells_that_look_like_formulas_are_escaped() -> None:
 
 def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unchanged(tmp_path: Path) -> None:
     wrote = a_run(tmp_path, ["a", "b"], of_categories=["all"], metrics=replace(SCORES, nmi=None))
-    wrote.save()
+    save_run(wrote)
     assert b'"truth"' not in (tmp_path / storage.ASSIGNMENTS).read_bytes(), "no truth is known"
     assert [row[7:10] for row in raw_cells(tmp_path / storage.ASSIGNMENTS)] == [["", -1.0, ""], ["", -1.0, ""]]
     again = load_run(tmp_path)
@@ -212,14 +213,14 @@ def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unch
     assert json.loads((tmp_path / "run.json").read_text())["format"] == "sortal run 2"
 
     wrote = a_run(tmp_path, ["a", "b"], category=[0, 0], of_categories=["full", "empty"])
-    wrote.save()
+    save_run(wrote)
     again = load_run(tmp_path)
     assert_same(wrote, again)
     assert (again.categories[1].cohesion, again.categories[1].typical) == (None, ())
 
     limit = csv.field_size_limit()  # of the csv module; a cell may hold twelve long paths
     wrote = a_run(tmp_path, ["ж" * 2000 + str(row) for row in range(24)], labels=["y" * 140_000] * 24)
-    wrote.save()
+    save_run(wrote)
     assert_same(wrote, load_run(tmp_path))
     assert csv.field_size_limit() == limit
 
@@ -267,21 +268,21 @@ def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_wr
         with monkeypatch.context() as patch:
             patch.setattr(system_files, "write_atomically", write)
             with pytest.raises(Killed):
-                new.save()
+                save_run(new)
         assert system_files.is_pending(tmp_path) == committed
 
     kill_save(committed=False)
     assert peek(tmp_path) is None
     with pytest.raises(InputError, match="If sortal discover was interrupted, repeat it to resume"):
         load_run(tmp_path)
-    old.save()
+    save_run(old)
     kill_save(committed=False)
     assert_same(old, load_run(tmp_path))
     kill_save(committed=True)
     assert_same(new, load_run(tmp_path))
     assert not (tmp_path / storage.METRICS).exists()
 
-    old.save()
+    save_run(old)
     kill_save(committed=True)
     with lock_folder(tmp_path):
         assert peek(tmp_path) == old.facts
@@ -298,7 +299,7 @@ def test_a_killed_save_leaves_the_old_or_the_new_run_and_a_reader_waits_for_a_wr
 
     def meanwhile(path: Path) -> dict[str, list[str]]:
         monkeypatch.setattr(tables, "read", read)
-        old.save()
+        save_run(old)
         return read(path)
 
     monkeypatch.setattr(tables, "read", meanwhile)
@@ -309,18 +310,18 @@ def test_a_run_replaces_an_earlier_run_and_its_optional_files(tmp_path: Path) ->
     full = a_run(tmp_path, ["a", "b"], metrics=SCORES, candidates=(CANDIDATE,), head=True, rejected=REJECTED)
     bare = a_run(tmp_path, ["a", "b"])
     (tmp_path / "notes.txt").write_text("mine")
-    full.save({LOG: b"{}", INITIAL: b"before", REPORT: b"<p>"})
+    save_run(full, {LOG: b"{}", INITIAL: b"before", REPORT: b"<p>"})
     before = {path.name for path in tmp_path.iterdir()}
     assert before >= {*storage.OPTIONAL, LOG, INITIAL, "notes.txt", "report.html"}
-    bare.save()
+    save_run(bare)
     assert {path.name for path in tmp_path.iterdir()} == before - storage.OPTIONAL
-    bare.save({LOG: None, INITIAL: None})
+    save_run(bare, {LOG: None, INITIAL: None})
     assert {path.name for path in tmp_path.iterdir()} == before - storage.OPTIONAL - {LOG, INITIAL}
 
     wrote = a_run(tmp_path, list("abcd"))  # once loaded, its features are mapped from the file that is replaced
-    wrote.save()
+    save_run(wrote)
     again = load_run(tmp_path)
-    with_features(again, np.asarray(again.features)[::-1] * 2).save()
+    save_run(with_features(again, np.asarray(again.features)[::-1] * 2))
     np.testing.assert_array_equal(load_run(tmp_path).features, wrote.features[::-1] * 2)
     np.testing.assert_array_equal(again.features, wrote.features)
 
@@ -336,11 +337,11 @@ def test_only_changed_files_are_written_and_features_are_appended(tmp_path: Path
 
     model = b"a model"
     wrote = a_run(tmp_path, list("abcd"), head=True, metrics=SCORES)
-    wrote.save({"model.safetensors": model, REPORT: b"<p>"})
+    save_run(wrote, {"model.safetensors": model, REPORT: b"<p>"})
     before = stamps()
-    load_run(tmp_path).save({"model.safetensors": model})
+    save_run(load_run(tmp_path), {"model.safetensors": model})
     assert {name for name, stamp in stamps().items() if stamp != before[name]} == {"run.json"}
-    apply(load_run(tmp_path), [Rename(category=1, name="fern")]).save({REPORT: b"<p>"})
+    save_run(apply(load_run(tmp_path), [Rename(category=1, name="fern")]), {REPORT: b"<p>"})
     changed = {name for name, stamp in stamps().items() if stamp != before[name]}
     assert changed <= {"run.json", "assignments.csv", "categories.csv", "metrics.json"}
     assert load_run(tmp_path).names == {0: "one", 1: "fern"}
@@ -349,12 +350,12 @@ def test_only_changed_files_are_written_and_features_are_appended(tmp_path: Path
     for n in (5, 7):
         longer = with_features(a_run(tmp_path, "abcdefg"[:n]), np.resize(wrote.features, (n, 3)))
         before = stamps()
-        longer.save()
+        save_run(longer)
         assert {each for each in before.items() if each[0].startswith("features")} <= {*stamps().items()}
         np.testing.assert_array_equal(load_run(tmp_path).features, longer.features)
     assert len(np.load(tmp_path / "features-3.npy")) == 2
     other = with_features(longer, longer.features[::-1].copy())
-    other.save()
+    save_run(other)
     np.testing.assert_array_equal(load_run(tmp_path).features, other.features)
     assert [name for name in stamps() if name.startswith("features")] == ["features.npy"]
 
@@ -362,7 +363,7 @@ def test_only_changed_files_are_written_and_features_are_appended(tmp_path: Path
 def test_the_order_of_the_table_of_categories_does_not_matter(tmp_path: Path) -> None:
     """Centres are found by a column, and known categories by their kind."""
     wrote = a_run(tmp_path, list("abcdef"), of_categories=list("pqr"), head=True)
-    wrote.save()
+    save_run(wrote)
     header, *lines = (tmp_path / storage.CATEGORIES).read_bytes().splitlines(keepends=True)
     (tmp_path / storage.CATEGORIES).write_bytes(b"".join([header, *lines[::-1]]))
     assert_same(wrote, load_run(tmp_path))
@@ -374,7 +375,7 @@ def test_the_order_of_the_table_of_categories_does_not_matter(tmp_path: Path) ->
 def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     """Categories had no ids: the first rows were the known ones, and run.json had the weights of centres."""
     wrote = a_run(tmp_path, list("abcd"), metrics=SCORES, category=[0, 1, 1, 1])
-    wrote.save()
+    save_run(wrote)
     about = json.loads((tmp_path / "run.json").read_text())
     del about["next_id"]
     about |= {"format": "sortal run 1", "centre_sizes": [1, 3], "classes": ["one"]}
@@ -392,14 +393,14 @@ def test_runs_of_version_0_1_are_read(tmp_path: Path) -> None:
     del table["centre"], table["centre_images"], table["former"]
     (tmp_path / storage.CATEGORIES).write_bytes(tables.table([*table.items()]))
     assert_same(wrote, load_run(tmp_path))
-    load_run(tmp_path).save()
+    save_run(load_run(tmp_path))
     assert_same(wrote, load_run(tmp_path))
 
 
 def test_runs_whose_tables_have_ids_under_the_names_of_names_are_read(tmp_path: Path) -> None:
     """The tables had `category` (id) and `category_name`; now they have `category_id` and `category`, and so on."""
     wrote = hostile_run(tmp_path)
-    wrote.save()
+    save_run(wrote)
     former = {"category": "category_name", "next_category": "", "nearest": "nearest_name"}
     for name in (storage.ASSIGNMENTS, storage.CATEGORIES, storage.CANDIDATES, storage.REJECTED):
         columns = {former.get(column, column): cells for column, cells in tables.read(tmp_path / name).items()}
@@ -408,7 +409,7 @@ def test_runs_whose_tables_have_ids_under_the_names_of_names_are_read(tmp_path: 
         assert any(column.endswith("_id") for column in columns), name
         (tmp_path / name).write_bytes(tables.table(table))
     assert_same(wrote, load_run(tmp_path))
-    load_run(tmp_path).save()
+    save_run(load_run(tmp_path))
     assert tables.read(tmp_path / storage.REJECTED).keys() == {"content", "category_id"}
     assert_same(wrote, load_run(tmp_path))
 
@@ -443,7 +444,7 @@ def sound(tmp_path: Path) -> Path:
     """Save a run with all its files, to be damaged."""
     torn = Quarantined("bad", "truncated", "torn")
     extras: dict[str, Any] = {"metrics": SCORES, "quarantine": (torn,), "candidates": (CANDIDATE,), "head": True}
-    a_run(tmp_path / "run", ["a", "b", "c"], **extras, rejected=REJECTED).save()
+    save_run(a_run(tmp_path / "run", ["a", "b", "c"], **extras, rejected=REJECTED))
     return tmp_path / "run"
 
 
@@ -513,7 +514,7 @@ def test_pickles_and_a_missing_head_are_damage(sound: Path) -> None:
         assert ".." not in message.removeprefix(f"The run in {str(sound)!r}")
     # The type of the losses is inferred from their keys.
     recipe = Recipe(method="rankstats", training=Training(), losses=Ranks(), clustering="head", estimate_on="raw")
-    a_run(sound, ["a", "b"], head=True, facts={"recipe": recipe}).save()
+    save_run(a_run(sound, ["a", "b"], head=True, facts={"recipe": recipe}))
     assert load_run(sound).facts.recipe == recipe
     assert storage.HEAD in damage_report(sound, storage.HEAD, None)
 
@@ -531,7 +532,7 @@ def test_centres_that_are_no_numbers_are_damage(sound: Path, name: str) -> None:
 def test_the_data_frame_equals_what_pandas_reads_from_the_table(tmp_path: Path) -> None:
     plain = ["a", "NA", "0012", 'a,b;"c"', " spaces ", "two\nlines", "a\r\nb", "\u2028", "\ufeffmark"]
     wrote = a_run(tmp_path, plain, labels=[None, *plain[1:]], truth=plain)
-    wrote.save()
+    save_run(wrote)
     frame = wrote.to_pandas()
     options: dict[str, Any] = {"keep_default_na": False, "na_values": {"label": [""], "next_distance": [""]}}
     read = pandas.read_csv(tmp_path / storage.ASSIGNMENTS, dtype={"content": str}, **options)
@@ -586,20 +587,20 @@ def test_the_cache_of_a_run_is_in_its_folder_whatever_run_json_says(tmp_path: Pa
     victim.mkdir()
     shared.parent.mkdir()
     os.symlink(victim, shared)
-    hostile_run(place).save()
+    save_run(hostile_run(place))
     about = json.loads((place / "run.json").read_text())
     assert "cache" not in about
     (place / "run.json").write_text(json.dumps({**about, "cache": str(shared)}))
     found = load_run(place)
     assert found.cache == place / "cache"
-    found.save()
+    save_run(found)
     assert json.loads((place / "run.json").read_text()).keys() == about.keys()
 
 
 @pytest.mark.parametrize("kind", ["folder", "nothing", "file"])
 def test_a_cache_that_is_not_a_folder_of_the_run_is_refused(tmp_path: Path, kind: str) -> None:
     place, victim = tmp_path / "run", tmp_path / "victim"
-    hostile_run(place).save()
+    save_run(hostile_run(place))
     loaded = load_run(place)
     if kind == "folder":
         victim.mkdir()
@@ -632,7 +633,7 @@ def test_paths_lie_in_the_folder_of_the_images_unless_recorded_otherwise() -> No
 def test_the_images_of_a_loaded_run_have_their_labels_and_truth(tmp_path: Path) -> None:
     files, labels, truth = ["a", "b", "c", "d"], ["2", None, "10", None], ["2", "10", "10", "fox"]
     given = image_set(files, paths=[f"/photos/{file}" for file in files], labels=labels, truth=truth)
-    a_run(tmp_path, files, labels=labels, truth=truth).save()
+    save_run(a_run(tmp_path, files, labels=labels, truth=truth))
     again = load_run(tmp_path).images()
     assert (again.files, again.paths) == (given.files, given.paths)
     assert (again.classes, again.new_classes) == (("2", "10"), ("fox",)) == (given.classes, given.new_classes)

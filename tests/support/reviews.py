@@ -13,23 +13,22 @@ from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.sample_run import place, sample_run
-from support.stores import same_store
-
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.originals import Originals
 from sortal.review import journal
+from sortal.review.loading import load_run, save_run
 from sortal.review.session import Session
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 from sortal.web.app.server import Server
+from support.sample_run import place, sample_run
+from support.stores import same_store
 
 WORDS = ("oak", "ash tree", "maple")
 
 
 def saved_run(folder: Path, *, images: int = 72, **options: Any) -> Run:
     run = replace(sample_run(images=images, **options), folder=folder)
-    run.save()
+    save_run(run)
     return load_run(folder, raw=True)
 
 

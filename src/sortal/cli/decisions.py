@@ -35,8 +35,8 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
     as decisions-1.jsonl, decisions-2.jsonl and so on.
     """
     from sortal.review import journal
+    from sortal.review.loading import load_run
     from sortal.runs.run import DECISIONS
-    from sortal.runs.storage import load_run
 
     found = load_run(run, raw=True)
     lines = journal.read(run / DECISIONS, found.facts)

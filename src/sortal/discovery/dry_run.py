@@ -45,9 +45,9 @@ from sortal.learning.features import LARGEST
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import TokenPlan
+from sortal.review.loading import load_run
 from sortal.runs import projection
 from sortal.runs.run import MODEL
-from sortal.runs.storage import load_run
 from sortal.system.device import choose_compute, choose_device
 from sortal.system.progress import Runtime
 from sortal.system.scratch import LARGE

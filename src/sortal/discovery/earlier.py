@@ -12,8 +12,8 @@ import numpy as np
 
 from sortal.config import CLASSIFIERS, Discovery, Reading
 from sortal.images.image_set import ImageSet
+from sortal.review.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
-from sortal.runs.storage import load_run
 from sortal.system import cache as stages
 from sortal.system.text import duration, setting
 

@@ -25,8 +25,9 @@ from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.loading import load_backbone
 from sortal.review.carrying import reviewed_run
+from sortal.review.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
-from sortal.runs.storage import load_run, peek
+from sortal.runs.storage import peek
 from sortal.system import cache
 from sortal.system.device import start
 from sortal.system.files import LOCK, lock_folder
@@ -110,7 +111,7 @@ def carry_out(job: Job) -> Run:
             run = stages.recorded_in(found.run)
             page = report.make_report(run, found.store, maps, compared, seed=seed, folder=place, runtime=runtime)
         run = stages.recorded_in(run)
-        run.save({REPORT: page, **found.files})
+        save_run(run, {REPORT: page, **found.files})
     processes.barrier()
     return run
 

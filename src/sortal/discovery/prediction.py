@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,17 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.features import extract
+from sortal.review.loading import load_run, locked_run, save_run
 from sortal.runs import tables
 from sortal.runs.building import assess, build_run, hash_images, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
-from sortal.runs.storage import check_features, load_run
+from sortal.runs.storage import check_features
 from sortal.runs.tables import Column
 from sortal.system import cache
-from sortal.system.files import lock_folder, write_atomically
+from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
 from sortal.web.report import report
 
@@ -106,9 +108,8 @@ def _predict(
     runtime: Runtime,
 ) -> Prediction:
     read = read_images(images, folders="ignore", need_labels=False)
-    with lock_folder(found.folder if update else None):
+    with locked_run(found.folder) if update else nullcontext(found) as found:
         if update:
-            found = load_run(found.folder)  # another process may have changed it before this one had the lock
             found.paths()  # raises where the images have no files, which the report needs
         facts = found.facts
         limit = facts.settings.max_pixels if max_pixels is None else max_pixels
@@ -180,15 +181,13 @@ def add_images(
         rejected=found.rejected,
     )
     updated = replace(updated, decisions=found.decisions)
-    updated.save({REPORT: draw_report(updated, runtime=runtime)})
+    save_run(updated, {REPORT: draw_report(updated, runtime=runtime)})
     return updated
 
 
 def redraw(folder: Path, *, absolute_paths: bool = False, runtime: Runtime = Runtime()) -> Path:
     """Draw the report of a run again, as people have reviewed it, and return its path."""
-    load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
-    with lock_folder(folder):
-        found = load_run(folder)
+    with locked_run(folder) as found:
         check_features(found)
         page = draw_report(found, absolute_paths=absolute_paths, runtime=runtime)
         try:

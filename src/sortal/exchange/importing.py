@@ -20,10 +20,10 @@ from sortal.review.actions import Accept, Change, Contents, Create, Merge, Move,
 from sortal.review.effects import Review
 from sortal.review.joining import ELSEWHERE, surviving
 from sortal.review.journal import Decision, append, decide, in_words, read, reviewed
+from sortal.review.loading import locked_run
 from sortal.runs.confidence import Ints
 from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, REVIEWED, Run
-from sortal.runs.storage import load_run
-from sortal.system.files import lock_folder
+from sortal.runs.storage import check_run
 
 Placed: TypeAlias = set[tuple[str, int | str]]  # contents, and categories by id or name
 PREFIX = "import-"  # of the keys of imported decisions
@@ -71,10 +71,9 @@ def import_annotations(
     folder = run.folder if isinstance(run, Run) else Path(run)
     if by is not None and not by.strip():
         raise InputError("The name of who annotated must not be empty.")
-    load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
+    check_run(folder)
     found = read_annotations(Path(file))
-    with lock_folder(folder):
-        raw = load_run(folder, raw=True)
+    with locked_run(folder, raw=True) as raw:
         mine = read(folder / DECISIONS, raw.facts)
         review = reviewed(raw, mine)
         matched, missing = _matched(raw, [each if by is None else replace(each, by=by) for each in found.annotations])

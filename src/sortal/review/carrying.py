@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.discovery.grouping.stability import jaccard
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
+from sortal.metrics import jaccard
 from sortal.review.journal import archive_name
+from sortal.review.loading import load_run
 from sortal.runs.categories import free_names, is_generated
 from sortal.runs.confidence import Features
 from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, MOVED, NEW, OPEN, UNSEEN, Category, Kind, Run
-from sortal.runs.storage import load_run, peek
+from sortal.runs.storage import peek
 
 SAME, NAMED = 0.5, 0.2  # overlap (Jaccard) above which a new category is one of the earlier run, or one with a name
 

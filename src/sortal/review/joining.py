@@ -28,8 +28,8 @@ from sortal.review.actions import (
 )
 from sortal.review.effects import Review
 from sortal.review.journal import Decision, append, in_words, read, reviewed
+from sortal.review.loading import locked_run
 from sortal.runs.run import DECISIONS, OPEN, REVIEWED, Run
-from sortal.system.files import lock_folder
 
 ELSEWHERE = "Here these images were put elsewhere."  # why a decision about images is disputed
 CONFIRMED = "Here these images were confirmed."
@@ -40,13 +40,9 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
 
     They are also returned in words.
     """
-    from sortal.runs.storage import load_run
-
     if not other.is_file():
         raise InputError(f"The other decisions must be a file, got {str(other)!r}, which is not.")
-    load_run(folder, raw=True)  # refuses what is not a run before a lock is put there
-    with lock_folder(folder):
-        run = load_run(folder, raw=True)
+    with locked_run(folder, raw=True) as run:
         mine, theirs = read(folder / DECISIONS, run.facts), read(other, run.facts)
         if not theirs:
             raise InputError(f"There are no decisions in {str(other)!r}.")

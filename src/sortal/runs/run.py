@@ -255,21 +255,6 @@ class Run:
         html = f"<p><i>{escape(repr(self)[1:-1])}</i></p><table>{rows}</table>"
         return html.encode("utf-8", "backslashreplace").decode("utf-8")
 
-    def review(self, **options: Any) -> None:
-        """Review the run in the browser until Ctrl-C; `options` are those of `sortal.review`. Then load it again."""
-        import sortal
-
-        sortal.review(self.folder, **options)
-
-    def save(self, files: Mapping[str, bytes | Path | None] | None = None) -> None:
-        """Write the run into its folder, with further `files` by name; None removes a file.
-
-        Only what differs from the saved run is written, and a reader never sees half of a change.
-        """
-        from sortal.runs.storage import save
-
-        save(self, files or {})
-
 
 def columns_of(a: Assignments, names: Mapping[int, str]) -> list[tuple[str, Column]]:
     """Return the columns of assignments.csv; `names` are those of the categories, by id."""

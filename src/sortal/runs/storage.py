@@ -5,9 +5,9 @@ import io
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import count, filterfalse, takewhile
 from pathlib import Path
 from threading import Lock
@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, Remedy, quoted
 from sortal.images.decoding import Quarantined
-from sortal.review import journal
 from sortal.runs import tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.run import DECISIONS, OPEN, REVIEWED, STATUSES, Assignments, Candidate, Category, Run, columns_of
+from sortal.runs.run import OPEN, REVIEWED, STATUSES, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import cache
 from sortal.system import files as disk
 from sortal.system.files import CACHE
 from sortal.system.json_records import read_record
 from sortal.system.own_files import check_own, check_tree
 from sortal.system.regular_files import open_regular, parse_json, read_json, read_regular
-from sortal.system.text import plural
 
 T = TypeVar("T")
 FORMAT, FORMAT_1 = "sortal run 2", "sortal run 1"
@@ -66,37 +64,19 @@ WEIGHT, CENTRE = "centre_images", "centre"
 CANDIDATE = ("candidate", "file_name", "folder", "nearest", "nearest_id")  # columns of CANDIDATES, a row per file
 
 
-def save(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
-    """Write a run and further files into its folder, as one change; files that stay the same are left alone.
-
-    Decisions that the state takes into account are in it from now on, so their journal is put aside under another name.
-    """
-    place = run.folder
-    disk.finish(place)  # so that a change that a kill broke off does not undo what is compared now
+def write_run(run: Run, files: Mapping[str, bytes | Path | None]) -> None:
+    """Write a run and further files into its folder, as one change; files that stay the same are left alone."""
     wanted: dict[str, bytes | Path | None] = {**dict.fromkeys(OPTIONAL), **_contents(run), **files}
-    wanted |= _put_aside(run)
     gone = [name for name, content in wanted.items() if content is None]
     changed = {
         name: content
         for name, content in wanted.items()
-        if content is not None and (isinstance(content, Path) or not _holds(place / name, content))
+        if content is not None and (isinstance(content, Path) or not _holds(run.folder / name, content))
     }
     segments, stale = _changed_features(run)
     # Readers tell one state of a run from the next by RUN, so it is always replaced.
     facts = _json({"format": FORMAT, **asdict(run.facts)})
-    disk.replace_all(place, {**changed, **segments, RUN: facts}, [*gone, *stale])
-
-
-def _put_aside(run: Run) -> dict[str, bytes | Path | None]:
-    """Return the changes that end the journal; refuse to lose decisions that the state does not know of."""
-    path, saved = run.folder / DECISIONS, peek(run.folder)
-    lines = journal.read(path, saved) if saved is not None else ()
-    if len(lines) != run.decisions:
-        raise InputError(
-            f"The run in {str(run.folder)!r} has {plural(len(lines), 'decision')}, of which this state takes "
-            f"{run.decisions:,} into account. Load it again before you save it."
-        )
-    return {DECISIONS: None, journal.archive_name(run.folder): path} if lines else {}
+    disk.replace_all(run.folder, {**changed, **segments, RUN: facts}, [*gone, *stale])
 
 
 def _changed_features(run: Run) -> tuple[dict[str, disk.Content], list[str]]:
@@ -178,38 +158,24 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, default=np.ndarray.tolist) + "\n").encode()
 
 
-def load_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Run:
-    """Load the run that `discover` saved in `folder`, waiting for a process that is just writing it.
-
-    Decisions of people who reviewed it are taken into account; `raw` loads it as it was saved.
-
-    >>> run = sortal.load_run("photos-run")  # doctest: +SKIP
-    >>> run.metrics.accuracy.new  # doctest: +SKIP
-    0.874
-    """
-    place, patience = Path(folder), monotonic() + WAIT
+def read_whole(place: Path, read: Callable[[], T]) -> T:
+    """Return what a function reads from the folder of a run, once no other process has written there meanwhile."""
+    patience = monotonic() + WAIT
     while True:
         before = _stamp(place)
         try:
-            found = _load(place)
-            if not raw:
-                found = _reviewed(found)
+            whole = read()
         except InputError:
             if before == _stamp(place) is not None or monotonic() > patience:
                 raise
         else:
             if before == _stamp(place) is not None:
-                return found
+                return whole
             if monotonic() > patience:
                 raise InputError(
                     f"The run in {str(place)!r} has been written to by another process for {WAIT:.0f} s. Try again."
                 )
         sleep(0.01)
-
-
-def _reviewed(run: Run) -> Run:
-    lines = journal.read(run.folder / DECISIONS, run.facts)
-    return replace(journal.reviewed(run, lines).run(), decisions=len(lines)) if lines else run
 
 
 def _stamp(place: Path) -> tuple[int, int] | None:
@@ -264,7 +230,8 @@ def check_files(folder: Path) -> None:
             check_own(path)
 
 
-def _load(place: Path) -> Run:
+def check_run(place: Path) -> dict[str, Any]:
+    """Return what RUN holds; raise InputError unless a folder is that of a run."""
     about = _read_about(place)
     if about is None:
         what = _why_no_run(place)
@@ -272,6 +239,12 @@ def _load(place: Path) -> Run:
             f"A run must be a folder that sortal discover wrote, got {str(place)!r}, which {what}. "
             "If sortal discover was interrupted, repeat it to resume."
         )
+    return about
+
+
+def read_run(place: Path) -> Run:
+    """Read the run that was saved in a folder, without decisions that were made since."""
+    about = check_run(place)
     with _named(place, RUN):
         facts = _read_facts(about)
     with _named(place, CONFIDENCE):

@@ -11,8 +11,8 @@ import pytest
 from support.reviews import Client, saved_run, serving, session_of
 from web.report.test_browser import CHROMIUM, browser  # noqa: F401
 
+from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page

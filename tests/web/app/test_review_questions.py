@@ -13,8 +13,8 @@ from support.reviews import WORDS, Client, saved_run, serving, session_of
 from web.app.test_review_browser import Open, opened, press, says  # noqa: F401
 from web.report.test_browser import CHROMIUM, browser  # noqa: F401
 
+from sortal.review.loading import load_run
 from sortal.runs.run import Run
-from sortal.runs.storage import load_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -28,9 +28,9 @@ from sortal.errors import InputError
 from sortal.review import journal
 from sortal.review.actions import ACTIONS as ACTIONS_OF_PEOPLE
 from sortal.review.actions import Rename
+from sortal.review.loading import load_run
 from sortal.review.session import Session
 from sortal.runs.run import DECISIONS, Run
-from sortal.runs.storage import load_run
 from sortal.web.app.server import Server, application
 
 

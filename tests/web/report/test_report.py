@@ -20,6 +20,7 @@ from support.stores import small_store, store_of
 
 from sortal.errors import NoSpaceError, Reason
 from sortal.images.decoding import Quarantined
+from sortal.images.store import pixel_store
 from sortal.runs import projection
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.projection import Mapper
@@ -143,10 +144,10 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
 
 
 def test_a_thumbnail_shows_the_whole_image_and_enlarges_a_tiny_one_by_whole_pixels() -> None:
-    assert thumbnails.fit(np.zeros((50, 200, 3), dtype=np.uint8), 100).shape == (25, 100, 3)
-    assert thumbnails.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
+    assert pixel_store.fit(np.zeros((50, 200, 3), dtype=np.uint8), 100).shape == (25, 100, 3)
+    assert pixel_store.fit(np.zeros((1, 900, 3), dtype=np.uint8), 30).shape == (1, 30, 3)
     dots = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    large = thumbnails.fit(dots, 5)
+    large = pixel_store.fit(dots, 5)
     assert large.shape == (4, 4, 3)
     assert (large[:2, 2:] == dots[0, 1]).all()
 

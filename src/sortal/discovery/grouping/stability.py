@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from sortal import metrics
 from sortal.discovery.grouping import shared_kmeans
+from sortal.metrics import jaccard
 from sortal.runs.confidence import Features, Floats
 from sortal.system.distributed import Processes
 
@@ -75,11 +76,3 @@ def overlaps(clusters: Ints, others: Sequence[Ints], k: int) -> Floats:
     each = [jaccard(clusters, other, (k, k)).max(axis=1) for other in others]
     best: Floats = np.max(each, axis=0)
     return best
-
-
-def jaccard(one: Ints, other: Ints, shape: tuple[int, int]) -> Floats:
-    """Return the images in both of two clusters, as a share of those in either, for all pairs of two clusterings."""
-    common = np.bincount(one * shape[1] + other, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
-    either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
-    shares: Floats = common / np.maximum(either, 1)
-    return shares

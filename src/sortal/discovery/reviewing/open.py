@@ -17,11 +17,10 @@ from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import open_store
 from sortal.review import journal
+from sortal.review.loading import locked_run
 from sortal.review.session import Session
 from sortal.runs.projection import Placer
-from sortal.runs.run import DECISIONS
-from sortal.runs.storage import load_run
-from sortal.system.files import lock_folder
+from sortal.runs.run import DECISIONS, Run
 from sortal.system.progress import Runtime, shown
 from sortal.system.terminal import on_enter
 from sortal.web.app.server import Server
@@ -78,22 +77,19 @@ def open_review(
     runtime: Runtime = Runtime(),
 ) -> Server:
     """Lock a run, load it with its decisions and pixels, and return a server that is not running yet."""
-    place = Path(folder)
     with ExitStack() as held:
-        load_run(place, raw=True)  # refuses what is not a run before a lock is put there
-        held.enter_context(lock_folder(place))
-        session = open_session(place, words=words, text_model=text_model, runtime=runtime)
+        run = held.enter_context(locked_run(folder, raw=True))
+        session = open_session(run, words=words, text_model=text_model, runtime=runtime)
         server = Server(session, host=host, port=port)
         server.hold(held.pop_all())
         return server
 
 
 def open_session(
-    folder: Path, *, words: Place | None = None, text_model: Place | None = None, runtime: Runtime = Runtime()
+    run: Run, *, words: Place | None = None, text_model: Place | None = None, runtime: Runtime = Runtime()
 ) -> Session:
-    """Load a run, its decisions and its pixels, which come from its cache as far as they are there."""
-    run = load_run(folder, raw=True)
-    lines = journal.read(folder / DECISIONS, run.facts)
+    """Load the decisions about a run, as sorted, and its pixels, which come from its cache as far as they are there."""
+    lines = journal.read(run.folder / DECISIONS, run.facts)
     side, sorted_by = run.facts.backbone.shorter_side, run.facts.settings
     side = side if sorted_by.learn_on is None else min(side, PREVIEW)
     settings = Settings(shorter_side=side, max_pixels=sorted_by.max_pixels)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from sortal.clustering.estimate_k import estimate_k
 from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.clusters import smooth
-from sortal.discovery.grouping.stability import cluster_again, jaccard
+from sortal.discovery.grouping.stability import cluster_again
 from sortal.errors import InputError
+from sortal.metrics import jaccard
 from sortal.review.actions import Refit
 from sortal.review.effects import Review
 from sortal.runs.categories import free_names

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 from sortal.errors import InputError
 from sortal.images import near_duplicates
@@ -151,3 +152,13 @@ def _mapped(file: Path) -> NDArray[np.uint8]:
     except (OSError, ValueError) as error:  # ValueError: it is empty
         why = getattr(error, "strerror", None) or error
         raise InputError(f"The pixel store {str(file)!r} cannot be read: {why}. Run the same command again.") from error
+
+
+def fit(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
+    """Resize an image so that its longer side is `side`; enlarge a smaller one by a whole factor."""
+    height, width = image.shape[:2]
+    if (times := side // max(height, width)) >= 1:
+        return image.repeat(times, axis=0).repeat(times, axis=1)
+    smaller = Image.fromarray(image)
+    smaller.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    return np.asarray(smaller)

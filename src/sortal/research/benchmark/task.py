@@ -24,6 +24,7 @@ from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
+from sortal.review.loading import save_run
 from sortal.runs.categories import ids_of
 from sortal.runs.confidence import place
 from sortal.runs.evaluation import score
@@ -163,7 +164,7 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
         if found is not None:
             (task.place / records.NAME).unlink(missing_ok=True)  # it describes the run that is replaced now
             done = stages.recorded_in(found.run)
-            done.save(found.files)
+            save_run(done, found.files)
             records.save(_record(task, done, inductive, unreadable, data), task.place)
     processes.barrier()
     return records.load(task.place)  # exactly as later sweeps will read it

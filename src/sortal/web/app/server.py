@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.images.originals import TOLD
-from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.pixel_store import PixelStore, fit
 from sortal.review import growing
 from sortal.review.session import Session, StaleError
 from sortal.review.viewable import LostError
@@ -33,7 +33,6 @@ from sortal.web.app.connection import Connection
 from sortal.web.app.doorway import Doorway
 from sortal.web.app.guard import Guard
 from sortal.web.app.listening import listen, place_of
-from sortal.web.report.thumbnails import fit
 
 LARGEST = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 HEADERS = 2**20  # bytes of the headers of a request: cookies of other services on this host may come with it

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sortal.images.store.pixel_store import PixelStore
+from sortal.images.store.pixel_store import PixelStore, fit
 from sortal.system.workers import worker_count
 
 GAP = 2  # pixels around a picture that repeat its edge, so that scaling does not blend in its neighbours
@@ -109,13 +109,3 @@ def _draw(cell: Pixels, store: PixelStore, row: int) -> tuple[int, int]:
     around = ((top, len(cell) - height - top), (left, len(cell) - width - left), (0, 0))
     cell[:] = np.pad(picture, around, mode="edge")
     return width, height
-
-
-def fit(image: Pixels, side: int) -> Pixels:
-    """Resize an image so that its longer side is `side`; enlarge a smaller one by a whole factor."""
-    height, width = image.shape[:2]
-    if (times := side // max(height, width)) >= 1:
-        return image.repeat(times, axis=0).repeat(times, axis=1)
-    smaller = Image.fromarray(image)
-    smaller.thumbnail((side, side), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    return np.asarray(smaller)
