@@ -56,7 +56,7 @@ def sort(
     from sortal.discovery.job import Job
     from sortal.discovery.stages import Stages, store_pixels
     from sortal.discovery.stages import sort as sorted_
-    from sortal.learning.backbones.loading import load_backbone
+    from sortal.learning.backbones.registry import load_backbone
     from sortal.system.distributed import alone
 
     true = len(images.classes) + len(images.new_classes)

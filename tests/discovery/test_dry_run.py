@@ -37,7 +37,7 @@ from sortal.errors import InputError, Remedy
 from sortal.images import near_duplicates
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import LARGEST
 from sortal.learning.methods import make
 

@@ -22,7 +22,7 @@ from sortal.discovery.results import Clusters
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.train import TrainingResult
 from sortal.metrics import Accuracy
 from sortal.runs.building import assess, hash_images, unassigned

@@ -37,7 +37,7 @@ from sortal.discovery.stages import held_out, set_aside, token_plan
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.health import Probe
 from sortal.learning.step import TrainingStep

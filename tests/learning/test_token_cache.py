@@ -23,7 +23,7 @@ from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache, views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import (

@@ -44,7 +44,7 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch, draw
 from sortal.learning.frozen import CentreCrops, FrozenEncoder
 from sortal.learning.health import Probe, evenly_spaced

@@ -39,8 +39,8 @@ from sortal.images.store.packing import select_readable
 from sortal.learning import token_cache
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone, load_without_weights
 from sortal.learning.backbones.names import path_of_saved
+from sortal.learning.backbones.registry import load_backbone, load_without_weights
 from sortal.learning.features import LARGEST
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method, make

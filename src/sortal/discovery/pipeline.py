@@ -23,7 +23,7 @@ from sortal.discovery.symptoms import symptoms
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.review.carrying import reviewed_run
 from sortal.review.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run

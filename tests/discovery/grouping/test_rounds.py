@@ -35,7 +35,7 @@ from sortal.discovery.grouping.rounds import (
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.losses import divergence
 from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer

@@ -17,7 +17,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.index import stamp_of
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import METHODS
 from sortal.learning.methods.code import LOOP
