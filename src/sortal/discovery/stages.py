@@ -26,7 +26,8 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
-from sortal.learning.features import KeptTokens, extract
+from sortal.learning.features import extract
+from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
