@@ -17,7 +17,7 @@ from sortal.system.text import byte_sizes, plural
 
 FEWEST = 1000  # images of a sample that is worth proposing
 SHARE = 0.8  # of the room that the pixels of a proposed sample fill
-PER_IMAGE = 1024  # bytes of each image in the index and the tables of a run, rounded up
+TABLE_BYTES = 1024  # bytes of each image in the index and the tables of a run, rounded up
 A_SAMPLE = "learn on a sample, and sort the others by prediction, without storing their pixels"
 
 
@@ -73,7 +73,7 @@ def check_room(job: Job, backbone: Backbone) -> None:
 
 def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
     """Return the advice to learn on a sample of n images that fits the disk, if any does that is worthwhile."""
-    others = n * (2 * 4 * backbone.spec.width + PER_IMAGE)  # features in the cache and in the run, and tables
+    others = n * (2 * 4 * backbone.spec.width + TABLE_BYTES)  # features in the cache and in the run, and tables
     fits = int(SHARE * (free_disk(job) - MARGIN - others) / bytes_of_pixels(job, backbone, 1))
     fits -= fits % 10 ** max(len(str(fits)) - 2, 0)  # two digits
     known = len(np.unique(job.images.labels[job.images.labelled]))
