@@ -50,7 +50,7 @@ REPORT_SECONDS = 1.0, 4e-4  # for a report, and for each of its images
 FEATURE_BYTES = 4  # of each feature
 RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the thumbnail to find near-duplicates by
 LONG = 3600  # seconds from which a forecast names quicker settings
-FEWEST_LEARNED, LEARNED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
+FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
 FEWEST_VIEWS = 2  # of each image that are suggested
 START = "start"  # the time before the first stage, beside those of the stages
 
@@ -278,7 +278,7 @@ def _tokens_fit(job: Job, backbone: Backbone) -> bool:
     """Tell whether the tokens of one view of each image fit the memory that is kept for them."""
     width = 2 if choose_compute(job.device, precision=job.recipe.training.precision, worthwhile=False).bf16 else 4
     size = len(job.images) * width * math.prod(token_cache.token_shape(backbone))
-    return size <= stages.KEPT * token_cache.free_bytes(job.device)
+    return size <= stages.KEPT_SHARE * token_cache.free_bytes(job.device)
 
 
 # Costs
@@ -372,7 +372,7 @@ def _notes(
 def quicker(found: RunForecast, learn_on: int | None) -> list[Remedy]:
     """Return the settings that would make a run quicker; which of them costs least accuracy depends on the images."""
     ways = []
-    sample = max(FEWEST_LEARNED, 1000 * round(LEARNED_SHARE * found.images / 1000))
+    sample = max(FEWEST_SUGGESTED, 1000 * round(SUGGESTED_SHARE * found.images / 1000))
     if learn_on is None and sample <= found.images // 2:
         ways.append(Remedy("learn on some of the images, and predict the others", learn_on=sample))
     if found.method != "kmeans" and found.epochs:
