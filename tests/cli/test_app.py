@@ -405,7 +405,7 @@ def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPat
     )
     stub("sortal.discovery.job.prepare", job)
     carried_out = stub("sortal.discovery.pipeline.carry_out", sample_run())
-    planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(seconds={"learn": 600.0}))
+    planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(seconds={"learn": 600.0}))
     code, _, message = astuple(invoke("discover", "photos", "--seed", "1"))
     assert code == 2
     assert f"error: {job.retraining} Train again (--yes), see what it costs (--dry-run), or choose another" in message
@@ -453,7 +453,7 @@ def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(printing, "dry_run", lambda plan: sys.stdout.write(f"a plan of {plan.to_json()['images']}\n"))
     stub("sortal.discovery.job.prepare", JOB)
     carried_out = stub("sortal.discovery.pipeline.carry_out", None)
-    planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
+    planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", NOTE)
     assert json.loads(invoke("discover", "photos", "--dry-run", "--json").out) == {"images": 36}
     since = [each.pop("since") for each in planned]
@@ -467,7 +467,7 @@ def test_a_dry_prediction_only_plans(stub: Stub, tmp_path: Path, monkeypatch: py
         printing, "dry_prediction", lambda plan: sys.stdout.write(f"{plan.to_json()['images']} images\n")
     )
     predicted = stub("sortal.discovery.prediction.predict", None)
-    planned = stub("sortal.discovery.dry_run.forecast_prediction", SimpleNamespace(to_json=lambda: {"images": 36}))
+    planned = stub("sortal.discovery.forecast.forecast_prediction", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("predict", "run", "photos", "--dry-run").out == "36 images\n"
     assert json.loads(invoke("predict", "run", "photos", "--update", "--dry-run", "--json").out) == {"images": 36}
     assert [(each["run"], each["images"], each["update"]) for each in planned] == [

@@ -13,7 +13,7 @@ from support.sample_run import HOSTILE, by_hand, sample_run
 
 from sortal.cli import printing
 from sortal.discovery.demo import DemoResult
-from sortal.discovery.dry_run import DryPrediction, DryRun
+from sortal.discovery.forecast import PredictionForecast, RunForecast
 from sortal.discovery.prediction import Prediction
 from sortal.exchange.export import ExportResult
 from sortal.images.check import ClassCount, Duplicates, Health, Kind
@@ -432,7 +432,7 @@ OTHERS: dict[str, Any] = {
     "notes": ("There is no GPU.", "Label\x1b more."),
     "unreadable_sample": ("a\nb.jpg",),
 }
-PLAN = DryRun(epochs=100, views=4, **OTHERS, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
+PLAN = RunForecast(epochs=100, views=4, **OTHERS, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:
@@ -485,7 +485,7 @@ def test_a_dry_run_prints_only_what_applies(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_dry_prediction_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    plan = DryPrediction(
+    plan = PredictionForecast(
         images=1_200,
         in_run=34_000,
         update=True,

@@ -110,7 +110,7 @@ def discover(
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
             raise InputError(str(job.retraining), *ways)
         if asked or dry_run:
-            from sortal.discovery.dry_run import forecast
+            from sortal.discovery.forecast import forecast
 
             planned = forecast(job, spell, since=since)
     if dry_run:

@@ -26,7 +26,7 @@ from sortal.system.text import byte_sizes, duration, percent, plain, plural, sho
 
 if TYPE_CHECKING:
     from sortal.discovery.demo import DemoResult
-    from sortal.discovery.dry_run import DryPrediction, DryRun
+    from sortal.discovery.forecast import PredictionForecast, RunForecast
     from sortal.discovery.prediction import Prediction
     from sortal.exchange.export import ExportResult
     from sortal.exchange.importing import ImportResult
@@ -110,7 +110,7 @@ def _categories(categories: "Sequence[Category]") -> None:
     _show(table)
 
 
-def dry_run(p: "DryRun") -> None:
+def dry_run(p: "RunForecast") -> None:
     """Print the plan of a run and its cost."""
     _plan(
         ("images", f"{p.images:,}: {p.labelled:,} labelled in {_classes_of(p.classes)}, {p.unlabelled:,} unlabelled"),
@@ -131,7 +131,7 @@ def dry_run(p: "DryRun") -> None:
     _files(UNREADABLE, p.unreadable_sample)
 
 
-def dry_prediction(p: "DryPrediction") -> None:
+def dry_prediction(p: "PredictionForecast") -> None:
     """Print the plan of a prediction and its cost."""
     added = f", to be added to the {p.in_run:,} of the run, as far as it does not have them" if p.update else ""
     _plan(
@@ -161,7 +161,7 @@ def _classes_of(count: int) -> str:
     return plural(count, "class", "classes")
 
 
-def _training(p: "DryRun") -> str:
+def _training(p: "RunForecast") -> str:
     if p.method == "kmeans" or not p.epochs:
         return "none"
     views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"

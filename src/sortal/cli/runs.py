@@ -100,7 +100,7 @@ def predict(
         if csv is not None and csv != STDOUT:
             _check_table(csv, run, force)
         with printing.runtime("Starting", device, workers) as runtime:
-            from sortal.discovery.dry_run import forecast_prediction
+            from sortal.discovery.forecast import forecast_prediction
 
             planned = forecast_prediction(
                 run, source, update=update, max_pixels=max_pixels, since=since, runtime=runtime
