@@ -6,7 +6,7 @@ Each is measured with the load that the machine has at that moment.
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -25,7 +25,7 @@ from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
 from sortal.learning.methods import Method
-from sortal.learning.step import WARM, TrainingStep, optimiser_of
+from sortal.learning.step import WARM, Optimiser, TrainingStep
 from sortal.learning.views import centre_crop_batches
 from sortal.system.device import choose_compute
 from sortal.system.progress import Runtime
@@ -118,7 +118,7 @@ def measure_step(job: Job, method: Method) -> float:
     training, known, device = job.recipe.training, job.images.known, job.device
     compute = choose_compute(device, precision=training.precision, worthwhile=False)
     weights = {name: value for name, value in method.named_parameters() if value.requires_grad}
-    optimiser = optimiser_of(replace(training, lr=1e-9), weights)  # too low to diverge
+    optimiser = Optimiser(weights, lr=1e-9, momentum=training.momentum, clip=training.clip)  # too slow to diverge
     step = TrainingStep(job.processes, method, compute, optimiser, training.chunks)
     numbers = torch.arange(training.batch_size, device=device).repeat(2)
     labels = torch.where(numbers % 2 == 0, int(known[0]) if len(known) else -1, -1)
