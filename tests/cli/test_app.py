@@ -21,8 +21,8 @@ from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from cli.test_printing import HEALTHY, RESULT, terminal_settings  # noqa: F401
 from support import tiny_folder
+from support.sample_results import HEALTHY, RESULT
 from support.sample_run import HOSTILE, sample_run
 
 import sortal

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support.sample_records import example, scores
+from support.sample_results import HEALTHY, RESULT, counts
 from support.sample_run import HOSTILE, by_hand, sample_run
 
 from sortal.cli import printing
-from sortal.discovery.demo import DemoResult
 from sortal.discovery.dry_run import DryPrediction, DryRun
 from sortal.discovery.prediction import Prediction
 from sortal.exchange.export import ExportResult
-from sortal.images.check import ClassCount, Duplicates, Health, Kind
+from sortal.images.check import ClassCount, Duplicates, Kind
 from sortal.images.decoding import Quarantined
 from sortal.learning import token_cache
 from sortal.metrics import Accuracy
@@ -30,14 +30,6 @@ from sortal.system.text import plain
 
 BAD = tuple(Quarantined(f"{number}.jpg", "empty", "0 bytes") for number in range(12))
 NAMES = (*HOSTILE[3:7], "\x1b[31mred", "[red]oak[/red]", ":smile:", "a\rb\tc\bd\x9b2J")
-
-
-@pytest.fixture(autouse=True)
-def terminal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the output independent of the terminal the tests run in."""
-    monkeypatch.setenv("COLUMNS", "80")
-    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def category(number: int, *, known: bool = False, size: int = 1, name: str = "") -> Category:
@@ -223,18 +215,6 @@ def duplicates(kind: Kind, **labels: str | None) -> Duplicates:
     return Duplicates(kind=kind, files=tuple(labels), labels=tuple(labels.values()))
 
 
-def counts(*images: int) -> tuple[ClassCount, ...]:
-    """Make a class for each number except the last, the count of unlabelled images."""
-    *known, unlabelled = images
-    made = (ClassCount(name=f"class {at}", images=n, unreadable=0) for at, n in enumerate(known))
-    return *made, ClassCount(name=None, images=unlabelled, unreadable=0)
-
-
-NOTHING: dict[str, Any] = dict.fromkeys(("alike_names", "unreadable", "duplicates", "near_duplicates"), ())
-NOTHING |= dict.fromkeys(("tiny", "rotated", "deep"), ())
-HEALTHY = Health(images=1103, labelled=1102, classes=counts(2, 1100, 1), ignored=("notes.txt",), **NOTHING)
-
-
 def health_of(capsys: pytest.CaptureFixture[str], **changes: Any) -> list[str]:
     printing.health(replace(HEALTHY, **changes), 32)
     return lines_of(capsys)
@@ -396,11 +376,6 @@ def test_presets_are_listed_by_unwrapped_names(capsys: pytest.CaptureFixture[str
     assert [row[0] for row in rows] == [*PRESETS]
     assert [row[1] for row in rows] == [str(preset.version) for preset in PRESETS.values()]
     assert lines[2] == "table2/cifar10/kmeans                  1   CIFAR-10, k-means"
-
-
-FIGURES = {"plain": (0.75, 0.5, 0.875), "semi_supervised": (0.9, None, 1.0), "discovered": (0.95, 0.9, 0.975)}
-ACCURACY = {name: Accuracy(all=all_, old=old, new=new) for name, (all_, old, new) in FIGURES.items()}
-RESULT = DemoResult(run=replace(sample_run(), metrics=None), **ACCURACY, k_true=10, seconds=61.6)
 
 
 def test_the_demo_is_printed_like_discover_with_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:
