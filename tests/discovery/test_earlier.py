@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from discovery.test_job import a_folder
 from support import tiny_folder as tiny
+from support.layouts import plant_photos
 from support.runtimes import CPU
 from support.sample_run import sample_facts
 
@@ -78,7 +78,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setattr("sortal.discovery.job.check_backbone", lambda *_, **__: None)  # none is loaded
-    return a_folder(tmp_path / "photos")
+    return plant_photos(tmp_path / "photos")
 
 
 def finished(place: Path, earlier: RunFacts) -> None:
@@ -118,7 +118,7 @@ def test_what_was_agreed_to_holds_for_these_settings_alone(photos: Path, monkeyp
 
 
 def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
-    a_folder(Path("more"))
+    plant_photos(Path("more"))
     folders = (str(photos), str(photos.parent / "more"))
     finished(Path("run"), facts(str(photos.parent), folders=folders, settings=Discovery(k=5)))
     job = asked("run")
@@ -132,7 +132,7 @@ def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
 
 def test_folders_of_the_run_take_part_and_others_are_refused(photos: Path) -> None:
     for name in ("more", "others"):
-        a_folder(Path(name))
+        plant_photos(Path(name))
     here = str(photos.parent)
     both = (str(photos), f"{here}/more")
     finished(Path("photos-run"), facts(here, folders=both, settings=Discovery(k=5)))

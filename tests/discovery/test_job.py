@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.layouts import plant_photos
 from support.runtimes import CPU
 from support.sample_run import sample_facts
 
@@ -48,14 +49,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Create two known classes and three unlabelled images in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    return a_folder(tmp_path / "photos")
-
-
-def a_folder(folder: Path) -> Path:
-    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "unlabelled/1.jpg", "unlabelled/2.jpg", "loose.jpg"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    return folder
+    return plant_photos(tmp_path / "photos")
 
 
 def asked(images: Source, out: Any = None, settings: Discovery = USUAL, *, labels: Any = None, **options: Any) -> Job:
@@ -204,7 +198,7 @@ def test_a_file_or_a_folder_among_the_images_is_refused(photos: Path, force: boo
 
 
 def test_the_folder_of_a_run_may_contain_its_images_but_nothing_else(photos: Path) -> None:
-    a_folder(Path("run/deep/images"))
+    plant_photos(Path("run/deep/images"))
     for out in ("run", "run/../run"):
         assert asked("run/deep/images", out).place == Path(out)
     os.symlink(photos, "run/linked")
@@ -244,7 +238,7 @@ def test_a_folder_with_other_content_is_refused_unless_forced(photos: Path) -> N
     ],
 )
 def test_a_damaged_run_is_not_taken_for_a_folder_of_images(photos: Path, content: str, problem: str) -> None:
-    run = a_folder(photos.parent / "run")  # pictures such as those of `sortal figures`
+    run = plant_photos(photos.parent / "run")  # pictures such as those of `sortal figures`
     for name in ("assignments.csv", "categories.csv", "centres.npy"):
         (run / name).touch()
     (run / "run.json").write_text(content)
@@ -303,7 +297,7 @@ def test_the_recorded_command_parses_to_the_same_settings_and_paths(
     odd = Reading(folders="ignore", unlabelled="none", unlisted="unlabelled", extra_columns="ignore")
     reading = Reading() if as_usual else odd
     here = Path(mkdtemp(dir=photos.parent))  # per example, as the run of one may have the name of another's images
-    a_folder(here / name)
+    plant_photos(here / name)
     os.chdir(here)
     table = Path(f"{name}.csv")
     table.write_text("file_name,label,note\ncat/1.jpg,cat,x\ndog/1.jpg,dog,y\n")

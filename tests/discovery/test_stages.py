@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from scipy.special import softmax
 from support import tiny_folder as tiny
 from support.runtimes import CPU
-from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
+from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, scores_of, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
@@ -209,13 +209,6 @@ def classified(
 def raw(sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory, quickly: None) -> Run:
     """Run k-means on the raw features."""
     return sort(sorted_run.images, tmp_path_factory.mktemp("raw") / "run", method="kmeans", k="auto")
-
-
-def scores_of(found: Run) -> NDArray[np.float64]:
-    """Compute the scores of the head (n, k)."""
-    assert found.head is not None
-    head = found.head.astype(np.float64)
-    return np.asarray(found.features, dtype=np.float64) @ head[:, :-1].T + head[:, -1]
 
 
 def with_initial(folder: Path) -> Backbone:

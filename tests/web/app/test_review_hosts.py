@@ -10,8 +10,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 import pytest
-from support.reviews import Client, saved_run, serving, session_of, token_of
-from web.app.test_review_entry import wait_for
+from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
 
 from sortal.errors import InputError
 from sortal.runs.run import Run
