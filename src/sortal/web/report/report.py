@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sortal.exchange.naming import shared_command
 from sortal.images.store.pixel_store import PixelStore
-from sortal.runs import projection
+from sortal.runs import curves, projection
 from sortal.runs.projection import Mapper
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
@@ -157,7 +157,7 @@ class _Page:
             "map": {"image": on_map, **summary.points(run, points, places)},
         }
         scores, a = run.metrics, run.assignments
-        found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
+        found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
             "highlights": highlights,
@@ -168,7 +168,7 @@ class _Page:
             "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
             "notes": summary.notes(run, absolute_paths),
             "quarantine": summary.quarantine(run, absolute_paths),
-            "k_curve": charts.k_curve(run.k),
+            "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
             "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
