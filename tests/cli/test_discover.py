@@ -20,7 +20,7 @@ from support.sample_run import HOSTILE, by_hand, sample_run
 from sortal.cli import app, discover
 from sortal.cli.options import spell
 from sortal.config import Discovery, Reading
-from sortal.discovery.dry_run import DryRun
+from sortal.discovery.forecast import RunForecast
 from sortal.images.decoding import Quarantined
 from sortal.learning import token_cache
 from sortal.metrics import Accuracy
@@ -93,7 +93,7 @@ def test_training_again_is_asked_about(stub: Stub, monkeypatch: pytest.MonkeyPat
     )
     stub("sortal.discovery.job.prepare", job)
     carried_out = stub("sortal.discovery.pipeline.carry_out", sample_run())
-    planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(seconds={"learn": 600.0}))
+    planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(seconds={"learn": 600.0}))
     code, _, message = astuple(invoke("discover", "photos", "--seed", "1"))
     assert code == 2
     assert f"error: {job.retraining} Train again (--yes), see what it costs (--dry-run), or choose another" in message
@@ -143,7 +143,7 @@ def test_a_dry_run_only_plans(stub: Stub, tmp_path: Path, monkeypatch: pytest.Mo
     )
     stub("sortal.discovery.job.prepare", JOB)
     carried_out = stub("sortal.discovery.pipeline.carry_out", None)
-    planned = stub("sortal.discovery.dry_run.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
+    planned = stub("sortal.discovery.forecast.forecast", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("discover", "photos", "--dry-run") == Done(0, "a plan of 36\n", NOTE)
     assert json.loads(invoke("discover", "photos", "--dry-run", "--json").out) == {"images": 36}
     since = [each.pop("since") for each in planned]
@@ -280,7 +280,7 @@ FURTHER: dict[str, Any] = {
     "notes": ("There is no GPU.", "Label\x1b more."),
     "unreadable_sample": ("a\nb.jpg",),
 }
-PLAN = DryRun(epochs=100, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
+PLAN = RunForecast(epochs=100, views=4, **FURTHER, **COUNTS, **WORDS, **ROOM)  # type: ignore[arg-type]
 
 
 def planned(capsys: pytest.CaptureFixture[str], **changes: Any) -> dict[str, str]:

@@ -27,7 +27,7 @@ from support.sample_run import sample_run
 
 from sortal.cli import app, predict
 from sortal.discovery import prediction
-from sortal.discovery.dry_run import DryPrediction
+from sortal.discovery.forecast import PredictionForecast
 from sortal.discovery.prediction import Prediction
 from sortal.review.loading import load_run
 from sortal.runs.run import Candidate
@@ -141,7 +141,7 @@ def test_a_dry_prediction_only_plans(stub: Stub, tmp_path: Path, monkeypatch: py
         predict, "print_forecast", lambda plan: sys.stdout.write(f"{plan.to_json()['images']} images\n")
     )
     predicted = stub("sortal.discovery.prediction.predict", None)
-    planned = stub("sortal.discovery.dry_run.forecast_prediction", SimpleNamespace(to_json=lambda: {"images": 36}))
+    planned = stub("sortal.discovery.forecast.forecast_prediction", SimpleNamespace(to_json=lambda: {"images": 36}))
     assert invoke("predict", "run", "photos", "--dry-run").out == "36 images\n"
     assert json.loads(invoke("predict", "run", "photos", "--update", "--dry-run", "--json").out) == {"images": 36}
     assert [(each["run"], each["images"], each["update"]) for each in planned] == [
@@ -194,7 +194,7 @@ def test_a_prediction_is_printed_with_candidates_only_if_images_were_added(capsy
 
 def test_a_dry_prediction_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    plan = DryPrediction(
+    plan = PredictionForecast(
         images=1_200,
         in_run=34_000,
         update=True,

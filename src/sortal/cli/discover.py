@@ -14,13 +14,13 @@ from sortal.cli import printing
 from sortal.cli.options import (
     Count,
     Device,
-    DryRun,
     Flag,
     Flat,
     Images,
     Json,
     Labelled,
     LabelTable,
+    RunForecast,
     Workers,
     given,
     processes,
@@ -34,7 +34,7 @@ from sortal.system.text import byte_sizes, duration, plain, plural
 
 if TYPE_CHECKING:
     from sortal.discovery.demo import DemoResult
-    from sortal.discovery.dry_run import DryRun as Forecast
+    from sortal.discovery.forecast import RunForecast as Forecast
     from sortal.runs.run import Run
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
@@ -74,7 +74,7 @@ def discover(
     json: Json = False,
     yes: Annotated[Flag, Parameter(help=YES_HELP)] = False,
     force: Annotated[Flag, Parameter(help=FORCE_HELP)] = False,
-    dry_run: DryRun = False,
+    dry_run: RunForecast = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
 
@@ -113,7 +113,7 @@ def discover(
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
             raise InputError(str(job.retraining), *ways)
         if asked or dry_run:
-            from sortal.discovery.dry_run import forecast
+            from sortal.discovery.forecast import forecast
 
             planned = forecast(job, spell, since=since)
     if dry_run:

@@ -21,7 +21,7 @@ LabelTable = Annotated[Path | None, Parameter(help=COLUMNS_HELP)]
 RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
 Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-DryRun = Annotated[
+RunForecast = Annotated[
     bool,
     Parameter(
         negative="",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Device, DryRun, Flag, Json, RunFolder, Workers, source_of
+from sortal.cli.options import Device, Flag, Json, RunFolder, RunForecast, Workers, source_of
 from sortal.errors import InputError, Remedy
 from sortal.system.files import write_atomically
 from sortal.system.publishing import holding, publishing
@@ -22,7 +22,7 @@ from sortal.system.temporary import sweep
 from sortal.system.text import plain, plural
 
 if TYPE_CHECKING:
-    from sortal.discovery.dry_run import DryPrediction as Forecast
+    from sortal.discovery.forecast import PredictionForecast as Forecast
     from sortal.discovery.prediction import Prediction
 
 PREDICT_EXAMPLES = """\
@@ -53,7 +53,7 @@ def predict(
     workers: Workers = None,
     json: Json = False,
     force: Annotated[Flag, Parameter(help="Overwrite the table.")] = False,
-    dry_run: DryRun = False,
+    dry_run: RunForecast = False,
 ) -> int:
     """Sort new images with an existing run, without training.
 
@@ -72,7 +72,7 @@ def predict(
         if csv is not None and csv != STDOUT:
             _check_table(csv, run, force)
         with printing.runtime(device=device, workers=workers) as runtime:
-            from sortal.discovery.dry_run import forecast_prediction
+            from sortal.discovery.forecast import forecast_prediction
 
             asked: Any = {"update": update, "max_pixels": max_pixels}
             planned = forecast_prediction(run, source, **asked, since=since, runtime=runtime)
