@@ -250,7 +250,6 @@ def imported(found: "ImportResult") -> None:
     print(f"{plural(found.images, 'image')} in {plain(str(found.file))} ({found.format}): {added} added.")
     _list("Added", [_said(*each) for each in _told(found) if not each[0].disputed])
     _list("Not carried out", [_said(*each) for each in _told(found) if each[0].disputed])
-    _list("Names taken for others", [f"{_line(name)} → {_line(meant)}" for name, meant in found.respelt.items()])
     _files("Left out, not in the run", found.missing)
     _files("Left out, with several categories", found.disagreeing)
     if found.unchanged:
