@@ -25,13 +25,13 @@ from attacks.attack import OPTIONS, Attack, Done, Trial, case
 from attacks.payloads import ALL, draw, is_file_name, is_name, is_utf8
 from sortal.exchange.export import FORMATS, export
 from sortal.exchange.labelstudio import choices_of
+from sortal.images.class_names import as_name
 from sortal.images.decoding import Quarantined
-from sortal.images.label_tables import as_name
 from sortal.review.journal import FORMAT, run_key
 from sortal.review.loading import load_run, save_run
-from sortal.runs import tables
 from sortal.runs.run import DECISIONS, Run
 from sortal.runs.storage import ASSIGNMENTS, CATEGORIES, QUARANTINE
+from sortal.system import csv_tables as tables
 
 SCREENFUL = 20_000  # characters that a command may print for people, whatever names it shows
 FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that begin one, for some program

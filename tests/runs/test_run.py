@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.sample_run import HOSTILE as NAMES
 from support.sample_run import sample_metrics, sample_run
@@ -28,14 +26,14 @@ from sortal.images.image_set import image_set
 from sortal.review.actions import Rename
 from sortal.review.effects import apply
 from sortal.review.loading import load_run, save_run
-from sortal.runs import storage, tables
+from sortal.runs import storage
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run
 from sortal.runs.storage import check_features, peek
 from sortal.system import cache
+from sortal.system import csv_tables as tables
 from sortal.system import files as system_files
 from sortal.system.files import lock_folder, write_atomically
-from sortal.system.text import FORMULA as ESCAPED
 
 TROUBLE = (
     """=HYPERLINK("x")|-1|\ttab|''=1|a,b;"c"|lone\rreturn|both\r\n| spaces |\x85\x0b\x0c\x1c|\ufeffmark|NA|nan|0012"""
@@ -45,7 +43,6 @@ REJECTED = frozenset({("00ff", 1)})
 HALF = tuple(name if row % 2 else None for row, name in enumerate(HOSTILE))
 TABLES = (storage.ASSIGNMENTS, storage.CATEGORIES, storage.QUARANTINE, storage.CANDIDATES)
 FORMULA = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that start one, for some program
-CELLS = st.builds(str.__add__, st.sampled_from(["", "'", *FORMULA]), st.text(st.characters(codec="utf-8"), max_size=20))
 FACTS: dict[str, Any] = {"images": (ImageSource(folder="/photos", images=0, paths={}),), "notes": ("Ä\udcff",)}
 SCORES = sample_metrics(np.arange(9), np.arange(9), 4, np.zeros(9, dtype=bool), "abcdefghi")
 CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest_id=0)
@@ -179,26 +176,6 @@ def test_a_run_with_hostile_names_is_loaded_unchanged_and_no_cell_is_a_formula(t
     for row in raw_cells(wrote.folder / storage.ASSIGNMENTS):
         kinds = [str, str, str, str, float, str, float, float, str, float, float, str, float, str]
         assert [type(cell) for cell in row] == kinds
-
-
-@given(st.lists(st.tuples(CELLS, CELLS), max_size=8))
-def test_any_text_is_read_unchanged_and_none_is_a_formula(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
-) -> None:
-    path = tmp_path_factory.mktemp("cells") / "table.csv"
-    columns = [("a", [row[0] for row in rows]), ("b", [row[1] for row in rows])]
-    path.write_bytes(tables.table(columns))
-    assert tables.read(path) == dict(columns)
-    assert not [cell for row in raw_cells(path) for cell in row if str(cell).startswith(FORMULA)]
-
-
-def test_only_cells_that_look_like_formulas_are_escaped() -> None:
-    for first in ESCAPED:
-        assert tables.safe_cell(f"{first}1") == f"'{first}1"
-    assert {*FORMULA, "'"} <= {*ESCAPED}
-    values: list[Any] = ["a=1", " =", None, -1, np.int64(-1), -0.5, np.float64(1 / 3), np.nan, np.inf, np.str_("=")]
-    found = [tables.safe_cell(value) for value in values]
-    assert found == ["a=1", " =", "", -1, -1, -0.5, 0.333333, "", "", "'="]
 
 
 def test_a_single_category_an_empty_category_and_very_long_names_are_loaded_unchanged(tmp_path: Path) -> None:

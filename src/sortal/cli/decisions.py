@@ -109,7 +109,6 @@ def print_imported(found: "ImportResult") -> None:
     print(f"{plural(found.images, 'image')} in {plain(found.file)} ({found.format}): {count} added.")
     print_list("Added", added)
     print_list("Not carried out", _sentences(found.decisions, found.words, disputed=True))
-    print_list("Names taken for others", [f"{line(name)} → {line(meant)}" for name, meant in found.respelt.items()])
     print_list("Left out, not in the run", [line(file) for file in found.missing])
     print_list("Left out, with several categories", [line(file) for file in found.disagreeing])
     if found.unchanged:

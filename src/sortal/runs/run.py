@@ -15,7 +15,7 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
-from sortal.runs.tables import Column, data_frame
+from sortal.system.csv_tables import Column, data_frame
 from sortal.system.files import CACHE
 from sortal.system.own_files import own_folder
 from sortal.system.text import plural

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, Remedy, quoted
 from sortal.images.decoding import Quarantined
-from sortal.runs import tables
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.runs.run import OPEN, REVIEWED, STATUSES, Assignments, Candidate, Category, Run, columns_of
 from sortal.system import cache
+from sortal.system import csv_tables as tables
 from sortal.system import files as disk
 from sortal.system.files import CACHE
 from sortal.system.json_records import read_record

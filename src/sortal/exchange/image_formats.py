@@ -7,14 +7,15 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 from unicodedata import category, normalize
 
 from sortal.errors import NO_SPACE, InputError, Remedy
-from sortal.exchange.format import LeftOut, Request, Row, is_there, utf8, visit, write_json
-from sortal.images.exported import INDEX
+from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
+from sortal.images.exported import FIFTYONE_ATTRIBUTES, INDEX, INDEX_COLUMNS, UNSURE_FOLDER, ExportedRow, utf8
 from sortal.images.originals import ChangedError, digest_of
 from sortal.runs.run import UNSURE
-from sortal.runs.tables import record_columns, table
+from sortal.system.csv_tables import record_columns, table
 from sortal.system.files import write_atomically
 from sortal.system.regular_files import NotAFileError, open_regular
 
@@ -23,9 +24,9 @@ SPLIT = "train"
 # Not CSV, in which that reader takes a class named NA for a missing value and 007 for a number. It infers types from
 # the first rows, so no text is null.
 METADATA = "metadata.jsonl"
-TABLES = (METADATA, "metadata.csv", "metadata.parquet")  # names it takes for tables, which no image may have
-LONGEST = 100  # bytes of the name of a file or folder
-ROOM = 14  # bytes of them, reserved for what makes a name unique
+METADATA_NAMES = (METADATA, "metadata.csv", "metadata.parquet")  # names it takes for tables, which no image may have
+LONGEST_NAME = 100  # bytes of the name of a file or folder
+ROOM_FOR_NUMBER = 14  # bytes of them, reserved for what makes a name unique
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EIO)  # deleted or replaced, or a failing disk
 SUFFIX = 16  # bytes of an extension; anything longer after the last dot is not one
 # Forbidden on Windows, and marks that reverse the direction of the following text and so disguise a name.
@@ -36,64 +37,39 @@ RESERVED = re.compile(r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|(COM|LPT)[0-9\u00b9\u0
 
 def by_category(request: Request) -> LeftOut:
     """Write CATEGORY/FILE for sure images, unsure/CATEGORY/FILE for the others, and an index."""
-    top = Names(UNSURE, INDEX)
+    top = UniqueNames(UNSURE_FOLDER, INDEX)
     folders = {category: top.folder(name) for category, name in request.run.names.items()}
-    files: dict[str, Names] = {}
+    files: dict[str, UniqueNames] = {}
 
-    def path(row: Row) -> str:
-        folder = f"{UNSURE}/{folders[row.category_id]}" if row.status == UNSURE else folders[row.category_id]
-        return f"{folder}/{files.setdefault(folder, Names()).file(row.file_name)}"
+    def path(row: ExportedRow) -> str:
+        folder = f"{UNSURE_FOLDER}/" * (row.status == UNSURE) + folders[row.category_id]
+        return f"{folder}/{files.setdefault(folder, UniqueNames()).file(row.file_name)}"
 
     placed, left = _place(request, path)
-    rows = [row for row, _ in placed]
-    names = [("file_name", [path for _, path in placed]), ("source", [row.file_name for row in rows])]
-    fields = ("label", "category", "category_id", "status", "confidence", "reviewed", "sorted_as", "content")
-    columns = record_columns(rows, (*fields, *request.places))
-    write_atomically(request.out / INDEX, table([*names, *columns]))
+    columns = record_columns([row for row, _ in placed], (*INDEX_COLUMNS, *request.places))
+    write_atomically(request.out / INDEX, table([("file_name", [path for _, path in placed]), *columns]))
     return left
 
 
 def imagefolder(request: Request) -> LeftOut:
     """Write an ImageFolder of Hugging Face datasets: the images, and a metadata table."""
-    names = Names(*TABLES)
+    names = UniqueNames(*METADATA_NAMES)
     placed, left = _place(request, lambda row: names.file(row.file_name), SPLIT)
-    lines = [
-        {
-            "file_name": path,  # the reader loads it into the column `image`
-            "source": utf8(row.file_name),
-            "label": utf8(row.label or ""),
-            "category": utf8(row.category),
-            "category_id": row.category_id,
-            "status": row.status,
-            "confidence": row.confidence,
-            "reviewed": row.reviewed,
-            "sorted_as": utf8(row.sorted_as),
-            "content": row.content,
-            **_places(request, row),
-        }
-        for row, path in placed
-    ]
+    # The reader loads `file_name` into the column `image`.
+    lines = [{"file_name": path, **row.values((*INDEX_COLUMNS, *request.places))} for row, path in placed]
     write_atomically(request.out / SPLIT / METADATA, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
     return left
 
 
 def fiftyone(request: Request) -> LeftOut:
     """Write a FiftyOneImageClassificationDataset: a folder of images, and labels by file name."""
-    names = Names(by_stem=True)  # FiftyOne looks labels up by file name without extension
+    names = UniqueNames(by_stem=True)  # FiftyOne looks labels up by file name without extension
     placed, left = _place(request, lambda row: names.file(row.file_name), "data")
     labels = {
         os.path.splitext(path)[0]: {
             "label": utf8(row.category),
             "confidence": row.confidence,
-            "attributes": {
-                "status": row.status,
-                "reviewed": row.reviewed,
-                "category_id": row.category_id,
-                "source": utf8(row.file_name),
-                "sorted_as": utf8(row.sorted_as),
-                "content": row.content,
-                **_places(request, row),
-            },
+            "attributes": row.values((*FIFTYONE_ATTRIBUTES, *request.places)),
         }
         for row, path in placed
     }
@@ -102,11 +78,10 @@ def fiftyone(request: Request) -> LeftOut:
     return left
 
 
-def _places(request: Request, row: Row) -> dict[str, str]:
-    return {name: utf8(getattr(row, name)) for name in request.places}
+Placed: TypeAlias = list[tuple[ExportedRow, str]]  # rows whose images are in the export, and their paths there
 
 
-def _place(request: Request, name: Callable[[Row], str], folder: str = "") -> tuple[list[tuple[Row, str]], LeftOut]:
+def _place(request: Request, name: Callable[[ExportedRow], str], folder: str = "") -> tuple[Placed, LeftOut]:
     """Put each image into a folder of the export, at the path that `name` gives; also return what was left out."""
 
     def put(number: int) -> str | None:
@@ -169,7 +144,7 @@ def _copy(request: Request, number: int, target: Path) -> None:
             raise ChangedError
 
 
-class Names:
+class UniqueNames:
     """Unique names, regardless of case, which not every file system distinguishes."""
 
     def __init__(self, *taken: str, by_stem: bool = False) -> None:
@@ -185,7 +160,7 @@ class Names:
         name, suffix = os.path.splitext(_clean(path.rsplit("/", 1)[-1]))
         if len(suffix.encode()) > SUFFIX:  # no dot stays, or part of the name would become the extension
             name, suffix = (name + suffix).replace(".", "_"), ""
-        return self._claim(safe(name, LONGEST - len(suffix.encode())), suffix)
+        return self._claim(safe(name, LONGEST_NAME - len(suffix.encode())), suffix)
 
     def _claim(self, name: str, suffix: str) -> str:
         free, first = name + suffix, self._key(name + suffix)
@@ -200,9 +175,9 @@ class Names:
         return normalize("NFKC", normalize("NFKC", stem).casefold())
 
 
-def safe(text: str, longest: int = LONGEST) -> str:
+def safe(text: str, longest: int = LONGEST_NAME) -> str:
     """Return a name of at most `longest` bytes that every file system accepts, never a path and never hidden."""
-    cut = _clean(text).encode()[: longest - ROOM].decode("utf-8", "ignore").rstrip(". ")
+    cut = _clean(text).encode()[: longest - ROOM_FOR_NUMBER].decode("utf-8", "ignore").rstrip(". ")
     return f"_{cut}" if not cut or RESERVED.match(cut) else cut
 
 

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.system.regular_files import read_regular
-from sortal.system.text import escape_cell, unescape_cell
+from sortal.system.text import plural
 
 Column: TypeAlias = NDArray[Any] | Sequence[Any]
+# First characters of a cell that are escaped: of a formula, also full-width = + - @, and ', which is the escape itself.
+FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20\t\r\n'")
 
 
 def safe_cell(value: Any) -> Any:
@@ -24,7 +26,12 @@ def safe_cell(value: Any) -> Any:
         value = value.item()
     if isinstance(value, float):
         return round(value, 6) if isfinite(value) else ""
-    return escape_cell(value) if isinstance(value, str) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def unescape_cell(text: str) -> str:
+    """Undo the escaping of `safe_cell`; an apostrophe that escapes nothing stays."""
+    return text[1:] if text.startswith("'") and text[1:].startswith(FORMULA) else text
 
 
 def record_columns(records: Sequence[Any], fields: Sequence[str]) -> list[tuple[str, Column]]:
@@ -57,15 +64,36 @@ def data_frame(columns: Sequence[tuple[str, Column]]) -> Any:
     return pandas.DataFrame(series)
 
 
+def parse(text: str, delimiter: str = ",") -> tuple[list[str], list[list[str]]]:
+    """Return the header of a table and its rows, which have as many cells; empty lines are left out.
+
+    A ValueError says what is wrong in which line, but lacks its subject, the table.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows: list[list[str]] = []
+    try:
+        header = next(reader, [])
+        for cells in reader:
+            if len(cells) == len(header):
+                rows.append(cells)
+            elif any(cells):
+                wrong = f"got {len(cells)} in line {reader.line_num:,}"
+                raise ValueError(f"must have {plural(len(header), 'cell')} in every row, {wrong}")
+    except csv.Error as error:
+        raise ValueError(f"is damaged in line {reader.line_num:,}: {error}") from None
+    return header, rows
+
+
 def read(path: Path) -> dict[str, list[str]]:
-    """Read the columns of a table by name."""
+    """Read the columns of a table by name; raise ValueError if it is damaged."""
     text = read_regular(path).decode("utf-8", "surrogateescape")
     limit = csv.field_size_limit(max(len(text), 1))  # so that any cell that was written can be read
     try:
-        header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header, rows = parse(text)
+    except ValueError as error:
+        raise ValueError(f"{path.name} {error}") from None
     finally:
         csv.field_size_limit(limit)
-    cells = [[unescape_cell(cell) for cell in row] for row in rows]
-    if len({*header}) < len(header) or any(len(row) != len(header) for row in cells):
-        raise ValueError(f"{path.name} must have different columns, and a cell of each in every row")
-    return {name: [row[at] for row in cells] for at, name in enumerate(header)}
+    if not header or len({*header}) < len(header):
+        raise ValueError(f"{path.name} must have columns, each under a name of its own")
+    return {name: [unescape_cell(row[at]) for row in rows] for at, name in enumerate(header)}
