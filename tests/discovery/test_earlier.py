@@ -98,7 +98,7 @@ def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> 
     job = prepare("photos", None, None, *usual, runtime=replace(CPU, note=notes.append), force=False)
     assert job.settings == Discovery(backbone="convnet", seed=4, k=3)
     assert notes == ["As in the run in 'photos-run': backbone convnet, seed 4."]
-    assert job.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
+    assert job.origin.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
     assert asked("photos", force=True, k=3).settings == Discovery(k=3, backbone=SMALLER)
     assert asked("photos", given=("seed",)).settings.seed == 0
     assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
@@ -122,7 +122,7 @@ def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
     folders = (str(photos), str(photos.parent / "more"))
     finished(Path("run"), facts(str(photos.parent), folders=folders, settings=Discovery(k=5)))
     job = asked("run")
-    assert (job.place, job.folders, job.settings.k) == (photos.parent / "run", folders, 5)
+    assert (job.place, job.origin.folders, job.settings.k) == (photos.parent / "run", folders, 5)
     assert {file.partition("/")[0] for file in job.images.files} == {"photos", "more"}
     assert asked("run", "elsewhere").place == Path("elsewhere")
     finished(Path("array-run"), facts(None))
@@ -136,9 +136,9 @@ def test_folders_of_the_run_take_part_and_others_are_refused(photos: Path) -> No
     here = str(photos.parent)
     both = (str(photos), f"{here}/more")
     finished(Path("photos-run"), facts(here, folders=both, settings=Discovery(k=5)))
-    assert asked("photos").folders == both
-    assert asked("photos", force=True).folders == both[:1]
-    assert asked(["photos", "others"]).folders == (both[0], f"{here}/others", both[1])
+    assert asked("photos").origin.folders == both
+    assert asked("photos", force=True).origin.folders == both[:1]
+    assert asked(["photos", "others"]).origin.folders == (both[0], f"{here}/others", both[1])
     with pytest.raises(InputError, match="holds a run of other images"):
         asked("others", "photos-run")
     assert folders_of(facts("/old")) == ("/old",)

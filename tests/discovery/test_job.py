@@ -144,20 +144,20 @@ def test_invalid_jobs_are_refused_before_any_work(photos: Path, monkeypatch: pyt
 def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos: Path) -> None:
     for images in (photos, "photos", "photos/", "./photos/../photos", str(photos)):
         job = asked(images)
-        assert (job.place, job.source, job.cache) == (Path("photos-run"), str(photos), Path("photos-run/cache"))
+        assert (job.place, job.origin.folder, job.cache) == (Path("photos-run"), str(photos), Path("photos-run/cache"))
     assert asked(photos, "elsewhere").place == Path("elsewhere")
     assert not Path("photos-run").exists()  # nothing is written
-    assert asked("photos").command == "sortal discover photos --out photos-run"  # only what differs
-    assert asked(photos, "a b").command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
+    assert asked("photos").origin.command == "sortal discover photos --out photos-run"  # only what differs
+    assert asked(photos, "a b").origin.command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
     files = [str(path) for path in photos.rglob("*.jpg")]
     settings = Discovery(k=2)
     job = asked(files, "elsewhere", settings)
-    assert (job.place, job.source) == (Path("elsewhere"), str(photos.parent))
-    assert job.command == "sortal.discover(...) with the settings above"
+    assert (job.place, job.origin.folder) == (Path("elsewhere"), str(photos.parent))
+    assert job.origin.command == "sortal.discover(...) with the settings above"
     # Rows of an array have no folder.
     rows = image_set(["0", "1"], pixels=np.zeros((2, 4, 4, 3), dtype=np.uint8), labels=["a", None])
     job = asked(rows, "images-run", settings)
-    assert (job.source, job.place) == (None, Path("images-run"))
+    assert (job.origin.folder, job.place) == (None, Path("images-run"))
     assert job.images is rows
     for source in (files, rows):
         assert "out is required for images that are not a folder" in refusal(source, settings=settings)
@@ -305,4 +305,4 @@ def test_the_recorded_command_parses_to_the_same_settings_and_paths(
     with patch.object(job_module, "check_backbone"):  # which refuses such names
         job = asked(name, f"{name}-out", settings, reading=asdict(reading), **labels)
     paths = {"images": [Path(name)], "out": Path(f"{name}-out"), **labels}
-    assert parsed(job.command) == (paths, settings, reading)
+    assert parsed(job.origin.command) == (paths, settings, reading)

@@ -18,7 +18,7 @@ from support.tiny_run import LARGE, a_convnet, a_transformer, named, reordered
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.validation import Validation
 from sortal.system.device import Compute
 
@@ -32,7 +32,7 @@ def plain(*colours: tuple[int, int, int], side: int = 4) -> list[Image]:
 def validation(
     backbone: Backbone, images: ImageSet, store: PixelStore, *, keep: bool = False, bf16: bool = False
 ) -> Validation:
-    return Validation(FrozenEncoder(backbone, Compute(CPU, bf16)), images, store, keep=keep)
+    return Validation(FrozenEncoder(backbone, Compute(CPU, bf16)), images, store, KeptTokens(2**30 if keep else 0))
 
 
 RED, GREEN, BLUE, YELLOW = (200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 0)

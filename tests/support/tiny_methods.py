@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
 from sortal.learning.backbones.backbone import Backbone, Spec
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import ProjectionHead
 from sortal.learning.methods import METHODS, Method, make

@@ -219,7 +219,8 @@ def test_the_browser_is_told_a_file_that_only_its_owner_can_read(run: Run, home:
 def test_the_file_leads_to_the_review_and_is_gone_once_it_has(
     client: Client, page: Page, home: Path, told: list[str]
 ) -> None:
-    assert client.server._doorway.open(client.server.link())
+    doorway = client.server._doorway = Doorway(client.server.link())
+    assert doorway.open()
     page.goto(told[0])
     page.wait_for_selector(".tiles-of a")
     assert [*home.iterdir()] == []
@@ -228,15 +229,14 @@ def test_the_file_leads_to_the_review_and_is_gone_once_it_has(
 def test_without_a_private_place_no_browser_is_told_anything(
     home: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doorway = Doorway()
-    monkeypatch.setattr("sortal.web.app.doorway._is_private", lambda path: False)  # as on a file system without rights
-    assert not doorway.open("http://127.0.0.1:1/#token=x")
-    doorway.end()
-    monkeypatch.undo()
-    assert not doorway.open("http://127.0.0.1:1/#token=x"), "the review has ended"
-    doorway = Doorway()
+    doorway = Doorway("http://127.0.0.1:1/#token=x")
+    doorway.close()
+    assert not doorway.open(), "the review has ended"
+    with monkeypatch.context() as patched:
+        patched.setattr("sortal.web.app.doorway._is_private", lambda path: False)  # as on a file system without rights
+        assert not Doorway("http://127.0.0.1:1/#token=x").open()
     monkeypatch.setattr(Path, "home", lambda: home / "missing")
-    assert not doorway.open("http://127.0.0.1:1/#token=x")
+    assert not Doorway("http://127.0.0.1:1/#token=x").open()
     assert (told, [*home.iterdir()]) == ([], [])
 
 
@@ -248,10 +248,10 @@ def test_an_odd_home_or_browser_is_no_error(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", home)
     for command in ('"unclosed %s', "/nonexistent/browser %s", "true %s"):
         monkeypatch.setattr(webbrowser, "open", lambda url, command=command: webbrowser.get(command).open(url))
-        opened, doorway = command == "true %s", Doorway()
-        assert doorway.open("http://127.0.0.1:1/#token=x") == opened
+        opened, doorway = command == "true %s", Doorway("http://127.0.0.1:1/#token=x")
+        assert doorway.open() == opened
         assert bool([*(tmp_path / home).glob("sortal-review-*")]) == opened, "what no browser was told of is not left"
-        doorway.end()
+        doorway.close()
     assert not [*tmp_path.rglob("sortal-review-*")]
 
 
