@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from support import tiny_folder
-
-from attacks.attack import OPTIONS, Attack, Trial
-from attacks.swapping import KINDS, SPECIAL, make, remove, swap
+from support.swapping import KINDS, SPECIAL, make, remove, swap
+from support.world import OPTIONS, Trial
 
 FILES = 8  # that are replaced
 
@@ -52,7 +52,8 @@ def _planted(trial: Trial) -> tuple[Path, list[str], Path]:
     return place, files, tiny_folder.save(trial.folder / "outside.png", tiny_folder.picture("oak", 0))
 
 
-def race_files(trial: Trial) -> None:
+@pytest.mark.attack(most=100)
+def test_files(trial: Trial) -> None:
     """Let a thread replace files while `check` and `discover` read them: all others are read."""
     place, files, outside = _planted(trial)
     chosen, copies = trial.random.sample(files, FILES), trial.folder / "copies"
@@ -74,7 +75,8 @@ def race_files(trial: Trial) -> None:
     )
 
 
-def race_folders(trial: Trial) -> None:
+@pytest.mark.attack(most=100)
+def test_folders(trial: Trial) -> None:
     """Let a thread replace folders while they are walked: they are read, or named as what cannot be."""
     place, files, outside = _planted(trial)
     folder = trial.random.choice(("unlabelled", "ash", "beech"))
@@ -89,9 +91,3 @@ def race_folders(trial: Trial) -> None:
     steady = sum(not file.startswith(f"{folder}/") for file in files)
     assert found["images"] >= steady, found["images"]
     assert all(each["file"].startswith(folder) for each in found["unreadable"]), found["unreadable"]
-
-
-ATTACKS = (
-    Attack("moving", "racing files", race_files, quick=0, least=10),
-    Attack("moving", "racing folders", race_folders, quick=0, least=10),
-)

@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import shutil
-import socket
 import struct
 import zipfile
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+
+from support.swapping import make, remove
 
 SECRET = "hunter2-correct-horse-battery-staple"  # stands in a file outside, and must not show up anywhere
 TERABYTE = 2**40
@@ -295,42 +296,25 @@ def widen(path: Path, here: Scene) -> None:
 # Links, and what is no file
 
 
-def as_folder(path: Path, here: Scene) -> None:
-    _remove(path)
-    path.mkdir()
-    (path / "file").write_text("x")
+def no_file(kind: str) -> Damage:
+    """Return what replaces a file or folder by something of a kind of `swapping.make`."""
+
+    def replace(path: Path, here: Scene) -> None:
+        remove(str(path))
+        make(str(path), kind, str(here.secret))
+
+    return replace
 
 
 def as_file(path: Path, here: Scene) -> None:
-    _remove(path)
+    remove(str(path))
     path.write_text("x")
-
-
-def as_pipe(path: Path, here: Scene) -> None:
-    _remove(path)
-    os.mkfifo(path)
-
-
-def as_socket(path: Path, here: Scene) -> None:
-    _remove(path)
-    before = os.getcwd()
-    os.chdir(path.parent)  # the names of sockets are short
-    try:
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(path.name)
-    finally:
-        os.chdir(before)
 
 
 def as_device(path: Path, here: Scene) -> None:
     """Link to a file without end."""
-    _remove(path)
+    remove(str(path))
     path.symlink_to(here.random.choice(("/dev/zero", "/dev/urandom", "/dev/full", "/dev/null")))
-
-
-def as_link_to_secret(path: Path, here: Scene) -> None:
-    _remove(path)
-    path.symlink_to(here.random.choice((here.secret, Path(os.path.relpath(here.secret, path.parent)))))
 
 
 def as_link_to_copy(path: Path, here: Scene) -> None:
@@ -340,22 +324,10 @@ def as_link_to_copy(path: Path, here: Scene) -> None:
     path.symlink_to(target)
 
 
-def as_loop(path: Path, here: Scene) -> None:
-    _remove(path)
-    path.symlink_to(path.name)
-
-
 def as_dangling_link(path: Path, here: Scene) -> None:
     """Link to a file that does not exist yet, and must not come to exist."""
-    _remove(path)
+    remove(str(path))
     path.symlink_to(here.outside / "new")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 WRECKS: dict[str, Damage] = {
@@ -385,13 +357,13 @@ CLAIMS: dict[str, Damage] = {
     "width": widen,
 }
 NO_FILES: dict[str, Damage] = {
-    "folder": as_folder,
-    "pipe": as_pipe,
-    "socket": as_socket,
+    "folder": no_file("folder"),
+    "pipe": no_file("pipe"),
+    "socket": no_file("socket"),
     "device": as_device,
-    "link to a secret": as_link_to_secret,
+    "link to a secret": no_file("out"),
     "link to a copy": as_link_to_copy,
-    "loop": as_loop,
+    "loop": no_file("loop"),
     "dangling link": as_dangling_link,
 }
 ALL: dict[str, Damage] = {**WRECKS, **BENDS, **CODE, **CLAIMS, **NO_FILES}

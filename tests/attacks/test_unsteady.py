@@ -1,18 +1,21 @@
-"""Files of a run that are cut, deleted or replaced while the review app serves it."""
+"""Files of a run that are cut, deleted or replaced while a command or the review app uses them."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from support import fork_server, tiny_folder
 from support.fork_server import say
+from support.moving_images import own_run
 from support.reviews import Client, serving
+from support.swapping import swap
+from support.world import OPTIONS, Trial
 
-from attacks.attack import Attack, Trial, case
-from attacks.moving import own_run
-from attacks.swapping import swap
 from sortal.review import journal
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
@@ -85,9 +88,10 @@ def serve(folder: str, targets: list[str], kind: str, outside: str) -> None:
     assert not problems, problems
 
 
-def replace_served(trial: Trial) -> int:
+@pytest.mark.attack(most=2 * len(TARGETS) * len(KINDS))
+def test_review(trial: Trial) -> None:
     """Replace files of a run under review: every request is answered, and decisions are saved or refused."""
-    target, kind = case(trial, TARGETS), KINDS[(trial.number + trial.number // len(TARGETS)) % len(KINDS)]
+    target, kind = trial.case(TARGETS), KINDS[(trial.number + trial.number // len(TARGETS)) % len(KINDS)]
     run, images = own_run(trial)
     base = images.place.parent if target.startswith("images") else run
     facts = load_run(run, raw=True).facts
@@ -103,7 +107,72 @@ def replace_served(trial: Trial) -> int:
         assert "message" in body or "version" in body, body
     if codes[0] == 200:
         assert len(journal.read(run / DECISIONS, facts)) == 2, "what was saved before is still there"
-    return 2 * len(PATHS)
 
 
-ATTACKS: tuple[Attack, ...] = (Attack("moving", "review", replace_served, quick=0, least=24),)
+# Mapped files
+
+
+def cut_later(path: str, calls: int) -> None:
+    """In a command: cut a file before the pixels of a store are read for the nth time.
+
+    Reads take turns here. One that is under way in another thread at that moment cannot be saved.
+    """
+    from sortal.images.store.pixel_store import PixelStore
+
+    left, turn = calls, threading.RLock()
+
+    def cutting(read: Callable[..., Any]) -> Callable[..., Any]:
+        def taking_turns(*values: Any, **named: Any) -> Any:
+            nonlocal left
+            with turn:
+                left -= 1
+                if not left:
+                    os.truncate(path, 0)
+                return read(*values, **named)
+
+        return taking_turns
+
+    for name in ("crops", "image", "thumbnails"):
+        setattr(PixelStore, name, cutting(getattr(PixelStore, name)))
+
+
+@pytest.mark.attack(most=40)
+def test_pixel_store(trial: Trial) -> None:
+    """Cut the pixels that a command has mapped into memory: it ends with a message, and the next one starts afresh."""
+    run = trial.world.copy_run(trial.folder / "run")
+    (pixels,) = run.glob("cache/pixels/*/pixels.bin")
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "1")
+    calls = 2 + trial.number % 40
+    done = trial.world.sortal(*words, before=cut_later, given=[str(pixels), calls]).check(0, 2)
+    assert done.code == 0 or repr(str(pixels)) in done.err, done.err
+    trial.world.sortal(*words).check(0)
+
+
+def cut_tokens_later(folder: str, calls: int) -> None:
+    """In a command: cut the file of cached tokens before it is used for the nth time."""
+    from sortal.learning import token_cache
+    from sortal.system import mapping
+
+    left = calls
+
+    def cut_once(*values: Any) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            (path,) = Path(folder).rglob(token_cache.TOKENS)
+            os.truncate(path, os.path.getsize(path) // 2)
+        mapping.check_whole(*values)
+
+    setattr(token_cache, "check_whole", cut_once)  # noqa: B010
+
+
+@pytest.mark.attack(most=8)
+def test_tokens(trial: Trial) -> None:
+    """Cut the file of tokens while they are computed or learned from: a message says so, and the next run is whole."""
+    out, calls = trial.folder / "run", 1 + trial.number % 8
+    backbone = ("--backbone", "test_vit", "--weights", "random")
+    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", out, *backbone, *OPTIONS[2:])
+    done = trial.world.sortal(*words, before=cut_tokens_later, given=[str(out), calls]).check(0, 2)
+    assert calls > 1 or done.code == 2, "the tokens are in a file"
+    assert done.code == 0 or "tokens.bf16" in done.err, done.err
+    trial.world.sortal(*words).check(0)

@@ -5,28 +5,24 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from pathlib import Path
 
+import pytest
 from support import hostile_folder, tiny_folder
+from support.commands import BENCHMARK, ONE_SEED, on_run, split
+from support.own_processes import SECONDS, ended, usual_signals
+from support.world import Done, Trial, Words
 
-from attacks.attack import Attack, Done, Trial
-from attacks.commands import BENCHMARK, ON_CPU, split
-from attacks.environment import SECONDS, ended, lines, usual_signals
 
-
-def modules(trial: Trial) -> None:
+@pytest.mark.attack(most=13)
+def test_modules_and_settings(trial: Trial) -> None:
     """Every command takes nothing from the folder it is run in: names of all modules, and settings that are pipes."""
     run, data = trial.world.copy_run(trial.folder / "run"), trial.folder / "data"
     for name in ("ash", "beech", "cedar", "elm"):
         for n in range(8):
             tiny_folder.save(data / name / f"{n}.png", tiny_folder.picture(name, n))
-    benchmark = split(BENCHMARK.replace("--root data", f"--root {data}"), *ON_CPU, "--processes", "2")
-    every: list[tuple[str | Path, ...]] = [
-        benchmark,
-        *lines(trial, run),
-        ("review", run, "--no-browser", "--workers", "1"),
-    ]
-    words = every[trial.number % len(every)]
+    benchmark = split(BENCHMARK.replace("--root data", f"--root {data}"), *ONE_SEED, "--processes", "2")
+    (out := trial.folder / "out").mkdir()
+    words: Words = trial.case([*on_run(trial.world, run, out).values(), benchmark])
     (bin_ := trial.folder / "bin").mkdir()
     hostile = hostile_folder.write(trial.folder / "hostile")
     process = subprocess.Popen(
@@ -46,6 +42,3 @@ def _interrupted(process: subprocess.Popen[bytes]) -> Done:
         first += process.stdout.readline()
     process.send_signal(signal.SIGINT)
     return ended(process)
-
-
-ATTACKS = (Attack("current folder", "modules and settings", modules, quick=1, least=13),)

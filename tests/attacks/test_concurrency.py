@@ -14,11 +14,13 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from support import fork_server, tiny_folder
+from support.limits import end_reviews
 from support.reviews import Client, saved_run, serving, session_of
 from support.sample_run import sample_run
+from support.world import ON_CPU, OPTIONS, Done, Trial, World, run_command
 
-from attacks.attack import OPTIONS, Attack, Done, Trial, World, _command, case
 from sortal.exchange.export import export
 from sortal.review import journal
 from sortal.review.actions import Rename
@@ -48,16 +50,15 @@ def commands(world: World, folder: Path, run: Path) -> dict[str, Words]:
             writer = csv.DictWriter(file, [*rows[0]])
             writer.writeheader()
             writer.writerows(rows[-1:])
-    here = ["--device", "cpu", "--workers", "1"]
     lines: dict[str, Sequence[str | Path]] = {
         "discover": ["discover", world.images, "--out", run, *OPTIONS, "--seed", "1"],
-        "predict": ["predict", run, more, "--update", *here],
+        "predict": ["predict", run, more, "--update", *ON_CPU],
         "import": ["import", run, table, "--by", "ann"],
-        "report": ["report", run, *here],
+        "report": ["report", run, *ON_CPU],
         "review": ["review", run, "--no-browser", "--workers", "1"],
         "export": ["export", run, "--format", "csv", "--out", folder / f"{run.name}.csv", "--force"],
         "decisions": ["decisions", run, "--json"],
-        "figures": ["figures", run, "--which", "tsne", *here],
+        "figures": ["figures", run, "--which", "tsne", *ON_CPU],
     }
     return {name: [str(word) for word in words] for name, words in lines.items()}
 
@@ -67,7 +68,7 @@ def commands(world: World, folder: Path, run: Path) -> dict[str, Words]:
 
 def prepare() -> None:
     """Let a review end as soon as it has begun, and draw maps that are made at once."""
-    patch("sortal.web.app.server.Server.run", lambda *_, **__: None).start()
+    end_reviews()
     patch("sortal.clustering.tsne.place", lambda x, *_, **__: x[:, :2].astype("float64")).start()
 
 
@@ -77,7 +78,7 @@ def fork(words: Words, files: Words) -> int:
     if pid == 0:
         code = 1
         try:
-            code = _command(words, files, "/", {}, True, ["attacks.concurrency", "prepare"])
+            code = run_command(words, files, "/", {}, True, [prepare.__module__, "prepare"])
         except BaseException:
             traceback.print_exc()
         finally:
@@ -104,7 +105,7 @@ def interposed(first: Words, second: Words, files: list[Words], run: str) -> Non
         return acquire(self, *values, **named)
 
     with patch.object(FileLock, "acquire", late):
-        code = _command(first, files[0], "/", {}, True, ["attacks.concurrency", "prepare"])
+        code = run_command(first, files[0], "/", {}, True, [prepare.__module__, "prepare"])
     fork_server.say("codes", [code, *codes])
 
 
@@ -154,9 +155,10 @@ def check_pair(trial: Trial, names: tuple[str, str], done: Sequence[Done], run: 
     assert not [path.name for path in run.iterdir() if path.name.endswith(".tmp")]
 
 
-def pairs(trial: Trial) -> None:
+@pytest.mark.attack(most=2 * len(PAIRS))
+def test_pairs(trial: Trial) -> None:
     """Two commands at the same time: each ends well or is refused, and the run is that of a serial order."""
-    names: tuple[str, str] = case(trial, PAIRS[::-1])
+    names: tuple[str, str] = trial.case(PAIRS[::-1])
     run = trial.world.copy_run(trial.folder / "run")
     lines = commands(trial.world, trial.folder, run)
     done = run_both(trial, together, [lines[name] for name in names])
@@ -177,9 +179,10 @@ def check_written(trial: Trial, run: Path, names: set[str]) -> None:
         assert drawn["tsne.svg"].rstrip().endswith(b"</svg>")
 
 
-def between(trial: Trial) -> None:
+@pytest.mark.attack(most=len(PAIRS))
+def test_between(trial: Trial) -> None:
     """A command that changes the run between what another one read first and its lock is not undone."""
-    names: tuple[str, str] = case(trial, [pair for pair in PAIRS if pair[0] in NAMES[:5]])  # those that lock it
+    names: tuple[str, str] = trial.case([pair for pair in PAIRS if pair[0] in NAMES[:5]])  # those that lock it
     run = trial.world.copy_run(trial.folder / "run")
     lines = commands(trial.world, trial.folder, run)
     done = run_both(trial, interposed, lines[names[0]], lines[names[1]], str(run))
@@ -193,7 +196,8 @@ def export_bytes(run: Run, out: Path) -> bytes:
     return out.read_bytes()
 
 
-def replacing(trial: Trial) -> int:
+@pytest.mark.attack(most=20)
+def test_replacing(trial: Trial) -> None:
     """Readers and exports see a run that is replaced again and again as before or after, and never a mixture."""
     place, tries = trial.folder / "run", 30
     states = [replace(sample_run(images=72 + 6 * at, seed=at, categories=6 + at), folder=place) for at in range(2)]
@@ -232,14 +236,14 @@ def replacing(trial: Trial) -> int:
         reader.join()
     if problems:
         raise problems[0]
-    return tries
 
 
 PATHS = ("/api/overview", "/api/version", "/api/queue", "/api/category/{}", "/api/images?rows=0,5,9", "/api/near/{}")
 READERS = 32
 
 
-def visitors(trial: Trial) -> int:
+@pytest.mark.attack(most=20)
+def test_visitors(trial: Trial) -> None:
     """Many readers of the review app while decisions are made: every answer is whole, and of one version."""
     run, decisions = saved_run(trial.folder / "run"), 8
     ended, problems, count = threading.Event(), list[BaseException](), [0] * READERS
@@ -274,7 +278,6 @@ def visitors(trial: Trial) -> int:
             raise problems[0]
         assert client.get("/api/version") == {"version": decisions}
     assert load_run(trial.folder / "run").decisions == decisions
-    return sum(count)
 
 
 def _decide(client: Client, trial: Trial, decisions: int) -> None:
@@ -287,7 +290,8 @@ def _decide(client: Client, trial: Trial, decisions: int) -> None:
             assert stale.code == 409, "nobody decides about what they have not seen"
 
 
-def changing_places(trial: Trial) -> int:
+@pytest.mark.attack(most=20)
+def test_changing_places(trial: Trial) -> None:
     """Let two runs change places, again and again, while both are reviewed: each decision is in its own run."""
     runs = [saved_run(trial.folder / name, images=images) for name, images in (("a", 72), ("b", 60))]
     ended, acknowledged = threading.Event(), [list[str](), list[str]()]
@@ -320,13 +324,3 @@ def changing_places(trial: Trial) -> int:
         here = found[len(run.assignments)]
         lines = journal.read(here.folder / DECISIONS, here.facts)
         assert [each.action.name for each in lines if isinstance(each.action, Rename)] == told
-    return 80
-
-
-ATTACKS = (
-    Attack("concurrency", "changing places", changing_places, quick=1, least=5),
-    Attack("concurrency", "pairs", pairs, quick=1, least=2 * len(PAIRS)),
-    Attack("concurrency", "between", between, quick=1, least=len(PAIRS)),
-    Attack("concurrency", "replacing", replacing, quick=1, least=5),
-    Attack("concurrency", "visitors", visitors, quick=1, least=5),
-)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from attacks import damage
-from attacks.attack import OPTIONS, Attack, Done, Trial, case
-from attacks.complete_run import ONE, more
-from attacks.damage import Scene
-from attacks.run_folders import MEMORY, limit_memory, usual_peak
+import pytest
+from support import damage
+from support.damage import Scene
+from support.limits import check_peak, limit_all
+from support.world import ON_CPU, OPTIONS, Trial, Words
 
 Kind: TypeAlias = Callable[[Path, Scene], None]
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 343279349\n"
@@ -103,11 +103,11 @@ KINDS: dict[str, Kind] = {
     "empty": damage.empty,
     "nesting": damage.nest,
     "sparse file": damage.grow,
-    "folder": damage.as_folder,
-    "pipe": damage.as_pipe,
-    "socket": damage.as_socket,
+    "folder": damage.no_file("folder"),
+    "pipe": damage.no_file("pipe"),
+    "socket": damage.no_file("socket"),
     "device": damage.as_device,
-    "loop": damage.as_loop,
+    "loop": damage.no_file("loop"),
     "page": _text("<!doctype html><title>404</title>"),
     "pointer": _text(LFS),
     "archive bomb": _bomb,
@@ -131,28 +131,21 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def foreign(trial: Trial) -> None:
+@pytest.mark.attack(most=2 * len(KINDS))
+def test_foreign(trial: Trial) -> None:
     """Start a run with weights of some kind, under some extension: it must be refused by name."""
-    kind = case(trial, [*KINDS])
+    kind = trial.case([*KINDS])
     path = trial.folder / f"weights{trial.random.choice(('.pth', '.pt', '.bin', '.ckpt', '.safetensors', '.npz'))}"
     here = damage.scene(trial.random, trial.folder, trial.folder)
     path.write_bytes(b"\0")
     KINDS[kind](path, here)
-    words: tuple[str | Path, ...] = (
-        "discover",
-        trial.world.images,
-        "--out",
-        trial.folder / "run",
-        *OPTIONS,
-        "--weights",
-        path,
-    )
-    done = trial.world.sortal(*words, before=limit_memory).check(2)
+    words: Words = ("discover", trial.world.images, "--out", trial.folder / "run", *OPTIONS, "--weights", path)
+    done = trial.world.sortal(*words, before=limit_all).check(2)
     assert str(path) in done.err, f"The message about {kind} does not name the file:\n{done.err}"
     assert len(done.err) < 5000, f"The message about {kind} is too long:\n{done.err[:500]}"
     assert "\x1b[2J" not in done.err, "A name in the file disturbs the terminal."
     assert not here.marker.exists(), f"Code was executed: {kind}."
-    _check_memory(trial, done, kind)
+    check_peak(trial.world, done, kind)
 
 
 # Networks that have more weights than the file of a saved backbone
@@ -166,23 +159,13 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-def claimed(trial: Trial) -> None:
+@pytest.mark.attack(most=len(CLAIMS))
+def test_claimed(trial: Trial) -> None:
     """Let the model of a run claim a network that its weights are too few for: it is refused before it is made."""
-    claim = case(trial, [*CLAIMS])
+    claim = trial.case([*CLAIMS])
     run = trial.world.copy_run(trial.folder / "run")
     path = run / "model.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **CLAIMS[claim]}))
-    done = trial.world.sortal("predict", run, more(trial.world), *ONE, before=limit_memory).check(2)
+    done = trial.world.sortal("predict", run, trial.world.more, *ON_CPU, before=limit_all).check(2)
     assert "model.json" in done.err or "image_size" in done.err, done.err
-    _check_memory(trial, done, claim)
-
-
-def _check_memory(trial: Trial, done: Done, kind: str) -> None:
-    most = usual_peak(trial.world) + MEMORY
-    assert done.peak <= most, f"{kind} took {done.peak / 2**20:,.0f} MiB of memory, more than {most / 2**20:,.0f}."
-
-
-ATTACKS = (
-    Attack("weights", "foreign", foreign, quick=3, least=2 * len(KINDS)),
-    Attack("weights", "claimed", claimed, quick=0, least=2 * len(CLAIMS)),
-)
+    check_peak(trial.world, done, claim)

@@ -1,58 +1,45 @@
-"""What an attack is, what attacks share, and how one trial of an attack is carried out."""
+"""What attacks share: a run to attack, a way to run commands in a child, and the trials of an attack."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import random
 import shutil
-import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeAlias
 
 from support import fork_server, tiny_folder
 
-TRIAL_LIMIT = 600  # seconds after which a trial counts as hanging
+Words: TypeAlias = Sequence[str | Path]  # of a command line
+SCREENFUL = 20_000  # characters that a command may print for people, whatever names it shows
+# Settings with which a run of the planted images takes a second or two
+QUICKLY = "--backbone convnet --epochs 1 --k 6 --n-init 2 --held-out 0.5 --device cpu --workers 1 --yes"
+OPTIONS = tuple(QUICKLY.split())
+ON_CPU = ("--device", "cpu", "--workers", "1")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One attempt: its number, random choices that depend on seed, attack and number, and a new folder of its own."""
+    """One attempt of an attack: its number, random choices of its own, and a new folder.
+
+    Trials go through the cases of an attack by their number, and are random beyond that. Number 0 is part of
+    `make test`, so an attack that takes long may take less of it then.
+    """
 
     number: int
     random: random.Random
     folder: Path
     world: World
 
-
-Attempt: TypeAlias = Callable[
-    [Trial], "int | None"
-]  # raises where Sortal fails; returns the number of attempts if not 1
-
-
-@dataclass(frozen=True)
-class Attack:
-    """A way to break Sortal. Trials walk through its cases by their number first, and are random beyond that."""
-
-    area: str
-    name: str
-    attempt: Attempt
-    quick: int = 1  # trials in `make test`
-    least: int = 1  # trials in `make attack`, whatever its budget of time
-
-    @property
-    def id(self) -> str:
-        return f"{self.area}/{self.name}"
-
-
-def case(trial: Trial, cases: Sequence[Any]) -> Any:
-    """Return the case of a trial: trials go round."""
-    return cases[trial.number % len(cases)]
+    def case(self, cases: Sequence[Any]) -> Any:
+        """Return the case of this trial: trials go round."""
+        return cases[self.number % len(cases)]
 
 
 @dataclass(frozen=True)
@@ -64,12 +51,29 @@ class Done:
     err: str
     peak: int = field(default=0, kw_only=True)  # bytes of memory that it had at most
 
+    def __str__(self) -> str:
+        return f"exit code {self.code}\n--- stdout\n{self.out[-3000:]}\n--- stderr\n{self.err[-3000:]}"
+
     def check(self, *codes: int) -> Done:
         """Fail unless the command ended with one of the codes and without a traceback."""
-        shown = f"exit code {self.code}\n--- stdout\n{self.out[-3000:]}\n--- stderr\n{self.err[-3000:]}"
-        assert self.code in codes, shown
-        assert "Traceback" not in self.err, shown
+        assert self.code in codes, str(self)
+        assert "Traceback" not in self.err, str(self)
         return self
+
+    def check_calm(self, *codes: int) -> Done:
+        """Fail unless the command ended well, and printed only what a terminal shows as it is, and not too much."""
+        self.check(*codes)
+        printed = self.out + self.err
+        odd = {each for each in printed if each != "\n" and not each.isprintable()}
+        assert not odd, f"The terminal gets {odd} in {printed[:2000]!r}"
+        assert len(printed) <= SCREENFUL, f"The terminal gets {len(printed)} characters"
+        return self
+
+    def answer(self, *codes: int) -> Any:
+        """Return the JSON that the command printed for programs; what it said besides, to people, must be calm."""
+        replace(self, out="").check_calm(*codes)
+        assert self.out.isascii()
+        return tiny_folder.parse_strictly(self.out)
 
 
 class World:
@@ -90,6 +94,18 @@ class World:
         out = self.folder / "run"
         self.sortal("discover", self.images, "--out", out, *OPTIONS, quickly=False).check(0)
         return out
+
+    @cached_property
+    def more(self) -> Path:
+        """A few images that are not in any run."""
+        tiny_folder.write(self.folder / "more", {f"{name}.png": f"{name} 40" for name in ("ash", "elm", "oak")})
+        return self.folder / "more"
+
+    @cached_property
+    def table(self) -> Path:
+        """The exported table of `run`, which can be imported."""
+        self.sortal("export", self.run, "--format", "csv", "--out", self.folder / "table.csv").check(0)
+        return self.folder / "table.csv"
 
     def copy_run(self, place: Path) -> Path:
         shutil.copytree(self.run, place, symlinks=True)
@@ -113,22 +129,17 @@ class World:
             files = [str(Path(name) / stream) for stream in ("out", "err")]
             first = [before.__module__, before.__qualname__, *given] if before is not None else []
             ended = fork_server.shared().run(
-                _command, [str(word) for word in words], files, str(cwd or name), dict(env or {}), quickly, first,
+                run_command, [str(word) for word in words], files, str(cwd or name), dict(env or {}), quickly, first,
                 codes=range(-64, 256),
             )  # fmt: skip
             out, err = (Path(file).read_text(errors="replace") if Path(file).exists() else "" for file in files)
             return Done(ended.code, out, err, peak=ended.peak)
 
 
-# Settings with which a run of the planted images takes a second or two.
-QUICKLY = "--backbone convnet --epochs 1 --k 6 --n-init 2 --held-out 0.5 --device cpu --workers 1 --yes"
-OPTIONS = tuple(QUICKLY.split())
-
-
-def _command(words: list[str], files: list[str], cwd: str, env: dict[str, str], quickly: bool, first: list[Any]) -> int:
+def run_command(
+    words: list[str], files: list[str], cwd: str, env: dict[str, str], quickly: bool, first: list[Any]
+) -> int:
     """In a child: run the command line, with its streams in files."""
-    import importlib
-
     from sortal.cli import app
 
     for stream, file in enumerate(files, start=1):
@@ -142,29 +153,3 @@ def _command(words: list[str], files: list[str], cwd: str, env: dict[str, str], 
         getattr(importlib.import_module(module), name)(*given)
     with tiny_folder.quickly() if quickly else contextlib.nullcontext():
         return app.main(words)
-
-
-class HangError(AssertionError):
-    """A trial took too long."""
-
-
-def perform(attack: Attack, number: int, seed: int, world: World) -> int:
-    """Carry out one trial in a new folder, and return the number of attempts that Sortal withstood."""
-    with tempfile.TemporaryDirectory(dir=world.folder) as name, _limited():
-        trial = Trial(number, random.Random(f"{seed} {attack.id} {number}"), Path(name), world)
-        count = attack.attempt(trial)
-        return 1 if count is None else count
-
-
-@contextlib.contextmanager
-def _limited() -> Iterator[None]:
-    def hang(number: int, frame: FrameType | None) -> None:
-        raise HangError(f"The trial did not end within {TRIAL_LIMIT} s.")
-
-    before = signal.signal(signal.SIGALRM, hang)
-    signal.alarm(TRIAL_LIMIT)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

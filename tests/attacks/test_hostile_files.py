@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from support.made_up_journals import put, random_journal
+from support.parquet_bombs import BOMBS
+from support.world import Trial
 
-from attacks.attack import Attack, Trial, case
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
 
 PEAK = 3 * 2**29  # bytes
 
 
-def bombs(trial: Trial) -> None:
+@pytest.mark.attack(most=len(BOMBS))
+def test_parquet_bombs(trial: Trial) -> None:
     """Parquet tables that stand for gigabytes are refused in little memory."""
-    from support.parquet_bombs import BOMBS
-
-    bomb, problem = case(trial, BOMBS)
+    bomb, problem = trial.case(BOMBS)
     bomb(path := trial.folder / "labels.parquet")
     done = trial.world.sortal("check", trial.world.images, "--labels", path, "--workers", "1").check(2)
     assert re.search(problem, done.err), done
     assert done.peak < PEAK, done.peak
 
 
-def journals(trial: Trial) -> None:
+@pytest.mark.attack
+def test_made_up_journals(trial: Trial) -> None:
     """Made-up journals are followed, or refused by their line, as the run's own or joined; the run stays readable."""
     run, other = trial.world.copy_run(trial.folder / "run"), trial.folder / "other.jsonl"
     found = load_run(run, raw=True)
@@ -37,9 +39,3 @@ def journals(trial: Trial) -> None:
     if done.code == 0 or not own:
         load_run(run)
         trial.world.sortal("decisions", run).check(0)
-
-
-ATTACKS = (
-    Attack("hostile files", "Parquet bombs", bombs, quick=1, least=8),
-    Attack("hostile files", "made-up journals", journals, quick=2, least=40),
-)

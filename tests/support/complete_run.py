@@ -8,17 +8,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from support import tiny_folder
-from support.sample_records import example
-
-from attacks.attack import OPTIONS, World
 from sortal.research.benchmark import records
 from sortal.review.loading import load_run, save_run
 from sortal.runs.run import Candidate
 from sortal.runs.storage import CATEGORIES
 from sortal.system.files import COMMIT, NEXT
+from support import tiny_folder
+from support.sample_records import example
+from support.world import ON_CPU, OPTIONS, World
 
-ONE = ("--device", "cpu", "--workers", "1")
 NEEDED = {
     "assignments.csv", "candidates.csv", "categories.csv", "centres.npy", "confidence.json", "decisions-1.jsonl",
     "decisions.jsonl", "features-2.npy", "features.npy", "head.npy", "initial.safetensors", "k.json", "log.jsonl",
@@ -47,21 +45,13 @@ def _make(world: World, run: Path) -> None:
     reading = ("--labels", labels, "--unlisted", "unlabelled")
     world.sortal("discover", images, *reading, "--out", run, *OPTIONS, "--method", "uno").check(3)
     _review(world, run, 0)
-    world.sortal("predict", run, more(world), *ONE, "--update").check(0)
+    world.sortal("predict", run, world.more, *ON_CPU, "--update").check(0)
     found = load_run(run)
     a, category = found.assignments, found.categories[0].id
     apart = Candidate(id=0, files=a.files[-2:], folders=tuple(a.folders[-2:].tolist()), nearest_id=category)
     save_run(replace(found, candidates=(apart,), rejected=frozenset({(a.contents[-1], category)})))
     _review(world, run, 1)
     world.sortal("figures", run, "--which", "tsne").check(0)
-
-
-def more(world: World) -> Path:
-    """Return a folder with a few images that are not in any run."""
-    folder = world.folder / "more"
-    if not folder.exists():
-        tiny_folder.write(folder, {f"{name}.png": f"{name} 40" for name in ("ash", "elm", "oak")})
-    return folder
 
 
 def _review(world: World, run: Path, start: int) -> None:

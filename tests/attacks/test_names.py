@@ -10,10 +10,11 @@ import unicodedata
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from support import fork_server, tiny_folder
 from support.reviews import serving
+from support.world import OPTIONS, Trial
 
-from attacks.attack import OPTIONS, Attack, Done, Trial
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
 
@@ -87,54 +88,45 @@ def write(trial: Trial, names: list[str]) -> tuple[Path, list[str]]:
     return folder, sorted({*files})
 
 
-def quiet(done: Done) -> Done:
-    """Check that nothing in the output can move the cursor, change colours or direction, or hide."""
-    for text in (done.out, done.err):
-        odd = {each for each in text if not each.isprintable() and each != "\n"}
-        assert not odd, f"{odd} in {text[:2000]!r}"
-    return done
-
-
-def survive(trial: Trial) -> int:
+@pytest.mark.attack(most=50)
+def test_all_commands(trial: Trial) -> None:
     """Take images with odd names through every command, and find each of them again in every export."""
     names = [*NAMES] if trial.number == 0 else [*NAMES, *(_random(trial) for _ in range(40))]
     folder, files = write(trial, names)
     run, world = trial.folder / "run", trial.world
-    found = json.loads(quiet(world.sortal("check", folder, *CLASSES, "--json")).check(0).out)
+    found = world.sortal("check", folder, *CLASSES, "--json").answer(0)
     assert found["images"] == len(files)
-    quiet(world.sortal("check", folder, *CLASSES)).check(0)
+    world.sortal("check", folder, *CLASSES).check_calm(0)
     options = [each for each in OPTIONS if each != "6"]
     k = str(2 + len({file.partition("/")[0] for file in files}))
     options.insert(options.index("--k") + 1, k)
-    quiet(world.sortal("discover", folder, "--out", run, *CLASSES[:2], *options)).check(0)
+    world.sortal("discover", folder, "--out", run, *CLASSES[:2], *options).check_calm(0)
     assert sorted(row["file_name"] for row in tiny_folder.rows_of(run / "assignments.csv")) == files or _escaped(run)
     csv_file = trial.folder / "-table.csv"
-    quiet(world.sortal("predict", run, folder, "--csv", trial.folder / "table.csv")).check(0)
+    world.sortal("predict", run, folder, "--csv", trial.folder / "table.csv").check_calm(0)
     assert len(tiny_folder.rows_of(trial.folder / "table.csv")) == len(files)
-    json.loads(quiet(world.sortal("predict", run, folder, "--json")).check(0).out)
-    quiet(world.sortal("predict", run, folder, "--csv", csv_file.name, cwd=trial.folder)).check(2)
+    world.sortal("predict", run, folder, "--json").answer(0)
+    world.sortal("predict", run, folder, "--csv", csv_file.name, cwd=trial.folder).check_calm(2)
     formats = FORMATS if trial.number else {name: FORMATS[name] for name in ("csv", "folders", "labelstudio")}
     for name, extension in formats.items():
         out = trial.folder / f"out-{name}{extension}"
-        quiet(world.sortal("export", run, "--format", name, "--out", out, "--how", "copy")).check(0)
+        world.sortal("export", run, "--format", name, "--out", out, "--how", "copy").check_calm(0)
         assert _exported(name, out) == len(files), name
     for name in IMPORTED:
         kind, _, inside = name.partition("/")
         if kind not in formats:
             continue
         source = trial.folder / f"out-{kind}{FORMATS[kind]}" / inside
-        done = quiet(world.sortal("import", run, source, "--json")).check(0)
-        assert not json.loads(done.out)["missing"], name
+        assert not world.sortal("import", run, source, "--json").answer(0)["missing"], name
     table = trial.folder / "out-csv.csv"
-    quiet(world.sortal("check", folder, "--labels", table, *CLASSES)).check(0)
+    world.sortal("check", folder, "--labels", table, *CLASSES).check_calm(0)
     reviewed = ("check", trial.folder / "out-folders", "--folders", "reviewed", *CLASSES, "--json")
-    assert json.loads(quiet(world.sortal(*reviewed)).check(0, 1).out)["images"] == len(files)
-    json.loads(quiet(world.sortal("decisions", run, "--json")).check(0).out)
-    quiet(world.sortal("decisions", run)).check(0)
+    assert world.sortal(*reviewed).answer(0, 1)["images"] == len(files)
+    world.sortal("decisions", run, "--json").answer(0)
+    world.sortal("decisions", run).check_calm(0)
     if trial.number:
-        quiet(world.sortal("report", run, quickly=False)).check(0)
+        world.sortal("report", run, quickly=False).check_calm(0)
         review(trial, run, len(files))
-    return len(files)
 
 
 def review(trial: Trial, run: Path, images: int) -> None:
@@ -143,13 +135,13 @@ def review(trial: Trial, run: Path, images: int) -> None:
     for copy in copies:
         shutil.copytree(run, copy)
     fork_server.shared().run(decide, str(run), images, codes=[0])
-    json.loads(quiet(trial.world.sortal("decisions", run, "--json")).check(0).out)
-    quiet(trial.world.sortal("decisions", run)).check(0)
-    quiet(trial.world.sortal("decisions", "merge", copies[0], run / DECISIONS)).check(0)
+    trial.world.sortal("decisions", run, "--json").answer(0)
+    trial.world.sortal("decisions", run).check_calm(0)
+    trial.world.sortal("decisions", "merge", copies[0], run / DECISIONS).check_calm(0)
     table = trial.folder / "reviewed.csv"
-    quiet(trial.world.sortal("export", run, "--format", "csv", "--out", table)).check(0)
+    trial.world.sortal("export", run, "--format", "csv", "--out", table).check_calm(0)
     edited = edit(trial.folder / "out-csv.csv", table)
-    quiet(trial.world.sortal("import", copies[1], edited, "--by", "ann")).check(0)
+    trial.world.sortal("import", copies[1], edited, "--by", "ann").check_calm(0)
     expected = load_run(run)
     for copy in copies:
         found = load_run(copy)
@@ -235,33 +227,3 @@ def _random(trial: Trial) -> str:
         text = "".join(chr(draw.randrange(*draw.choice(blocks))) for _ in range(draw.randint(1, 60)))
     text = text.replace("/", "_").replace("\0", "_")
     return text if not text.startswith(".") else f"_{text}"
-
-
-def be_arguments(trial: Trial) -> int:
-    """Name folders and files on the command line by odd names: messages show them harmlessly."""
-    names = NAMES if trial.number else trial.random.sample(NAMES, 2)
-    for name in names:
-        place = str(trial.folder / name)
-        refused: tuple[tuple[str, ...], ...] = (
-            ("check", place),
-            ("decisions", place),
-            ("import", place, place),
-            ("check", "--labels", place),
-        )
-        for words in refused:
-            quiet(trial.world.sortal(*words)).check(2)
-        perhaps: tuple[tuple[str, ...], ...] = (
-            ("check", name),
-            (name,),
-            ("check", ".", f"--{name}"),
-            ("export", ".", "--format", name),
-        )
-        for odd in perhaps:
-            quiet(trial.world.sortal(*odd, cwd=trial.folder)).check(0, 2)
-    return 8 * len(names)
-
-
-ATTACKS = (
-    Attack("names", "all commands", survive, quick=1, least=10),
-    Attack("names", "arguments", be_arguments, quick=1, least=3),
-)

@@ -1,19 +1,22 @@
-"""Every command that writes, as attacks repeat it: how to prepare it, its words, and what it must end with."""
+"""Commands as attacks repeat them: those that write, with what they must end with, and those on a run."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from time import perf_counter
 
-from support import tiny_folder
-
-from attacks.attack import OPTIONS, World
 from sortal.review import actions, journal
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS
+from support import tiny_folder
+from support.operations import KILL, count_in, disturb
+from support.world import ON_CPU, OPTIONS, Words, World
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,15 @@ def _digits(world: World, place: Path) -> None:
 def _recorded(world: World, place: Path) -> None:
     """The records of a benchmark, whose tables are to be written."""
     _digits(world, place)
-    world.sortal(*split(BENCHMARK, *ON_CPU), cwd=place).check(0)
+    world.sortal(*split(BENCHMARK, *ONE_SEED), cwd=place).check(0)
 
 
 def split(words: str, *more: str) -> tuple[str, ...]:
     return (*words.split(), *more)
 
 
-ON_CPU = ("--device", "cpu", "--workers", "1")
-BENCHMARK = (
-    "benchmark folder --root data --method gcd uno --backbone convnet --weights random --out out --epochs 1 --seeds 0"
-)
+BENCHMARK = "benchmark folder --root data --method gcd uno --backbone convnet --weights random --out out --epochs 1"
+ONE_SEED = ("--seeds", "0", *ON_CPU)
 TIMES = ("run.json", "log.jsonl")  # files with the time, and how long it took
 COMMANDS = (
     Command("discover", ("discover", "images", "--out", "run", *OPTIONS), _nothing, changing=TIMES),
@@ -108,7 +109,7 @@ COMMANDS = (
     Command("report", ("report", "run"), _run),
     Command("figures", split("figures run --which tsne", *ON_CPU), _run),
     Command("sample", split("sample digits digits"), _empty, codes=(0, 2)),
-    Command("benchmark", split(BENCHMARK, *ON_CPU), _digits, changing=TIMES),
+    Command("benchmark", split(BENCHMARK, *ONE_SEED), _digits, changing=TIMES),
     Command("benchmark table", split("benchmark table out --out tables --force"), _recorded),
 )
 
@@ -144,3 +145,62 @@ def layout(place: Path) -> set[str]:
     """Return the names of all files and folders, with those that vary made the same."""
     found = (path.relative_to(place).as_posix() for path in place.rglob("*") if not path.is_symlink())
     return {VARYING.sub(r"\1\2\3", name) for name in found}
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """What a command ends with if nothing happens, and how it gets there."""
+
+    prepared: Path  # the folder before it
+    contents: dict[str, bytes]
+    layout: set[str]
+    operations: int
+    seconds: float
+
+
+@cache
+def undisturbed(command: Command, world: World) -> Undisturbed:
+    """Carry out a command once for all trials."""
+    place = world.folder / f"undisturbed {command.name}"
+    prepared, done, noted = place / "prepared", place / "done", place / "noted"
+    prepared.mkdir(parents=True)
+    command.prepare(world, prepared)
+    shutil.copytree(prepared, done, symlinks=True)
+    start = perf_counter()
+    world.sortal(*command.words, cwd=done, before=disturb, given=[str(done), str(noted), KILL, 0]).check(0)
+    seconds = perf_counter() - start
+    return Undisturbed(prepared, contents(command, done), layout(done), count_in(noted), seconds)
+
+
+def check_resumed(command: Command, world: World, place: Path) -> None:
+    """Load what a command left that was broken off, if it is a run; repeat it, and compare what it ends with."""
+    if (place / "run" / "run.json").exists():
+        load_run(place / "run")
+    expected = undisturbed(command, world)
+    world.sortal(*command.words, cwd=place).check(*command.codes)
+    found = contents(command, place)
+    changed = [name for name in {*found, *expected.contents} if found.get(name) != expected.contents.get(name)]
+    assert not changed, f"{command.name} ends with other {sorted(changed)}"
+    assert not layout(place) - expected.layout, f"{command.name} leaves {sorted(layout(place) - expected.layout)}"
+
+
+def on_run(world: World, run: Path, out: Path, *, images: Path | None = None) -> dict[str, Words]:
+    """Return a command of every kind that reads or changes a run; `images` are those it predicts, by default new ones.
+
+    What a command writes is in the folder `out`, but for changes of the run.
+    """
+    images = world.more if images is None else images
+    return {
+        "report": ("report", run, *ON_CPU),
+        "export csv": ("export", run, "--format", "csv", "--out", out / "table.csv"),
+        "export folders": ("export", run, "--format", "folders", "--out", out / "folders", "--how", "copy"),
+        "export coco": ("export", run, "--format", "coco", "--out", out / "coco.json"),
+        "export labelstudio": ("export", run, "--format", "labelstudio", "--out", out / "tasks"),
+        "predict": ("predict", run, images, *ON_CPU, "--csv", out / "predicted.csv"),
+        "update": ("predict", run, images, *ON_CPU, "--update"),
+        "figures": ("figures", run, "--out", out / "figures", *ON_CPU),
+        "decisions": ("decisions", run),
+        "import": ("import", run, world.table),
+        "discover": ("discover", run, "--yes", *ON_CPU),
+        "review": ("review", run, "--no-browser", "--workers", "1"),
+    }

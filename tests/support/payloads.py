@@ -1,8 +1,11 @@
-"""Hostile text: markup, formulas, paths, control characters, code, and text without an end."""
+"""Hostile text: markup, formulas, paths, control characters, code, and text without an end; and tables of it."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 ELSEWHERE = "https://elsewhere.invalid"
@@ -154,6 +157,7 @@ LONG = (
     "\n" * MUCH,
     "9" * MUCH,
 )
+BEGINNINGS = (*"=+-@\uff1d\uff0b\uff0d\uff20", "\t", "\r", "\n")  # characters that begin a formula, for some program
 SHORT = MARKUP + FORMULAS + PATHS + CONTROLS + CODE
 ALL = SHORT + LONG
 
@@ -189,3 +193,18 @@ def is_file_name(text: str) -> bool:
         return False
     length = len(text.encode("utf-8", "surrogateescape"))
     return 0 < length <= 200 and not {"/", "\0"} & {*text} and text not in (".", "..")
+
+
+# What must hold of tables, whatever text they hold
+
+
+def no_formula(path: Path) -> None:
+    """Fail if a cell of a table is a formula to a spreadsheet; text is quoted, and what is not quoted is a number."""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    limit = csv.field_size_limit(len(text) + 1)
+    try:
+        for row in csv.reader(io.StringIO(text, newline=""), quoting=csv.QUOTE_NONNUMERIC, strict=True):
+            bad = [cell for cell in row if isinstance(cell, str) and cell.startswith(BEGINNINGS)]
+            assert not bad, f"{path.name} has the cells {[cell[:80] for cell in bad]}"
+    finally:
+        csv.field_size_limit(limit)

@@ -82,7 +82,7 @@ def swap_later(files: Mapping[str, str], moment: str, outside: str, place: str) 
     """
     os.environ[PLAN] = json.dumps([files, moment, outside, place])
     # Workers import this module of Python's when they start.
-    Path(place, "sitecustomize.py").write_text("from attacks.swapping import install\n\ninstall()\n")
+    Path(place, "sitecustomize.py").write_text("from support.swapping import install\n\ninstall()\n")
     sys.path.insert(0, place)
     install()
 

@@ -7,20 +7,21 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 from PIL import Image
 from support import nasty
+from support.examining import examine
+from support.mutation import mutated
 from support.nasty import Ok
+from support.world import Trial
 
-from attacks.attack import Attack, Trial
-from attacks.examining import examine
-from attacks.mutation import mutated
 from sortal.errors import LASTING, UnreadableError
 from sortal.images import decoding
 from sortal.images.image_set import image_set
@@ -91,13 +92,13 @@ def write_mutated(folder: Path, random_: random.Random) -> tuple[list[Path], dic
     return files, originals
 
 
-def mutations(trial: Trial) -> int:
+@pytest.mark.attack
+def test_mutations(trial: Trial) -> None:
     """Mutated files are refused or decoded as they claim; originals among them keep their pixels."""
     files, originals = write_mutated(trial.folder, trial.random)
     for path, found in zip(files, examined(files), strict=True):
         if path in originals:
             assert found.get("pixels") == expected(originals[path]), f"{originals[path]}: {found}"
-    return MANY
 
 
 def stored(name: str) -> NDArray[np.uint8] | str:
@@ -108,7 +109,8 @@ def stored(name: str) -> NDArray[np.uint8] | str:
         return error.reason
 
 
-def packed_mutations(trial: Trial) -> int:
+@pytest.mark.attack
+def test_packed_mutations(trial: Trial) -> None:
     """A pixel store of mutated files has a row or a reason for each; the originals have their own pixels."""
     files, originals = write_mutated(trial.folder, trial.random)
     images = image_set([path.name for path in files], paths=[str(path) for path in files], labels=[None] * len(files))
@@ -125,10 +127,9 @@ def packed_mutations(trial: Trial) -> int:
         if path in originals:
             found = refused.get(path.name) or store.image(row)
             assert np.array_equal(found, stored(originals[path])), originals[path]
-    return MANY
 
 
-def _check_all(trial: Trial, files: Mapping[str, tuple[bytes, str]], max_pixels: int = LIMIT) -> int:
+def _check_all(trial: Trial, files: Mapping[str, tuple[bytes, str]], max_pixels: int = LIMIT) -> None:
     """Examine files with the reasons for which they must be refused, joined by "|"; "" is none."""
     paths = [trial.folder / f"{number}.jpg" for number in range(len(files))]
     for path, (data, _) in zip(paths, files.values(), strict=True):
@@ -136,12 +137,12 @@ def _check_all(trial: Trial, files: Mapping[str, tuple[bytes, str]], max_pixels:
     for (name, (_, reasons)), found in zip(files.items(), examined(paths, max_pixels), strict=True):
         assert found["refused"] in reasons.split("|"), f"{name}: {found}, not {reasons!r}"
         assert found["peak"] < RESIDENT, f"{name}: {found}"
-    return len(files)
 
 
-def bombs(trial: Trial) -> int:
+@pytest.mark.attack(most=1)
+def test_bombs(trial: Trial) -> None:
     """Files that unfold to gigabytes, or to endless work, cost little of both."""
-    return _check_all(trial, _bombs())
+    _check_all(trial, _bombs())
 
 
 def _bombs() -> dict[str, tuple[bytes, str]]:
@@ -211,29 +212,27 @@ def _bombs() -> dict[str, tuple[bytes, str]]:
     }
 
 
-def near_the_limit(trial: Trial) -> int:
+@pytest.mark.attack(most=4)
+def test_near_the_limit(trial: Trial) -> None:
     """As many pixels as are allowed, from a few kilobytes, take memory in proportion, not more."""
-    side = 8900
-    rows = zlib.compress(bytes((3 * side + 1) * side), 9)
-    whole = nasty.png(nasty.SCENE, colour=2, size=(side, side), stream=lambda _: rows)
-    strips = nasty.tiff(
-        [zlib.compress(bytes(3 * side * side), 9)], bits=[8] * 3, photometric=2, size=(side, side), compression=8
-    )
-    files = {
-        "whole.png": (whole, ""),
-        "whole.tif": (strips, ""),
-        "flat.jpg": (nasty.jpeg(Image.new("L", (side, side))), ""),
+    side = 8900 if trial.number else 1000
+    rows, pixels = bytes((3 * side + 1) * side), bytes(3 * side * side)
+    size = (side, side)
+    makers: dict[str, Callable[[], bytes]] = {
+        "png": lambda: nasty.png(nasty.SCENE, colour=2, size=size, stream=lambda _: zlib.compress(rows, 9)),
+        "tif": lambda: nasty.tiff([zlib.compress(pixels, 9)], bits=[8] * 3, photometric=2, size=size, compression=8),
+        "jpg": lambda: nasty.jpeg(Image.new("L", size)),
     }
-    name = [*files][trial.number % len(files)]
-    path = trial.folder / name
-    path.write_bytes(files[name][0])
+    extension = trial.case([*makers])
+    path = trial.folder / f"whole.{extension}"
+    path.write_bytes(makers[extension]())
     (found,) = examined([path], 80_000_000)
     assert not found["refused"]
     assert found["peak"] < 2 * RESIDENT, found
-    return 1
 
 
-def shapes(trial: Trial) -> int:
+@pytest.mark.attack(most=3)
+def test_shapes(trial: Trial) -> None:
     """The thinnest images there can be are decoded, and refused where they would be enlarged beyond the limit."""
     files: dict[str, tuple[bytes, str]] = {}
     for format_, longest in {
@@ -247,10 +246,11 @@ def shapes(trial: Trial) -> int:
         for width, height in ((1, longest), (longest, 1), (3, 5000), (1, 1)):
             image = Image.new("L", (width, height), trial.random.randrange(256))
             files[f"{width} × {height} {format_}"] = (nasty.saved(image, format_), "")
-    return _check_all(trial, files)
+    _check_all(trial, files)
 
 
-def lies(trial: Trial) -> int:
+@pytest.mark.attack
+def test_lies(trial: Trial) -> None:
     """A header that claims another size does no harm; of TIFF, BMP and GIF, what has too few pixels is refused."""
     sizes = [0, 1, 2, 7, 33, 96, 129, 400, 1999, 65_535]
     files: dict[str, tuple[bytes, str]] = {}
@@ -259,7 +259,7 @@ def lies(trial: Trial) -> int:
         width, height = trial.random.choice(sizes), trial.random.choice(sizes)
         for name, (data, enough) in _claims(width, height).items():
             files[f"{number} {width} × {height} {name}"] = (data, f"|{refusals}" if enough else refusals)
-    return _check_all(trial, files)
+    _check_all(trial, files)
 
 
 def _claims(width: int, height: int) -> dict[str, tuple[bytes, bool]]:
@@ -281,7 +281,8 @@ def _claims(width: int, height: int) -> dict[str, tuple[bytes, bool]]:
     }
 
 
-def strangers(trial: Trial) -> int:
+@pytest.mark.attack(most=1)
+def test_strangers(trial: Trial) -> None:
     """Files that are also something else are images if they begin as one; nothing else is run, opened or asked."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
@@ -312,15 +313,4 @@ def strangers(trial: Trial) -> int:
     for end, data in nasty.PLAIN.items():
         for name, more in {"archive": archive.getvalue(), "script": script, "PDF": b"%PDF-1.7\n"}.items():
             files[f"{end} and {name}"] = (data + more, "")
-    return _check_all(trial, files)
-
-
-ATTACKS: Sequence[Attack] = (
-    Attack("pictures", "mutations", mutations, quick=3, least=100),
-    Attack("pictures", "packed mutations", packed_mutations, quick=0, least=10),
-    Attack("pictures", "bombs", bombs),
-    Attack("pictures", "near the limit", near_the_limit, quick=0, least=3),
-    Attack("pictures", "shapes", shapes),
-    Attack("pictures", "lies", lies, least=10),
-    Attack("pictures", "strangers", strangers),
-)  # fmt: skip
+    _check_all(trial, files)

@@ -1,29 +1,30 @@
-"""Surroundings that are odd, poor or hostile: variables, streams, limits, signals, folders and clocks."""
+"""Surroundings that are odd or hostile: variables, streams, limits, signals, clocks and folders of the system."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
+import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pytest
 from support import tiny_folder
+from support.own_processes import SECONDS, ended, usual_signals
+from support.world import OPTIONS, Done, Trial, Words
 
-from attacks.attack import OPTIONS, Attack, Done, Trial, case
-from attacks.operations import EVENTS
 from sortal.review.loading import load_run
 
-SECONDS = 300  # for a process to end, on a slow machine
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 
 
@@ -86,7 +87,7 @@ SURROUNDINGS = (
 )
 
 
-def start(place: Surroundings, words: list[str | Path], cwd: Path, **streams: Any) -> subprocess.Popen[bytes]:
+def start(place: Surroundings, words: Words, cwd: Path, **streams: Any) -> subprocess.Popen[bytes]:
     """Start a process of its own: what Python does before and after Sortal counts too."""
     return subprocess.Popen(
         [sys.executable, "-m", "sortal", *map(str, words)],
@@ -94,12 +95,7 @@ def start(place: Surroundings, words: list[str | Path], cwd: Path, **streams: An
     )  # fmt: skip
 
 
-def ended(process: subprocess.Popen[bytes]) -> Done:
-    out, err = process.communicate(timeout=SECONDS)
-    return Done(process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
-
-
-def run_in(place: Surroundings, words: list[str | Path], cwd: Path) -> Done:
+def run_in(place: Surroundings, words: Words, cwd: Path) -> Done:
     """Run a command in its surroundings, and check how it ends."""
     with contextlib.ExitStack() as opened:
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -109,12 +105,13 @@ def run_in(place: Surroundings, words: list[str | Path], cwd: Path) -> Done:
         return ended(start(place, words, cwd, **streams)).check(*place.codes)
 
 
-def surroundings(trial: Trial) -> int:
+@pytest.mark.attack(most=2 * len(SURROUNDINGS))
+def test_surroundings(trial: Trial) -> None:
     """Commands do their work in odd surroundings, or say in a sentence why not; the run stays as it is."""
-    place: Surroundings = case(trial, SURROUNDINGS)
+    place: Surroundings = trial.case(SURROUNDINGS)
     run, out = trial.world.run, trial.folder / "table.csv"
     before = tiny_folder.contents(run)
-    commands: tuple[list[str | Path], ...] = (
+    commands: tuple[Words, ...] = (
         ["check", trial.world.images, "--workers", "1"],
         ["export", run, "--format", "csv", "--out", out],
         ["decisions", run],
@@ -130,13 +127,13 @@ def surroundings(trial: Trial) -> int:
     assert tiny_folder.contents(run) == before
     if out.exists() and place.umask != 0o777:
         assert len(tiny_folder.rows_of(out)) == 120, "the table is whole"
-    return 2
 
 
 # Signals and pipes
 
 
-def broken_pipe(trial: Trial) -> None:
+@pytest.mark.attack(most=4)
+def test_broken_pipe(trial: Trial) -> None:
     """A reader that goes away, of results or of messages, ends the command quietly and undoes nothing."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -144,7 +141,7 @@ def broken_pipe(trial: Trial) -> None:
     out = trial.folder / "table.csv"
     try:
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: writer}
-        words: list[str | Path] = ["export", trial.world.run, "--format", "csv", "--out", out]
+        words: Words = ["export", trial.world.run, "--format", "csv", "--out", out]
         done = ended(start(Surroundings("a closed pipe"), words, trial.folder, **streams))
     finally:
         os.close(writer)
@@ -175,13 +172,14 @@ def disturb(number: int, every: int, ignored: bool) -> None:
     os.replace = replaced
 
 
-def signals(trial: Trial) -> None:
+@pytest.mark.attack
+def test_signals(trial: Trial) -> None:
     """Ignored signals change nothing; others, once or again and again, end a run that can be resumed."""
     number = (signal.SIGINT, signal.SIGTERM)[trial.number % 2]
     ignored = trial.number % 4 < 2
     run = trial.folder / "run"
     every = trial.random.randint(1, 6)
-    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS)
+    words: Words = ("discover", trial.world.images, "--out", run, *OPTIONS)
     done = trial.world.sortal(*words, before=disturb, given=[int(number), every, ignored])
     done.check(*((0,) if ignored else (0, 130)))
     if not ignored:
@@ -199,10 +197,6 @@ def same(run: Path, other: Path) -> None:
 
 def jump(seconds: float, seed: int) -> None:
     """In a child: let the clock on the wall jump at each look at it, and give new files times in the future."""
-    import random
-    import time
-    from unittest.mock import patch
-
     clock, chance = time.time, random.Random(seed)
     patch("time.time", lambda: clock() + chance.uniform(-seconds, seconds)).start()
     patch("time.time_ns", lambda: int(1e9 * (clock() + chance.uniform(-seconds, seconds)))).start()
@@ -217,11 +211,12 @@ def jump(seconds: float, seed: int) -> None:
     patch("os.replace", replaced).start()
 
 
-def clocks(trial: Trial) -> None:
+@pytest.mark.attack(most=30)
+def test_clocks(trial: Trial) -> None:
     """A clock that jumps between the stages of a run changes no result, and no duration is negative or absurd."""
     seconds = (3600.0, 1e6, 1.5e9)[trial.number % 3]
     run = trial.folder / "run"
-    words: tuple[str | Path, ...] = ("discover", trial.world.images, "--out", run, *OPTIONS)
+    words: Words = ("discover", trial.world.images, "--out", run, *OPTIONS)
     trial.world.sortal(*words, before=jump, given=[seconds, trial.random.randrange(10**6)]).check(0)
     same(run, trial.world.run)
     facts = load_run(run).facts
@@ -230,187 +225,17 @@ def clocks(trial: Trial) -> None:
     assert 0 <= facts.training.seconds < SECONDS
 
 
-# Folders
-
-
-def leave_current(*_: Any) -> None:
-    """In a child: remove the folder it is in."""
-    os.makedirs("gone")
-    os.chdir("gone")
-    os.rmdir("../gone")
-
-
-def few_files(limit: int) -> None:
-    """In a child: limit the number of open files."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-
-
-def little_memory(extra: int) -> None:
-    """In a child: limit the memory to a little more than it has."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        now = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + extra, now + extra))
-
-
-def small_files(limit: int) -> None:
-    """In a child: limit the size of files, as on a disk that is full."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-
-FOLDERS: tuple[tuple[str, Callable[..., None], tuple[int, ...], tuple[int, ...]], ...] = (
-    ("the current folder is gone", leave_current, (0,), (0, 2)),
-    ("little may be open", few_files, (12, 16, 20, 32, 64), (0, 1, 2)),
-    ("files stay small", small_files, (0, 100, 5000, 10**5), (0, 1, 2)),
-    ("little memory", little_memory, (0, 2**20, 2**24, 2**26), (0, 1, 2)),
-)
-
-
-def lines(trial: Trial, run: Path) -> tuple[tuple[str | Path, ...], ...]:
-    """Return a command line of every kind that reads or writes a run."""
-    out = trial.folder / "out"
-    return (
-        ("export", run, "--format", "csv"),
-        ("check", trial.world.images, "--workers", "1"),
-        ("decisions", run),
-        ("export", run, "--format", "folders", "--out", out),
-        ("predict", run, trial.world.images, "--update", "--device", "cpu", "--workers", "1"),
-        ("report", run, "--device", "cpu", "--workers", "1"),
-        ("export", run, "--format", "coco", "--out", out),
-        ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "1"),
-        ("import", run, run / "assignments.csv"),
-        ("figures", run, "--device", "cpu"),
-        ("export", run, "--format", "labelstudio", "--out", out),
-    )
-
-
-def commands(trial: Trial) -> None:
-    """Every command withstands a lack of folders, open files, space and memory: the run is whole, and can be used."""
-    name, before, values, codes = case(trial, FOLDERS)
-    number = trial.number // len(FOLDERS)
-    run = trial.world.copy_run(trial.folder / "run")
-    every = lines(trial, run)
-    words = every[number % len(every)]
-    done = trial.world.sortal(*words, cwd=trial.folder, before=before, given=[trial.random.choice(values)])
-    aborted = done.code < 0 or "bad alloc" in done.err.lower()  # by a library that lacks memory
-    if name != "little memory" or not aborted:
-        done.check(*codes)
-    load_run(run)
-    for path in (trial.folder / "out", trial.folder / "run.csv"):  # else it is not replaced
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    trial.world.sortal(*words, cwd=trial.folder).check(0)
-    if words[0] != "discover":
-        same(run, trial.world.run)
-    elif done.code:
-        fresh = trial.folder / "fresh"
-        trial.world.sortal("discover", trial.world.images, "--out", fresh, *OPTIONS, "--seed", "1").check(0)
-        same(run, fresh)
-
-
-# Folders that cannot be written to
-
-
-def deny(folder: str, code: int) -> None:
-    """In a child: let nothing below a folder be written, by a mount where that is allowed, else by an audit hook."""
-    if code == errno.EROFS and _mount_read_only(folder):
-        return
-
-    access = os.access
-
-    def is_below(path: Any) -> bool:
-        if not isinstance(path, str | bytes | os.PathLike):
-            return False
-        return os.path.commonpath([folder, os.path.abspath(os.fsdecode(path))]) == folder
-
-    def audit(event: str, values: tuple[Any, ...]) -> None:
-        if event == "open" and not (values[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            return
-        for path in values[: PATHS[event]] if event in PATHS else ():
-            if is_below(path) and not (event == "os.mkdir" and os.path.exists(path)):
-                raise OSError(code, os.strerror(code), os.fsdecode(path))
-
-    def may(path: Any, mode: int, **named: Any) -> bool:
-        return not (mode & os.W_OK and is_below(path)) and access(path, mode, **named)
-
-    os.access = may
-    sys.addaudithook(audit)
-
-
-PATHS = {"open": 1, **EVENTS, "os.utime": 1, "os.chmod": 1}
-NEW_MOUNTS, READ_ONLY, REMOUNT, BIND, RECURSIVE, PRIVATE = 0x20000, 0x1, 0x20, 0x1000, 0x4000, 0x40000
-
-
-def _mount_read_only(folder: str) -> bool:
-    """Mount a folder on itself, read-only, for this process alone; tell whether the system allows it."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return False
-    system, place = ctypes.CDLL(None, use_errno=True), os.fsencode(folder)
-    return bool(
-        system.unshare(NEW_MOUNTS) == 0
-        and system.mount(b"none", b"/", None, RECURSIVE | PRIVATE, None) == 0
-        and system.mount(place, place, None, BIND, None) == 0
-        and system.mount(place, place, None, BIND | REMOUNT | READ_ONLY, None) == 0
-    )
-
-
-def deny_and_end(folder: str, code: int) -> None:
-    """In a child: deny, and let a review end as soon as it has begun."""
-    from unittest.mock import patch
-
-    patch("sortal.web.app.server.Server.run", lambda *_, **__: None).start()
-    deny(folder, code)
-
-
-def unwritable(trial: Trial) -> None:
-    """A run or a cache that cannot be written to: commands that only read do their work, others say why they cannot."""
-    run, more = trial.world.copy_run(trial.folder / "run"), trial.folder / "more"
-    denied = (run, run / "cache")[trial.number % 2]
-    code = (errno.EROFS, errno.EACCES)[trial.number // 2 % 2]
-    tiny_folder.write(more, {f"{at}.png": f"oak {at}" for at in range(3)})
-    here = ("--device", "cpu", "--workers", "1")
-    reading: tuple[tuple[str | Path, ...], ...] = (
-        ("export", run, "--format", "csv", "--out", trial.folder / "table.csv"),
-        ("decisions", run),
-        ("figures", run, "--out", trial.folder / "figures", "--which", "tsne,k-curve", *here),
-        ("predict", run, more, "--dry-run", *here),
-        ("export", run, "--format", "folders", "--out", trial.folder / "sorted"),
-    )
-    writing = (
-        ("predict", run, more, *here),
-        ("review", run, "--no-browser", "--workers", "1"),
-        ("report", run, *here),
-        ("predict", run, more, "--update", *here),
-        ("figures", run, *here),
-        ("import", run, run / "assignments.csv"),
-        ("discover", trial.world.images, "--out", run, *OPTIONS),
-        ("discover", trial.world.images, "--out", run, *OPTIONS, "--seed", "3"),
-    )
-    every = reading + writing
-    words = every[trial.number // 4 % len(every)]
-    before = tiny_folder.contents(run, but=() if denied == run else (".lock",))
-    done = trial.world.sortal(*words, before=deny_and_end, given=[str(denied), code])
-    done.check(0, *(() if words in reading else (2,)))
-    if done.code == 2:
-        assert "sortal: error: " in done.err, done
-        assert os.strerror(code) in done.err, done
-    after = tiny_folder.contents(run, but=() if denied == run else (".lock",))
-    held = [name for name in {**before, **after} if denied == run or name.startswith("cache/")]
-    assert {name: before.get(name) for name in held} == {name: after.get(name) for name in held}, "nothing is written"
-    load_run(run)
-
-
 # Two signals
 
 
-def doubled(trial: Trial) -> None:
+@pytest.mark.attack
+def test_two_signals(trial: Trial) -> None:
     """Two signals to a process, while it loads libraries or works: it ends with 130, and the run can be resumed."""
     run, err = trial.folder / "run", trial.folder / "err"
-    first, second = case(
-        trial, [(a, b) for a in (signal.SIGINT, signal.SIGTERM) for b in (signal.SIGINT, signal.SIGTERM)]
-    )
+    first, second = trial.case([*product((signal.SIGINT, signal.SIGTERM), repeat=2)])
     loaded = trial.random.randint(1, 1500) if trial.random.random() < 0.5 else None  # modules, else files
     files, answered = trial.random.randint(1, 40), trial.random.random() < 0.5
-    words: list[str | Path] = ["discover", trial.world.images, "--out", run, *OPTIONS]
+    words: Words = ["discover", trial.world.images, "--out", run, *OPTIONS]
 
     def reached() -> bool:
         if loaded is None:
@@ -432,12 +257,6 @@ def doubled(trial: Trial) -> None:
     done.check(*((0, 130, -first, -second) if finished else (130,)))  # the last where it is unloading libraries
     trial.world.sortal(*words).check(0)
     same(run, trial.world.run)
-
-
-def usual_signals() -> None:
-    """Set signals as a shell does: what starts the tests may ignore some."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
 
 
 def _signal_when(process: subprocess.Popen[bytes], number: int, reached: Callable[[], bool]) -> None:
@@ -467,20 +286,18 @@ PLACES: tuple[dict[str, str], ...] = (
 
 def forget_temporary(none: bool) -> None:
     """In a child: look for the folder of temporary files anew, or find none."""
-    import tempfile
-    from unittest.mock import patch
-
     tempfile.tempdir = None
     if none:
         patch("tempfile._candidate_tempdir_list", lambda: ["/nonexistent"]).start()
 
 
-def system_folders(trial: Trial) -> None:
+@pytest.mark.attack(most=4 * len(PLACES))
+def test_system_folders(trial: Trial) -> None:
     """Folders for temporary files and of the user that are missing, odd or read-only change no result."""
     place, run = PLACES[trial.number // 2 % len(PLACES)], trial.folder / "run"
     none = trial.number % (4 * len(PLACES)) >= 3 * len(PLACES)
     discovers = trial.number % 2 == 0
-    words: list[str | Path] = ["discover", trial.world.images, "--out", run, *OPTIONS]
+    words: Words = ["discover", trial.world.images, "--out", run, *OPTIONS]
     if not discovers:
         words = ["check", trial.world.images, "--workers", "1"]
     done = trial.world.sortal(*words, cwd=trial.folder, env=place, before=forget_temporary, given=[none])
@@ -491,15 +308,3 @@ def system_folders(trial: Trial) -> None:
         same(run, trial.world.run)
     left = {path.name for path in trial.folder.iterdir()} - {"run"}
     assert not left, f"nothing else is written, got {left}"
-
-
-ATTACKS = (
-    Attack("environment", "surroundings", surroundings, quick=2, least=2 * len(SURROUNDINGS)),
-    Attack("environment", "broken pipe", broken_pipe, quick=1, least=4),
-    Attack("environment", "signals", signals, quick=1, least=24),
-    Attack("environment", "clocks", clocks, quick=1, least=9),
-    Attack("environment", "shortages", commands, quick=2, least=11 * len(FOLDERS)),
-    Attack("environment", "read-only folders", unwritable, quick=0, least=52),
-    Attack("environment", "two signals", doubled, quick=0, least=12),
-    Attack("environment", "system folders", system_folders, quick=0, least=4 * len(PLACES)),
-)

@@ -5,18 +5,18 @@ Pages report every violation of their policy to a collector, which a stricter po
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import pytest
+from playwright.sync_api import Error
+from support.payloads import CODE, CONTROLS, ELSEWHERE, LONG, MARKUP, PATHS, draw, is_name
 from support.reviews import Client, saved_run, serving, session_of
 from support.sample_run import QUICK, sample_run
 from support.stores import small_store
+from support.world import Trial
 
-from attacks.attack import Attack, Trial, case
-from attacks.payloads import CODE, CONTROLS, ELSEWHERE, LONG, MARKUP, PATHS, draw, is_name
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import ImageSource
@@ -26,8 +26,6 @@ from sortal.web.report.report import make_report
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request, Route
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
 LOOKS = (((1280, 900), False), ((360, 740), True), ((1280, 900), True), ((760, 900), False))  # sizes, and dark or not
 # Collects in the page itself, before any script of it.
 COLLECTOR = """
@@ -59,23 +57,6 @@ class Watched:
         assert wide <= window, f"The page is {wide} pixels wide, in a window of {window}: {elements}"
         assert self.page.evaluate("() => window.violations") == []
         assert self.events == []
-
-
-@contextmanager
-def browsing() -> Iterator[Browser | None]:
-    """Start Chromium; None where there is none."""
-    if CHROMIUM is None:
-        yield None
-        return
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Containers have no sandbox, and the pages are our own.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 def watch(browser: Browser, origin: str, look: tuple[tuple[int, int], bool], policy: str = "") -> Watched:
@@ -122,7 +103,8 @@ def _texts(trial: Trial) -> list[str]:
 # The report
 
 
-def report(trial: Trial) -> int:
+@pytest.mark.attack(most=24)
+def test_report(trial: Trial, browser: Browser) -> None:
     """Look at every part of a report whose texts are all hostile."""
     texts = _texts(trial)
     n = len(texts)
@@ -149,18 +131,14 @@ def report(trial: Trial) -> int:
     )
     path = trial.folder / "report.html"
     path.write_bytes(make_report(replace(run, facts=facts, folder=trial.folder), small_store(14 * n, 16), QUICK))
-    with browsing() as browser:
-        if browser is None:
-            return 0
-        watched = watch(browser, "file://", case(trial, LOOKS))
-        page = watched.page
-        page.goto(path.as_uri())
-        policy = page.locator("meta[http-equiv]").get_attribute("content")
-        assert policy is not None
-        assert "require-trusted-types-for 'script'" in policy
-        _walk_report(page, texts)
-        watched.check()
-    return n
+    watched = watch(browser, "file://", trial.case(LOOKS))
+    watched.page.goto(path.as_uri())
+    policy = watched.page.locator("meta[http-equiv]").get_attribute("content")
+    assert policy is not None
+    assert "require-trusted-types-for 'script'" in policy
+    _walk_report(watched.page, texts)
+    watched.check()
+    watched.page.context.close()
 
 
 def _walk_report(page: Page, texts: list[str]) -> None:
@@ -196,7 +174,8 @@ def _walk_report(page: Page, texts: list[str]) -> None:
 # The review
 
 
-def review(trial: Trial) -> int:
+@pytest.mark.attack(most=24)
+def test_review(trial: Trial, browser: Browser) -> None:
     """Look at every page of a review whose texts are all hostile, and decide things about them."""
     texts = _texts(trial)
     n = len(texts)
@@ -211,15 +190,13 @@ def review(trial: Trial) -> int:
     session = session_of(run)
     assert isinstance(session.advisor, Advice)
     session.advisor = replace(session.advisor, words=tuple(texts))
-    with serving(session) as client, browsing() as browser:
-        if browser is None:
-            return 0
-        watched = watch(browser, client.origin, case(trial, LOOKS), STRICTER)
+    with serving(session) as client:
+        watched = watch(browser, client.origin, trial.case(LOOKS), STRICTER)
         watched.page.goto(client.server.link())
         watched.page.wait_for_selector(".tiles-of a")
         assert watched.page.locator(".tiles-of h3").count() == n
         _walk_review(watched, client, texts)
-    return n
+        watched.page.context.close()
 
 
 def _walk_review(watched: Watched, client: Client, texts: list[str]) -> None:
@@ -255,35 +232,29 @@ def _walk_review(watched: Watched, client: Client, texts: list[str]) -> None:
     watched.check()
 
 
-def collector(trial: Trial) -> int:
-    """Break pages on purpose: the collector must tell of it, or it would prove nothing."""
-    with browsing() as browser:
-        if browser is None:
-            return 0
-        page = trial.folder / "page.html"
-        bad: tuple[tuple[str, Callable[[Page], Any]], ...] = (
-            ("<script>window.hit = 1</script>", lambda _: None),
-            ("<p>", lambda page: page.evaluate("() => { document.querySelector('p').innerHTML = '<b>x</b>' }")),
-            (f"<img src={ELSEWHERE}/x.png>", lambda _: None),
-            ("<p style='width: 9000px'>x", lambda _: None),
-        )
-        for body, act in bad:
-            meta = f'<meta http-equiv="Content-Security-Policy" content="{STRICTER}">'
-            page.write_text(f"<!doctype html>{meta}<body>{body}")
-            watched = watch(browser, "file://", LOOKS[0])
-            watched.page.goto(page.as_uri())
-            try:
-                act(watched.page)
-                watched.check()
-            except Exception:
-                continue
-            raise AssertionError(f"The collector overlooks {body}")
-    assert "require-trusted-types-for 'script'" in HEADERS["Content-Security-Policy"] == POLICY
-    return len(bad)
-
-
-ATTACKS = (
-    Attack("browser", "report", report, quick=1, least=12),
-    Attack("browser", "review", review, quick=1, least=12),
-    Attack("browser", "collector", collector, quick=1, least=1),
+@pytest.mark.attack(most=1)
+@pytest.mark.parametrize(
+    ("body", "script"),
+    [
+        ("<script>window.hit = 1</script>", "() => 0"),
+        ("<p>", "() => { document.querySelector('p').innerHTML = '<b>x</b>' }"),
+        (f"<img src={ELSEWHERE}/x.png>", "() => 0"),
+        ("<p style='width: 9000px'>x", "() => 0"),
+    ],
 )
+def test_what_the_collector_tells(trial: Trial, browser: Browser, body: str, script: str) -> None:
+    """Break a page on purpose: the collector must tell of it, or it would prove nothing."""
+    page = trial.folder / "page.html"
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{STRICTER}">'
+    page.write_text(f"<!doctype html>{meta}<body>{body}")
+    watched = watch(browser, "file://", LOOKS[0])
+    watched.page.goto(page.as_uri())
+    with suppress(Error):
+        watched.page.evaluate(script)
+    with pytest.raises(AssertionError):
+        watched.check()
+    watched.page.context.close()
+
+
+def test_the_review_is_as_strict_as_the_collector() -> None:
+    assert "require-trusted-types-for 'script'" in HEADERS["Content-Security-Policy"] == POLICY
