@@ -215,7 +215,7 @@ def test_only_a_wide_range_of_k_has_a_logarithmic_axis(run: Run) -> None:
     assert (narrow.get_xscale(), wide.get_xscale()) == ("linear", "log")
     assert {"10", "20", "50", "100", "200", "500", "1,000"} <= {*words(wide.get_xticklabels())}
     assert k_curve(tried(10, 60)).axes[0].get_xticks().tolist() == [10, 20, 30, 40, 50]
-    assert k_curve(tried(19, 30, method="hidden")).axes[0].get_ylabel() == "score"
+    assert k_curve(tried(19, 30, method="separation")).axes[0].get_ylabel() == "score"
     assert k_curve(tried(1)).axes[0].get_xscale() == "linear"
 
 

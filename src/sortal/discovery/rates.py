@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, estimate_k
-from sortal.clustering.estimate_k import Method as Estimator
+from sortal.clustering.estimate_k import KMethod as Estimator
 from sortal.clustering.tsne import mapper
 from sortal.config import AUTO, Precision
 from sortal.discovery.grouping import clusters, shared_kmeans

@@ -48,7 +48,7 @@ def k_curve(run: Run) -> Figure:
         shown = [*shown, true]
     axes.set(xlabel="number of clusters, k", ylabel="score", title=curves.K_TITLE)
     _k_axis(axes, shown)
-    if k.method not in ("hidden", "separation"):  # whose score is not an accuracy
+    if k.method != "separation":  # whose score is not an accuracy
         axes.set_ylabel("accuracy on the labelled images")
         style.percents(axes.yaxis)
     figure.legend(loc="outside lower center", ncols=3)
