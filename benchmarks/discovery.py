@@ -73,13 +73,11 @@ def sort(
     with nullcontext(keep) if keep is not None else TemporaryDirectory() as place:
         job = Job(
             images=images,
-            source=None,
             settings=settings,
             recipe=recipe_for(settings, len(images), on_gpu=processes.device.type == "cuda"),
             place=Path(place),
             runtime=runtime,
             processes=processes,
-            command="",
             shared=cache,
         )
         backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning.test_validation import Colours
 from support.processes import run_two
 from support.runtimes import CPU
 from support.stores import noise, store_of
+from support.tiny_methods import Colours
 from support.tiny_run import LABELS, left, named, same, settings, timeless, weights
 from torch import Tensor, nn
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
-from sortal.discovery.job import Job, check_sortable
+from sortal.discovery.job import Job, Origin, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
 from sortal.images.decoding import Quarantined
@@ -145,12 +145,13 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
     preset, settings = task.preset, settings_of(task, data)
     job = Job(
         images=data.train,
-        source=None if data.train.pixels is not None else os.path.abspath(task.root),
+        origin=Origin(
+            folder=None if data.train.pixels is not None else os.path.abspath(task.root), command=task.command
+        ),
         settings=settings,
         place=task.place,
         recipe=task.recipe,
         runtime=runtime,
-        command=task.command,
         shared=task.cache,
         processes=processes,
     )
