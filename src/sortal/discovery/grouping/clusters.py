@@ -14,7 +14,7 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, Method, estimate_k, separation
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k, separation
 from sortal.clustering.points import Points, full_precision
 from sortal.config import Discovery, Recipe
 from sortal.discovery import results
@@ -34,7 +34,7 @@ from sortal.system.scratch import scratch
 SMOOTHINGS = 2  # rounds of averaging with neighbours
 
 
-def estimator(recipe: Recipe) -> Method:
+def estimator(recipe: Recipe) -> KMethod:
     """Return the rule that estimates k: features trained with the labels need another than the paper's."""
     return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 
