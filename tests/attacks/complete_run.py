@@ -16,7 +16,8 @@ from sortal.research.benchmark import records
 from sortal.review.loading import load_run, save_run
 from sortal.runs.run import Candidate
 from sortal.runs.storage import CATEGORIES
-from sortal.system.files import COMMIT, NEXT
+from sortal.system.files import COMMIT
+from sortal.system.open_folder import NEXT
 
 ONE = ("--device", "cpu", "--workers", "1")
 NEEDED = {

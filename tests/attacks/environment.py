@@ -20,7 +20,7 @@ from typing import Any
 from support import tiny_folder
 
 from attacks.attack import OPTIONS, Attack, Done, Trial, case
-from attacks.operations import EVENTS
+from attacks.operations import EVENTS, watch
 from sortal.review.loading import load_run
 
 SECONDS = 300  # for a process to end, on a slow machine
@@ -333,7 +333,7 @@ def deny(folder: str, code: int) -> None:
         return not (mode & os.W_OK and is_below(path)) and access(path, mode, **named)
 
     os.access = may
-    sys.addaudithook(audit)
+    watch(audit)
 
 
 PATHS = {"open": 1, **EVENTS, "os.utime": 1, "os.chmod": 1}

@@ -13,7 +13,7 @@ from attacks.attack import Attack, Trial, World, case
 from attacks.complete_run import ONE, more
 from attacks.damage import files_of
 from attacks.run_folders import check, limit_memory
-from sortal.system.files import CACHE
+from sortal.system.open_folder import CACHE
 
 # Sorting again from all results in the cache, and from those of ever fewer stages
 AGAIN: dict[str, tuple[str, ...]] = {"as it was": (), "other clusters": ("--k", "7"), "other training": ("--seed", "1")}

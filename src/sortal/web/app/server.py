@@ -27,8 +27,8 @@ from sortal.images.store.pixel_store import PixelStore, fit
 from sortal.review import growing
 from sortal.review.session import Session, StaleError
 from sortal.review.viewable import LostError
-from sortal.system.held_folders import ReplacedError
 from sortal.system.mapping import check_whole
+from sortal.system.open_folder import ReplacedError
 from sortal.web.app.connection import Connection
 from sortal.web.app.doorway import Doorway
 from sortal.web.app.guard import Guard
