@@ -12,7 +12,7 @@ from support.damage import files_of
 from support.limits import check_within_limits, limit_all
 from support.world import ON_CPU, Trial, Words, World
 
-from sortal.system.files import CACHE
+from sortal.system.open_folder import CACHE
 
 # Sorting again from all results in the cache, and from those of ever fewer stages
 AGAIN: dict[str, tuple[str, ...]] = {"as it was": (), "other clusters": ("--k", "7"), "other training": ("--seed", "1")}

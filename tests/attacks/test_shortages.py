@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support import limits, tiny_folder
 from support.commands import on_run
-from support.operations import EVENTS
+from support.operations import EVENTS, watch
 from support.world import ON_CPU, OPTIONS, Trial, Words
 
 from sortal.review.loading import load_run
@@ -85,7 +85,7 @@ def deny(folder: str, code: int) -> None:
         return not (mode & os.W_OK and is_below(path)) and access(path, mode, **named)
 
     os.access = may
-    sys.addaudithook(audit)
+    watch(audit)
 
 
 PATHS = {"open": 1, **EVENTS, "os.utime": 1, "os.chmod": 1}

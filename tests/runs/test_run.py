@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -578,7 +578,6 @@ def test_the_cache_of_a_run_is_in_its_folder_whatever_run_json_says(tmp_path: Pa
 def test_a_cache_that_is_not_a_folder_of_the_run_is_refused(tmp_path: Path, kind: str) -> None:
     place, victim = tmp_path / "run", tmp_path / "victim"
     save_run(hostile_run(place))
-    loaded = load_run(place)
     if kind == "folder":
         victim.mkdir()
     if kind == "file":
@@ -586,12 +585,18 @@ def test_a_cache_that_is_not_a_folder_of_the_run_is_refused(tmp_path: Path, kind
     else:
         os.symlink(victim, place / "cache")
     words = "cache' is a file in the place" if kind == "file" else "cache' is a link to '.*victim', but Sortal keeps"
-    with pytest.raises(InputError, match=words):
-        load_run(place)
-    with pytest.raises(InputError, match=words):
-        _ = loaded.cache
+    uses: tuple[Callable[[Path], object], ...] = (
+        lambda path: cache.save(path, 1),
+        lambda path: cache.load_arrays(path),
+        lambda path: write_atomically(path, b"1"),
+        lambda path: lock_folder(path).__enter__(),
+    )
+    for use in uses:
+        with pytest.raises(InputError, match=words):
+            use(load_run(place).cache / "k" / "1.json")
     with pytest.raises(InputError, match=words), lock_folder(place):
-        pass
+        pytest.fail("it was locked")
+    assert not victim.exists() or not [*victim.iterdir()]
 
 
 def test_paths_lie_in_the_folder_of_the_images_unless_recorded_otherwise() -> None:

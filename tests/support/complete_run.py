@@ -12,7 +12,8 @@ from sortal.research.benchmark import records
 from sortal.review.loading import load_run, save_run
 from sortal.runs.run import Candidate
 from sortal.runs.storage import CATEGORIES
-from sortal.system.files import COMMIT, NEXT
+from sortal.system.files import COMMIT
+from sortal.system.open_folder import NEXT
 from support import tiny_folder
 from support.sample_records import example
 from support.world import ON_CPU, OPTIONS, World

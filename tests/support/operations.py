@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,36 @@ from support.fork_server import die
 EVENTS = {"os.rename": 2, "os.link": 2, "os.symlink": 2, "os.mkdir": 1, "os.rmdir": 1, "os.remove": 1, "os.truncate": 1}
 NEEDS_SPACE = {"open", "os.mkdir", "os.link", "os.symlink", "write"}
 KILL, FULL = "kill", "full"
+# And which are the descriptors of the folders that these paths are in.
+FOLDERS = {"os.rename": (2, 3), "os.link": (2, 3), "os.mkdir": (2,), "os.rmdir": (1,), "os.remove": (1,)}
+
+
+def watch(audit: Callable[[str, tuple[Any, ...]], None]) -> None:
+    """Call a function at every audit event, with whole paths in the place of names in a folder that is open."""
+    real_open = os.open
+
+    def whole(path: Any, folder: int | None) -> Any:
+        known = isinstance(folder, int) and folder >= 0 and isinstance(path, str) and not os.path.isabs(path)
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path) if known else path
+
+    def listen(event: str, values: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(values[0], int):
+            return
+        paths = [whole(values[at], values[folder]) for at, folder in enumerate(FOLDERS.get(event, ()))]
+        audit(event, (*paths, *values[len(paths) :]))
+
+    def open_in(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if dir_fd is not None:
+            audit("open", (whole(path, dir_fd), None, flags))
+        return real_open(path, flags, mode, dir_fd=dir_fd)
+
+    os.open = open_in
+    sys.addaudithook(listen)
+
+
+def path_of(file: Any) -> Any:
+    """Return the path of a file that is given by its descriptor."""
+    return os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else file
 
 
 def disturb(folder: str, noted: str, what: str, number: int, full_later: bool = True) -> None:
@@ -67,24 +98,25 @@ def disturb(folder: str, noted: str, what: str, number: int, full_later: bool = 
 
     class File(io.FileIO):
         def write(self, content: Any) -> int:
-            if is_below(self.name):
+            if is_below(path := path_of(self.name)):
                 view = memoryview(content).cast("B")
                 super_write = super().write
-                take("write", self.name, lambda: super_write(view[: len(view) // 2]))
+                take("write", path, lambda: super_write(view[: len(view) // 2]))
             return super().write(content) or 0
 
     real = io.open
 
     def opened(file: Any, mode: str = "r", buffering: int = -1, *values: Any, **named: Any) -> Any:
-        if set(mode) & set("wax+") and is_below(file) and "b" in mode and not any(values) and not named:
-            raw = File(file, mode.replace("b", ""))
+        simple = not any(values) and named.keys() <= {"opener"}
+        if set(mode) & set("wax+") and "b" in mode and is_below(path_of(file)) and simple:
+            raw = File(file, mode.replace("b", ""), **named)
             if buffering == 0:
                 return raw
             return io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
         return real(file, mode, buffering, *values, **named)
 
     builtins.open = io.open = opened
-    sys.addaudithook(audit)
+    watch(audit)
 
 
 def die_after(seconds: float) -> None:

@@ -38,7 +38,9 @@ from sortal.runs.facts import KChoice
 from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import read_regular
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
@@ -328,7 +330,7 @@ def _initial(backbone: Backbone) -> bytes:
 
 
 def _save_initial(weights: bytes, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if not (folder / INITIAL).exists():
         write_atomically(folder / INITIAL, weights)
 
@@ -351,7 +353,7 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
 def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:
     """Return the files of the model and, after training, its initial weights and the logs of all rounds."""
     folder = learned_in[-1] if learned_in else _untrained(job, backbone)
-    logs = [path.read_bytes() for each in learned_in if (path := each / LOG).exists()]
+    logs = [read_regular(path) for each in learned_in if (path := each / LOG).exists()]
     return {
         f"{MODEL}.safetensors": folder / f"{MODEL}.safetensors",
         f"{MODEL}.json": folder / f"{MODEL}.json",
@@ -364,7 +366,7 @@ def _untrained(job: Job, backbone: Backbone) -> Path:
     """Return the folder of the untrained backbone; another process may be saving the same one."""
     folder = job.cache / "untrained" / backbone.fingerprint()[:16]
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with temporary_folder(folder.parent) as made:
             backbone.save(made / MODEL)
             try:

@@ -32,6 +32,7 @@ from sortal.runs.confidence import Features
 from sortal.runs.run import KNOWN, Assignments, Run
 from sortal.system import cache
 from sortal.system.device import choose_compute
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.scratch import scratch
 from sortal.system.text import plural
@@ -236,7 +237,7 @@ class _Stream:
             self.features.add(np.array(contents, dtype=f"S{DIGEST}"), rows)
             self._have.update(contents)
             self._computed = []
-        self.index.home.mkdir(parents=True, exist_ok=True)
+        make_folder(self.index.home)
         for record in self._records:
             self.index.add(record)
         self._records = []

@@ -27,6 +27,7 @@ from sortal.system import cache
 from sortal.system.files import writing
 from sortal.system.mapping import check_whole
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import regular
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
@@ -238,12 +239,13 @@ def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
-        with writing(file, size), file.open("wb") as empty:
+        with writing(file, size), open(file, "wb", opener=regular) as empty:
             if hasattr(os, "posix_fallocate"):  # so that writing cannot run out of disk space
                 os.posix_fallocate(empty.fileno(), 0, size)
             else:
                 empty.truncate(size)
-    array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
+    with open(file, "rb+", opener=regular) as opened:
+        array = np.memmap(opened, dtype=np.int16, mode="r+", shape=shape)
 
     def commit(done: int) -> None:
         array.flush()

@@ -19,8 +19,7 @@ from sortal.review.effects import Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
-from sortal.system.held_folders import Identity, open_held
-from sortal.system.own_files import check_own
+from sortal.system.open_folder import Identity, open_held
 from sortal.system.regular_files import open_regular, parse_json, read_regular
 from sortal.system.text import shorten
 
@@ -126,7 +125,6 @@ def append(
     """
     text = "".join(f"{json.dumps(each.to_json())}\n" for each in more)
     try:
-        check_own(path)
         opened, new = _open(path, folder, after)
         with os.fdopen(opened, "ab+", buffering=0) as file:
             end = _whole_lines(file)

@@ -22,7 +22,7 @@ from sortal.runs.categories import is_generated
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, REVIEWED, Run
-from sortal.system.held_folders import check_folder, identity_of
+from sortal.system.open_folder import check_folder, identity_of
 from sortal.system.text import readable
 
 TYPICAL = 8  # images on a card, and beside an image

@@ -16,8 +16,7 @@ from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.confidence import Confidence
 from sortal.runs.facts import KChoice, Metrics, RunFacts
 from sortal.system.csv_tables import Column, data_frame
-from sortal.system.files import CACHE
-from sortal.system.own_files import own_folder
+from sortal.system.open_folder import CACHE, own_folder
 from sortal.system.text import plural
 
 # Files of a run's folder that other packages name; storage.py has the others.
@@ -188,8 +187,8 @@ class Run:
 
     @property
     def cache(self) -> Path:
-        """The folder of the stages' results; raise InputError if it is a link."""
-        return own_folder(self.folder / CACHE)
+        """The folder of the stages' results."""
+        return own_folder(self.folder) / CACHE
 
     @property
     def names(self) -> dict[int, str]:

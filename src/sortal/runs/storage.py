@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,9 +24,8 @@ from sortal.runs.run import OPEN, REVIEWED, STATUSES, Assignments, Candidate, Ca
 from sortal.system import cache
 from sortal.system import csv_tables as tables
 from sortal.system import files as disk
-from sortal.system.files import CACHE
 from sortal.system.json_records import read_record
-from sortal.system.own_files import check_own, check_tree
+from sortal.system.open_folder import own_folder
 from sortal.system.regular_files import open_regular, parse_json, read_json, read_regular
 
 T = TypeVar("T")
@@ -39,7 +37,6 @@ FEATURES, CENTRES, HEAD = "features.npy", "centres.npy", "head.npy"
 OPTIONAL = {METRICS, CANDIDATES, HEAD, REJECTED}  # removed where a run has none
 FORMER = ("strangers", "surest")  # keys of CONFIDENCE that are no longer used
 FORMER_FACTS = ("edits", "cache")  # and of RUN: nothing in a run names a place for Sortal to write to
-WRITTEN = {".json", ".jsonl", ".csv", ".npy", ".safetensors", ".html"}  # extensions of files of a run
 DAMAGES = (
     OSError,
     EOFError,
@@ -204,8 +201,8 @@ def _read_about(folder: Path) -> dict[str, Any] | None:
         if disk.is_pending(folder):
             with suppress(InputError), disk.lock_folder(folder):  # a process that is writing completes it itself
                 disk.finish(folder)
-        if not (folder / RUN).is_dir():
-            check_own(folder / RUN)
+        if (folder / RUN).is_file() or (folder / RUN).is_symlink():
+            own_folder(folder)
         about = read_json(folder / RUN)
     except InputError:
         raise
@@ -213,21 +210,7 @@ def _read_about(folder: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(about, dict) or about.get("format") not in (FORMAT, FORMAT_1):
         return None
-    check_files(folder)
     return about
-
-
-def check_files(folder: Path) -> None:
-    """Raise InputError unless what Sortal writes into a run's folder are plain files and folders of its own.
-
-    A link could lead Sortal to files elsewhere, and reading a pipe or a device need not end.
-    """
-    for name in sorted(os.listdir(folder)):
-        path = folder / name
-        if name in (CACHE, disk.NEXT):
-            check_tree(path)
-        elif path.suffix in WRITTEN or name == disk.LOCK:
-            check_own(path)
 
 
 def check_run(place: Path) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from sortal.runs.run import Run
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.files import lock_folder
+from sortal.system.open_folder import CACHE, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.temporary import sweep_below
 from sortal.system.text import plural
@@ -78,7 +79,7 @@ class Task:
     @property
     def cache(self) -> Path:
         """Return the folder that the runs on a data set share."""
-        return self.out / "cache" / self.dataset
+        return own_folder(self.out) / CACHE / self.dataset
 
     @property
     def recipe(self) -> Recipe:

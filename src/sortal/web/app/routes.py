@@ -25,8 +25,8 @@ from sortal.review.effects import LONGEST as LONGEST_NAME
 from sortal.review.session import Session, StaleError
 from sortal.review.viewable import LostError
 from sortal.runs.run import REVIEWED
-from sortal.system.held_folders import ReplacedError
 from sortal.system.mapping import check_whole
+from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_ROWS = 1000  # images that one request describes
