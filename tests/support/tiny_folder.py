@@ -13,11 +13,11 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from support.runtimes import CPU
 
 from sortal.discovery.pipeline import discover
 from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.run import Run
+from support.runtimes import CPU
 
 if TYPE_CHECKING:
     import pytest

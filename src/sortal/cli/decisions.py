@@ -40,12 +40,12 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
 
     found = load_run(run, raw=True)
     lines = journal.read(run / DECISIONS, found.facts)
-    told = journal.in_words(found, lines)
+    said = journal.replay(found, lines).words
     if json:
-        rows = [{**line.to_json(), "words": words} for line, words in zip(lines, told, strict=True)]
+        rows = [{**line.to_json(), "words": words} for line, words in zip(lines, said, strict=True)]
         print(jsonlib.dumps(rows, indent=2))
     else:
-        printing.decisions(lines, told)
+        printing.decisions(lines, said)
 
 
 @decisions.command
@@ -62,8 +62,8 @@ def merge(
     """
     from sortal.review import joining
 
-    added, told = joining.merge(run, other)
-    print(jsonlib.dumps([each.to_json() for each in added], indent=2)) if json else printing.joined(added, told)
+    added, said = joining.merge(run, other)
+    print(jsonlib.dumps([each.to_json() for each in added], indent=2)) if json else printing.joined(added, said)
 
 
 def import_annotations(

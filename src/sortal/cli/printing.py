@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sortal.research.benchmark.presets import Preset
     from sortal.research.benchmark.sweep import SweepResult
     from sortal.research.figures import FiguresResult
-    from sortal.review.journal import Decision
+    from sortal.review.history import Decision
     from sortal.runs.run import Category, Run
 
 CLASSES = 24  # listed at most; of more, the largest and the smallest

@@ -10,10 +10,11 @@ from urllib.parse import parse_qs, urlsplit
 from sortal.errors import InputError, listing
 from sortal.images import label_tables
 from sortal.images.label_tables import AS_EXPORTED, as_name
-from sortal.runs.run import CONFIRMED, LABELLED, MOVED
+from sortal.images.review_states import SEEN_WORDS, ReviewState
+from sortal.runs.run import LABELLED
 from sortal.system.regular_files import read_regular
 
-TAG = CONFIRMED  # a tag of a label or sample in FiftyOne, by which a person says that the label is right
+TAG = ReviewState.CONFIRMED.word  # a tag in FiftyOne by which a person says that a label is right
 INSIDE = ("labels.json", "samples.json")  # what to read in a folder that FiftyOne exported
 KINDS = (
     "a JSON or JSON-MIN export of Label Studio, labels.json or samples.json of FiftyOne, or a table that "
@@ -33,7 +34,7 @@ class Subject:
     @property
     def was_seen(self) -> bool:
         """Whether a person had decided on its category after seeing it."""
-        return self.reviewed in (CONFIRMED, MOVED)
+        return self.reviewed in SEEN_WORDS
 
 
 @dataclass(frozen=True, kw_only=True)

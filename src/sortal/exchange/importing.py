@@ -16,18 +16,18 @@ from sortal.exchange.format import paths_of, utf8
 from sortal.exchange.labelstudio import choices_of
 from sortal.exchange.naming import shared_names
 from sortal.images.label_tables import as_name
+from sortal.images.review_states import SEEN
 from sortal.review.actions import Accept, Change, Contents, Create, Merge, Move, Rename
-from sortal.review.effects import Review
-from sortal.review.joining import ELSEWHERE, surviving
-from sortal.review.journal import Decision, append, decide, in_words, read, reviewed
+from sortal.review.history import Decision, Review
+from sortal.review.joining import ELSEWHERE
+from sortal.review.journal import append, decide, read, replay
 from sortal.review.loading import locked_run
 from sortal.runs.confidence import Ints
-from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, LABELLED, MOVED, REVIEWED, Run
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, Run
 from sortal.runs.storage import check_run
 
 Placed: TypeAlias = set[tuple[str, int | str]]  # contents, and categories by id or name
 PREFIX = "import-"  # of the keys of imported decisions
-SEEN = [REVIEWED.index(each) for each in (CONFIRMED, MOVED)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def import_annotations(
     found = read_annotations(Path(file))
     with locked_run(folder, raw=True) as raw:
         mine = read(folder / DECISIONS, raw.facts)
-        review = reviewed(raw, mine)
+        review = replay(raw, mine)
         matched, missing = _matched(raw, [each if by is None else replace(each, by=by) for each in found.annotations])
         if missing and not matched:
             raise InputError(
@@ -102,7 +102,7 @@ def import_annotations(
         disagreeing=tuple(plan.disagreeing),
         respelt=plan.names.respelt,
         decisions=tuple(lines),
-        words=tuple(in_words(raw, [*mine, *lines])[len(mine) :]),
+        words=tuple(replay(raw, [*mine, *lines]).words[len(mine) :]),
     )
 
 
@@ -144,7 +144,7 @@ def _imported(run: Run, lines: Sequence[Decision]) -> tuple[Placed, Placed]:
 
     A category that was to be created is also there by its name.
     """
-    standing, review = {each.key for each in surviving(lines)[0]}, Review(run)
+    standing, review = {step.key for step in replay(run, lines).done}, Review(run)
     contents = {*run.assignments.contents}  # a disputed line may be about others
     put, refused = Placed(), Placed()
     for each in lines:
@@ -171,10 +171,10 @@ class _Names:
         self._ids: dict[str, int] = {}
         for each in self.run.categories:
             self._ids |= dict.fromkeys((*each.former, each.name), each.id)
-        for before in self.review.done:
-            change = before.change
+        for step in self.review.done:
+            change = step.change
             if isinstance(change, Rename | Merge):
-                self._ids |= {each.name: each.id for each in before.categories.values()}
+                self._ids |= {each.name: each.id for each in step.former.categories.values()}
             if isinstance(change, Merge):
                 into = dict.fromkeys(change.categories, change.categories[0])
                 self._ids = {name: into.get(own, own) for name, own in self._ids.items()}

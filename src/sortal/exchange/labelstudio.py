@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, Row, is_there, utf8, visit, write_json
-from sortal.runs.run import CONFIRMED, MOVED
+from sortal.images.review_states import SEEN_WORDS
 from sortal.system.files import write_atomically
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
@@ -69,7 +69,7 @@ def _task(row: Row, root: str, choice: str, version: str) -> dict[str, Any]:
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
-    decided = row.label is not None or row.reviewed in (CONFIRMED, MOVED)
+    decided = row.label is not None or row.reviewed in SEEN_WORDS
     return {**task, "annotations": [{"result": result}]} if decided else task
 
 

@@ -22,6 +22,7 @@ from unicodedata import normalize
 from sortal.config import ExtraColumns
 from sortal.errors import InputError, Remedy, listing, quoted
 from sortal.images import parquet_tables
+from sortal.images.review_states import SETTLED_WORDS
 from sortal.system.regular_files import read_regular
 from sortal.system.text import plural, unescape_cell
 
@@ -32,7 +33,6 @@ AS_EXPORTED = "sorted_as"  # the category when the table was written
 PREDICTED = ("file_name", "category", "category_id", "status")  # columns of a table of predictions
 FORMER = {"category": "category_id", "category_name": "category"}  # what earlier versions called these columns
 READ = (*COLUMNS, *EXPORTED, AS_EXPORTED, "category_name", "path", "image_folder", "source", "content")
-DECIDED = ("confirmed", "moved", "accepted unseen")  # what `reviewed` says where a person has decided on the category
 # What other tools call these columns, without case, spaces, dashes and underscores.
 SYNONYMS = {
     "file_name": ("filename", "file", "image", "imagename", "imagefile", "imagepath", "path", "filepath", "photo"),
@@ -104,7 +104,7 @@ def decided_labels(rows: Rows) -> list[str | None]:
     torn: list[str] = []
     columns = (_names(rows, name) for name in ("label", "category", AS_EXPORTED))
     for row, label, name, before in zip(rows, *columns, strict=True):
-        decided = str(row.get("reviewed") or "").strip().casefold() in DECIDED
+        decided = str(row.get("reviewed") or "").strip().casefold() in SETTLED_WORDS
         if name is not None and before is not None and name != before:
             if label not in (None, name, before):
                 torn.append(str(row["file_name"]))
