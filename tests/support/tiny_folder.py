@@ -143,6 +143,13 @@ def sort(images: Any, out: Path, **changes: Any) -> Run:
     return discover(images, out=out, **{**SETTINGS, **changes})
 
 
+def scores_of(found: Run) -> NDArray[np.float64]:
+    """Compute the scores of the head (n, k)."""
+    assert found.head is not None
+    head = found.head.astype(np.float64)
+    return np.asarray(found.features, dtype=np.float64) @ head[:, :-1].T + head[:, -1]
+
+
 @contextmanager
 def quickly() -> Iterator[None]:
     """Without the report, which takes longer than all the rest, and without waiting for the disk."""

@@ -20,7 +20,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import health, token_cache
 from sortal.learning import train as training
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.methods import Contrastive
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import TrainingResult

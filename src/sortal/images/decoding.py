@@ -18,6 +18,7 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
 from PIL.TiffImagePlugin import TiffImageFile
 
 from sortal.config import MAX_PIXELS
@@ -31,7 +32,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIF = "HEIF"  # the name of the format that pillow-heif adds to Pillow
 MAX_BYTES = 2**30
 SHORTER_SIDE = 256  # default size of stored images, as in the paper
-VERSION = 2  # of what `decode` returns and refuses; raising it invalidates all pixel stores
+VERSION = 3  # of what `decode` returns and refuses; raising it invalidates all pixel stores
 DECODER = f"{VERSION}, Pillow {PIL.__version__}" + (f", pillow-heif {version('pillow-heif')}" if reads_heif() else "")
 TIFFS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *TIFFS, b"BM", b"GIF8")
@@ -158,7 +159,9 @@ def decode(
             if draft and isinstance(image, JpegImageFile):
                 drafted = image.draft(None, (2 * target[0], 2 * target[1]))  # at least twice the target size
         if isinstance(data, bytes):
-            completeness.check(image, data)  # before EXIF, which follows the pixels in some PNGs
+            completeness.check(image, data)
+        if isinstance(image, PngImageFile):
+            image.load()  # before EXIF, which follows the pixels in some
         orientation = _orientation(image)
         picture = colour_modes.to_rgb(image, bits)
         if drafted and picture.size != (width, height):  # a draft is padded to whole pixels, which its box excludes

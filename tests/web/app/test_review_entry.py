@@ -10,18 +10,16 @@ import subprocess
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING
 from urllib.request import url2pathname
 
 import pytest
 from conftest import SortedRun
-from support.reviews import Client, saved_run, serving, session_of, token_of
-from web.report.test_browser import CHROMIUM, browser  # noqa: F401
+from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
 
 from sortal.discovery.reviewing.open import serve
 from sortal.runs.run import DECISIONS, Run
@@ -30,8 +28,6 @@ from sortal.web.app.server import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def client(run: Run) -> Iterator[Client]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:  # noqa: F811
+def page(browser: Browser) -> Iterator[Page]:
     """A page in which errors fail the test, but for requests that are refused on purpose."""
     context, errors = browser.new_context(), list[str]()
     page = context.new_page()
@@ -92,7 +88,6 @@ def another_service(*cookies: str) -> Iterator[tuple[str, list[str]]]:
             thread.join()
 
 
-@in_chromium
 def test_another_service_of_the_host_learns_nothing_and_locks_nobody_out(client: Client, run: Run, page: Page) -> None:
     with another_service("sortal-key=evil", f"sortal-{client.server.port}=evil; Path=/") as (origin, seen):
         link = client.server.link()
@@ -124,7 +119,6 @@ def test_another_service_of_the_host_learns_nothing_and_locks_nobody_out(client:
 # Links
 
 
-@in_chromium
 def test_a_link_leaves_no_token_and_a_page_can_be_reloaded_and_opened_again(client: Client, page: Page) -> None:
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url + str(request.headers)))
@@ -145,7 +139,6 @@ def test_a_link_leaves_no_token_and_a_page_can_be_reloaded_and_opened_again(clie
     assert other.evaluate("() => document.cookie") == ""
 
 
-@in_chromium
 def test_a_link_that_was_used_says_how_to_get_another(client: Client, page: Page) -> None:
     used = client.server.link()
     client.ask("POST", "/api/enter", token_of(used))
@@ -159,7 +152,6 @@ def test_a_link_that_was_used_says_how_to_get_another(client: Client, page: Page
     page.wait_for_selector(".tiles-of a")
 
 
-@in_chromium
 def test_a_page_without_a_link_and_one_of_an_earlier_review_say_so(run: Run, client: Client, page: Page) -> None:
     page.goto(client.origin + "/")
     page.wait_for_selector(".locked")
@@ -204,13 +196,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    until = monotonic() + 60
-    while not condition():
-        assert monotonic() < until
-        sleep(0.01)
-
-
 def test_the_browser_is_told_a_file_that_only_its_owner_can_read(run: Run, home: Path, told: list[str]) -> None:
     said = list[str]()
     with Server(session_of(run)) as server:
@@ -231,11 +216,11 @@ def test_the_browser_is_told_a_file_that_only_its_owner_can_read(run: Run, home:
     assert [*home.iterdir()] == []
 
 
-@in_chromium
 def test_the_file_leads_to_the_review_and_is_gone_once_it_has(
     client: Client, page: Page, home: Path, told: list[str]
 ) -> None:
-    assert client.server._doorway.open(client.server.link())
+    doorway = client.server._doorway = Doorway(client.server.link())
+    assert doorway.open()
     page.goto(told[0])
     page.wait_for_selector(".tiles-of a")
     assert [*home.iterdir()] == []
@@ -244,15 +229,14 @@ def test_the_file_leads_to_the_review_and_is_gone_once_it_has(
 def test_without_a_private_place_no_browser_is_told_anything(
     home: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    doorway = Doorway()
-    monkeypatch.setattr("sortal.web.app.doorway._is_private", lambda path: False)  # as on a file system without rights
-    assert not doorway.open("http://127.0.0.1:1/#token=x")
-    doorway.end()
-    monkeypatch.undo()
-    assert not doorway.open("http://127.0.0.1:1/#token=x"), "the review has ended"
-    doorway = Doorway()
+    doorway = Doorway("http://127.0.0.1:1/#token=x")
+    doorway.close()
+    assert not doorway.open(), "the review has ended"
+    with monkeypatch.context() as patched:
+        patched.setattr("sortal.web.app.doorway._is_private", lambda path: False)  # as on a file system without rights
+        assert not Doorway("http://127.0.0.1:1/#token=x").open()
     monkeypatch.setattr(Path, "home", lambda: home / "missing")
-    assert not doorway.open("http://127.0.0.1:1/#token=x")
+    assert not Doorway("http://127.0.0.1:1/#token=x").open()
     assert (told, [*home.iterdir()]) == ([], [])
 
 
@@ -264,10 +248,10 @@ def test_an_odd_home_or_browser_is_no_error(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HOME", home)
     for command in ('"unclosed %s', "/nonexistent/browser %s", "true %s"):
         monkeypatch.setattr(webbrowser, "open", lambda url, command=command: webbrowser.get(command).open(url))
-        opened, doorway = command == "true %s", Doorway()
-        assert doorway.open("http://127.0.0.1:1/#token=x") == opened
+        opened, doorway = command == "true %s", Doorway("http://127.0.0.1:1/#token=x")
+        assert doorway.open() == opened
         assert bool([*(tmp_path / home).glob("sortal-review-*")]) == opened, "what no browser was told of is not left"
-        doorway.end()
+        doorway.close()
     assert not [*tmp_path.rglob("sortal-review-*")]
 
 

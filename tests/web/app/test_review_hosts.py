@@ -10,8 +10,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 import pytest
-from support.reviews import Client, saved_run, serving, session_of, token_of
-from web.app.test_review_entry import wait_for
+from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
 
 from sortal.errors import InputError
 from sortal.runs.run import Run
@@ -133,7 +132,6 @@ def test_who_goes_away_in_the_middle_of_a_request_leaves_no_trace(
 def test_who_connects_and_waits_is_let_go(run: Run, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     """Another user could hold all connections that a process may have, and lock out whoever has the link."""
     monkeypatch.setattr("sortal.web.app.guard.PATIENCE", 0.2)
-    monkeypatch.setattr("sortal.web.app.connection.PATIENCE", 0.2)
     with serving(session_of(run)) as client:
         with socket.create_connection(("127.0.0.1", client.server.port), timeout=60) as stranger:
             stranger.sendall(said.format(host=f"127.0.0.1:{client.server.port}").encode())

@@ -31,7 +31,8 @@ from sortal.review.actions import Rename
 from sortal.review.loading import load_run
 from sortal.review.session import Session
 from sortal.runs.run import DECISIONS, Run
-from sortal.web.app.server import Server, application
+from sortal.web.app.routes import application
+from sortal.web.app.server import Server
 
 
 @pytest.fixture
