@@ -21,6 +21,7 @@ from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
+from sortal.images.review_states import ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
@@ -31,11 +32,11 @@ from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.review.carrying import Review
+from sortal.review.carrying import EarlierReview
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
-from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
+from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
 from sortal.system.open_folder import make_folder
@@ -187,7 +188,7 @@ def _with_decisions(
 
     The first is of those that people talked about, the second of those without another label that were confirmed.
     """
-    review = Review(job.earlier.reviewed, contents_of(store.digests))
+    review = EarlierReview(job.earlier.reviewed, contents_of(store.digests))
     found, given = review.labelled(images)
     if given.any():
         stages.note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
@@ -195,7 +196,8 @@ def _with_decisions(
             raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
         check_sortable(found.select(~found.validation), job.settings)
     states = review.states
-    return found, states != OPEN, np.isin(states, (CONFIRMED, UNSEEN)) & images.unlabelled
+    confirmed = np.isin(states, (ReviewState.CONFIRMED, ReviewState.UNSEEN))
+    return found, states != ReviewState.OPEN, confirmed & images.unlabelled
 
 
 def held_out(

@@ -25,7 +25,7 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import BLOCK, FeatureCache
 from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
-from sortal.review.carrying import Review
+from sortal.review.carrying import EarlierReview
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features
@@ -290,7 +290,7 @@ def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest)
     `a` has those that were learned on. A labelled image, or one that a review has settled, is in its class; a copy of
     one that was learned on is where that is; any other where prediction puts it.
     """
-    review = Review(job.earlier.reviewed, contents_of(read.contents))
+    review = EarlierReview(job.earlier.reviewed, contents_of(read.contents))
     images, _ = review.labelled(images)
     known = {each.name: each.id for each in run.categories if each.kind == KNOWN}
     lost = [name for number, name in enumerate(images.classes) if name not in known and (images.labels == number).any()]

@@ -15,18 +15,18 @@ from sortal.exchange.labelstudio import choices_of
 from sortal.exchange.naming import shared_names
 from sortal.images.class_names import as_name
 from sortal.images.exported import Statement, utf8
+from sortal.images.review_states import SEEN
 from sortal.review.actions import Accept, Change, Contents, Create, Move
-from sortal.review.effects import Review
-from sortal.review.joining import ELSEWHERE, surviving
-from sortal.review.journal import Decision, append, decide, in_words, read, reviewed
+from sortal.review.history import Decision, Review
+from sortal.review.joining import ELSEWHERE
+from sortal.review.journal import append, decide, read, replay
 from sortal.review.loading import locked_run
-from sortal.runs.run import CONFIRMED, DECISIONS, LABELLED, MOVED, REVIEWED, Run
+from sortal.runs.run import DECISIONS, LABELLED, Run
 from sortal.runs.storage import check_run
 
 Target: TypeAlias = int | str  # the id of a category, or the name of a new one
 Targets: TypeAlias = set[tuple[str, Target]]  # of contents
 PREFIX = "import-"  # of the keys of imported decisions
-SEEN = [REVIEWED.index(each) for each in (CONFIRMED, MOVED)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def import_annotations(
     found = read_annotations(Path(file))
     with locked_run(folder, raw=True) as raw:
         mine = read(folder / DECISIONS, raw.facts)
-        review = reviewed(raw, mine)
+        review = replay(raw, mine)
         matched, missing = _match(raw, [each if by is None else replace(each, by=by) for each in found.annotations])
         if missing and not matched:
             raise InputError(
@@ -97,7 +97,7 @@ def import_annotations(
         missing=tuple(missing),
         disagreeing=tuple(disagreeing),
         decisions=tuple(lines),
-        words=tuple(in_words(raw, [*mine, *lines])[len(mine) :]),
+        words=tuple(replay(raw, [*mine, *lines]).words[len(mine) :]),
     )
 
 
@@ -133,7 +133,7 @@ def _earlier_imports(run: Run, lines: Sequence[Decision]) -> tuple[Targets, Targ
 
     A category that was to be created is also there by its name.
     """
-    standing, review = {each.key for each in surviving(lines)[0]}, Review(run)
+    standing, review = {step.key for step in replay(run, lines).done}, Review(run)
     contents = {*run.assignments.contents}  # a disputed line may be about others
     put, refused = Targets(), Targets()
     for each in lines:

@@ -16,7 +16,7 @@ from sortal.discovery.reviewing.advice import LONGEST, Advice, advise, read_word
 from sortal.discovery.reviewing.refitting import refit
 from sortal.errors import InputError
 from sortal.review.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.runs.run import Run
 from sortal.system.distributed import alone
 
