@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +13,6 @@ from support.reviews import Client, saved_run, serving, session_of
 
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS, Run
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.fixture
