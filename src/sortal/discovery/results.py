@@ -26,7 +26,7 @@ from sortal.system.device import name_of
 from sortal.system.text import plural
 
 PACKAGES = ("numpy", "scikit-learn", "timm", "torch")
-BLOCK = 2**14  # images at once
+ADDED_AT_ONCE = 2**14  # images
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,8 +135,8 @@ def add_to_means(
     A mean of no values stays what it is.
     """
     sums, total = counts[:, None] * means.astype(np.float64), counts + np.bincount(rows, minlength=len(counts))
-    for start in range(0, len(rows), BLOCK):
-        part = slice(start, start + BLOCK)
+    for start in range(0, len(rows), ADDED_AT_ONCE):
+        part = slice(start, start + ADDED_AT_ONCE)
         np.add.at(sums, rows[part], x[part].astype(np.float64))
     moved: Features = np.where(total[:, None] > 0, sums / np.maximum(total[:, None], 1), means).astype(np.float32)
     return moved, total

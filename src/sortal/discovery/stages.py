@@ -1,7 +1,5 @@
 """Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
-import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +9,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.config import VIEWS, Discovery, Rounds, Training
+from sortal.config import Discovery, Rounds
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
 from sortal.discovery.grouping.clusters import Rows, choose_k, cluster, fit, repeat, rows_of
@@ -19,12 +17,12 @@ from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
+from sortal.discovery.sampling import free_disk
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.review_states import ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
 from sortal.learning.features import extract
@@ -281,7 +279,7 @@ def _learn(
     recipe, images, store = job.recipe, inputs.to_learn, inputs.pixels_to_learn
     if not recipe.learns:
         return LearningResult()
-    budget, _ = token_plan(job, backbone, recipe.training, len(images))
+    budget = token_budget(job)
     if isinstance(recipe.losses, Rounds):
         initial = _initial(backbone)
         found = rounds.learn(job, backbone, images, store, features=features, budget=budget, runtime=runtime)
@@ -295,14 +293,7 @@ def _learn(
     if job.processes.is_first:
         _save_initial(_initial(backbone), folder)
     trained = train(
-        method,
-        images,
-        store,
-        recipe.training,
-        folder=folder,
-        processes=job.processes,
-        budget=budget,
-        runtime=runtime,
+        method, images, store, recipe.training, folder=folder, processes=job.processes, budget=budget, runtime=runtime
     )
     head = method.classifier()
     return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
@@ -337,19 +328,13 @@ def _save_initial(weights: bytes, folder: Path) -> None:
         write_atomically(folder / INITIAL, weights)
 
 
-def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tuple[Budget, token_cache.TokenPlan | None]:
-    """Return where tokens of n images may be cached and where they will be; None without tokens."""
-    if not training.epochs or training.views is None or not backbone.has_trunk:
-        return Budget(), None
-    views = VIEWS if isinstance(training.views, str) else training.views
-    needed = math.ceil(n / job.processes.size) * views * 2 * math.prod(token_cache.token_shape(backbone))
-    there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
-    room = int(DISK_SHARE * shutil.disk_usage(there).free)
-    # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
-    # processes have no files of tokens.
-    to_file = needed <= room and not job.on_gpu and job.processes.size == 1
-    budget = Budget(disk=room, file_first=to_file)
-    return budget, token_cache.plan_tokens(needed, budget, job.device, there)
+def token_budget(job: Job) -> Budget:
+    """Return where the trunk's tokens may be cached.
+
+    Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
+    processes have no files of tokens.
+    """
+    return Budget(disk=int(DISK_SHARE * free_disk(job)), file_first=not job.on_gpu and job.processes.size == 1)
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:

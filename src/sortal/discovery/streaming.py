@@ -39,7 +39,7 @@ from sortal.system.text import plural
 from sortal.system.workers import JsonObject, WorkItem
 from sortal.web.report import report, summary
 
-COMMIT = 10.0  # seconds between files of features; a kill loses at most what was read since
+COMMIT_EVERY = 10.0  # seconds between files of features; a kill loses at most what was read since
 READING = "Sorting the other images"
 
 
@@ -184,7 +184,7 @@ class _Stream:
                     why = {"unreadable": [*crop.failure]} if crop.failure is not None else {}
                     file = {"path": os.path.abspath(images.paths[crop.row]), "stamp": stamps[crop.row]}
                     self._records.append({**file, "digest": crop.digest, **why})
-                if monotonic() - committed > COMMIT:
+                if monotonic() - committed > COMMIT_EVERY:
                     self._commit()
                     committed = monotonic()
                 runtime.progress(READING, done, len(images))
