@@ -2,10 +2,10 @@
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sortal.exchange.naming import shared_names
 from sortal.images.class_names import as_name
 from sortal.images.exported import Statement, utf8
 from sortal.images.review_states import SEEN
-from sortal.review.actions import Accept, Change, Contents, Create, Move
+from sortal.review.actions import Accept, Change, Create, Move
 from sortal.review.history import Decision, Review
 from sortal.review.joining import ELSEWHERE
 from sortal.review.journal import append, decide, read, replay
@@ -25,8 +25,8 @@ from sortal.runs.run import DECISIONS, LABELLED, Run
 from sortal.runs.storage import check_run
 
 Target: TypeAlias = int | str  # the id of a category, or the name of a new one
-Targets: TypeAlias = set[tuple[str, Target]]  # of contents
-PREFIX = "import-"  # of the keys of imported decisions
+WishKind: TypeAlias = Literal["put", "confirm", "dispute"]  # in the order in which decisions are written
+IMPORT_KEY = "import-"  # at the start of the keys of imported decisions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +80,10 @@ def import_annotations(
                 f"The run {str(folder)!r} must contain the images in {str(found.path)!r}, but none of them is in it: "
                 f"{listing(missing)}. Choose the run that they were exported from."
             )
-        imported, refused = _earlier_imports(raw, mine)
-        wishes, disagreeing = _wishes(review, matched, imported)
+        wishes, disagreeing = _wishes(review, matched, _earlier_imports(raw, mine))
         lines = [
-            replace(decide(change, who or None), key=f"{PREFIX}{secrets.token_hex(8)}", disputed=why)
-            for who, change, why in _changes(review, wishes, refused)
+            replace(decide(change, who or None), key=f"{IMPORT_KEY}{secrets.token_hex(8)}", disputed=why)
+            for who, change, why in _changes(review, wishes)
         ]
         if lines:
             append(folder / DECISIONS, raw.facts, lines)
@@ -128,38 +127,36 @@ def _match(run: Run, annotations: Iterable[Annotation]) -> tuple[dict[str, list[
     return found, [*missing]
 
 
-def _earlier_imports(run: Run, lines: Sequence[Decision]) -> tuple[Targets, Targets]:
-    """Return where earlier imports have put images, unless that was undone, and where they were not allowed to.
+def _earlier_imports(run: Run, lines: Sequence[Decision]) -> dict[tuple[str, Target], bool]:
+    """Return which categories earlier imports gave to contents, unless that was undone, and whether it was disputed.
 
     A category that was to be created is also there by its name.
     """
     standing, review = {step.key for step in replay(run, lines).done}, Review(run)
     contents = {*run.assignments.contents}  # a disputed line may be about others
-    put, refused = Targets(), Targets()
+    found: dict[tuple[str, Target], bool] = {}
     for each in lines:
         if not each.disputed:
             review.take(each.action)
-        if each.key.startswith(PREFIX) and (each.disputed or each.key in standing):
+        if each.key.startswith(IMPORT_KEY) and (each.disputed or each.key in standing):
             for content in contents.intersection(getattr(each.action, "images", ())):
                 now = int(review.category[review.rows_of([content])[0]])
-                targets = {(content, getattr(each.action, name, now)) for name in ("category", "name")}
-                (refused if each.disputed else put).update(targets)
-    return put, refused
+                for name in ("category", "name"):
+                    found[content, getattr(each.action, name, now)] = bool(each.disputed)
+    return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Wish:
-    """The category that an annotation gives an image."""
+class _Wish(NamedTuple):
+    """What annotations ask for: to put an image into a category, to confirm that it is there, or to dispute that."""
 
+    kind: WishKind
     content: str
     to: Target
     by: str
-    is_there: bool  # already
-    is_disputed: bool  # a person has put it elsewhere since the export, unknown to the annotator
 
 
 def _wishes(
-    review: Review, matched: Mapping[str, Sequence[Annotation]], imported: Targets
+    review: Review, matched: Mapping[str, Sequence[Annotation]], earlier: Mapping[tuple[str, Target], bool]
 ) -> tuple[list[_Wish], list[str]]:
     """Return what annotations say that is new, and the images whose annotations disagree."""
     wishes, disagreeing = list[_Wish](), list[str]()
@@ -172,13 +169,17 @@ def _wishes(
         if others:
             disagreeing.append(assignments.files[rows[0]])
             continue
-        is_there = isinstance(to, int) and bool((review.category[rows] == to).all())
         seen = np.isin(review.reviewed[rows], SEEN)
-        settled = bool((seen | (assignments.status[rows] == LABELLED)).all())
-        says_nothing = (settled or all(each.edited for each in fresh)) if is_there else fresh[0].stale
-        if not says_nothing and (content, to) not in imported:
-            disputed = not is_there and bool(seen.all()) and not any(each.image.was_seen for each in fresh)
-            wishes.append(_Wish(content=content, to=to, by=fresh[0].by, is_there=is_there, is_disputed=disputed))
+        if isinstance(to, int) and (review.category[rows] == to).all():
+            kind: WishKind = "confirm"
+            settled = (seen | (assignments.status[rows] == LABELLED)).all()
+            says_nothing = settled or all(each.edited for each in fresh)
+        else:  # disputed where a person has put it elsewhere since the export, unknown to the annotator
+            kind = "dispute" if seen.all() and not any(each.image.was_seen for each in fresh) else "put"
+            says_nothing = fresh[0].stale
+        was_disputed = earlier.get((content, to))
+        if not says_nothing and (was_disputed is None or (was_disputed and kind != "dispute")):
+            wishes.append(_Wish(kind, content, to, fresh[0].by))
     return wishes, disagreeing
 
 
@@ -190,38 +191,25 @@ def _ids_by_name(names: Mapping[int, str]) -> dict[str, int]:
     return found
 
 
-def _changes(review: Review, wishes: Sequence[_Wish], refused: Targets) -> list[tuple[str, Change, str]]:
-    """Carry out wishes; return who changes what, and why it is disputed, if it is and was not before."""
+def _changes(review: Review, wishes: Sequence[_Wish]) -> list[tuple[str, Change, str]]:
+    """Carry out wishes that are not disputed; return who changes what, and why it is disputed."""
+    groups: dict[tuple[WishKind, str, Target], list[str]] = {}
+    for each in sorted(wishes, key=lambda each: get_args(WishKind).index(each.kind)):
+        to = "" if each.kind == "confirm" else each.to
+        groups.setdefault((each.kind, each.by, to), []).append(each.content)
     found: list[tuple[str, Change, str]] = []
     created: dict[Target, int] = {}
-
-    def take(by: str, change: Change) -> None:
-        review.take(change)
-        found.append((by, change, ""))
-
-    def put(images: Contents, to: Target) -> Create | Move:
-        if isinstance(to, str) and to not in created:
-            return Create(images=images, category=review.next_id, name=to)
-        return Move(images=images, category=created.get(to) or int(to))
-
-    elsewhere = [each for each in wishes if not each.is_there]
-    for (by, to), images in _grouped((each for each in elsewhere if not each.is_disputed), lambda each: each.to):
-        change = put(images, to)
-        take(by, change)
-        created.setdefault(to, change.category)
-    for (by, _), images in _grouped((each for each in wishes if each.is_there), lambda each: ""):
-        take(by, Accept(images=images))
-    disputed = (each for each in elsewhere if each.is_disputed and (each.content, each.to) not in refused)
-    for (by, to), images in _grouped(disputed, lambda each: each.to):
-        found.append((by, put(images, to), ELSEWHERE))
+    for (kind, by, to), contents in groups.items():
+        change: Change
+        if kind == "confirm":
+            change = Accept(images=tuple(contents))
+        elif isinstance(to, str) and to not in created:
+            change = Create(images=tuple(contents), category=review.next_id, name=to)
+        else:
+            change = Move(images=tuple(contents), category=int(created.get(to, to)))
+        if kind != "dispute":
+            review.take(change)
+            if isinstance(change, Create):
+                created[to] = change.category
+        found.append((by, change, ELSEWHERE if kind == "dispute" else ""))
     return found
-
-
-def _grouped(
-    wishes: Iterable[_Wish], target: Callable[[_Wish], Target]
-) -> Iterable[tuple[tuple[str, Target], Contents]]:
-    """Return the images of each person and target."""
-    found: dict[tuple[str, Target], list[str]] = {}
-    for each in wishes:
-        found.setdefault((each.by, target(each)), []).append(each.content)
-    return [(key, tuple(contents)) for key, contents in found.items()]
