@@ -22,7 +22,7 @@ from sortal.config import CONVNET, TINY_CONTRAST, TINY_TRAINING
 from sortal.discovery.demo import grey_pixels
 from sortal.images.datasets import digits
 from sortal.images.store.packing import Settings, pack
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import Contrastive
 from sortal.learning.train import train

@@ -56,7 +56,7 @@ def sort(
     from sortal.discovery.job import Job
     from sortal.discovery.stages import Stages, store_pixels
     from sortal.discovery.stages import sort as sorted_
-    from sortal.learning.backbones.loading import load_backbone
+    from sortal.learning.backbones.registry import load_backbone
     from sortal.system.distributed import alone
 
     true = len(images.classes) + len(images.new_classes)
@@ -73,13 +73,11 @@ def sort(
     with nullcontext(keep) if keep is not None else TemporaryDirectory() as place:
         job = Job(
             images=images,
-            source=None,
             settings=settings,
             recipe=recipe_for(settings, len(images), on_gpu=processes.device.type == "cuda"),
             place=Path(place),
             runtime=runtime,
             processes=processes,
-            command="",
             shared=cache,
         )
         backbone = load_backbone(arguments.backbone, weights=arguments.weights, seed=seed)

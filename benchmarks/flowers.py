@@ -21,7 +21,7 @@ from sortal import ImageSet, SemiSupervisedKMeans, read_images
 from sortal.config import Contrast, Training
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import Contrastive
 from sortal.learning.train import train

@@ -30,7 +30,7 @@ from torch import Tensor
 from sortal import read_images
 from sortal.clustering.points import slices
 from sortal.clustering.tsne import place
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.system.progress import Runtime
 

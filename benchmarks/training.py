@@ -26,7 +26,7 @@ from sortal.images.image_set import image_set
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache, views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch, Draws, draw
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder, load_crops

@@ -19,8 +19,10 @@ from unittest.mock import Mock
 
 import hypothesis
 import pytest
+from support.browsing import CHROMIUM, browsing
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from support.fork_server import ForkServer
 
     from sortal.runs.run import Run
@@ -32,6 +34,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The same examples everywhere, however slow the machine. To look for new ones: pytest --hypothesis-profile=default
 hypothesis.settings.register_profile("sortal", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("sortal")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("attacks", "attacks on the program: pytest -m attack")
+    group.addoption("--attack-trials", type=int, default=1, metavar="N", help="trials of each attack (1)")
+    group.addoption("--attack-seed", type=int, default=0, metavar="SEED", help="seed of their random choices (0)")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -94,6 +102,15 @@ def sorted_run(tmp_path_factory: pytest.TempPathFactory) -> SortedRun:
 def copied_run(sorted_run: SortedRun, tmp_path: Path) -> SortedRun:
     """A copy of `sorted_run` that a test may change."""
     return sorted_run.copy(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, which a module of tests shares."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with browsing() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

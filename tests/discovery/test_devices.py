@@ -21,7 +21,7 @@ from sortal.discovery.prediction import draw_report, predict
 from sortal.discovery.reviewing.advice import Advice
 from sortal.discovery.reviewing.open import open_session
 from sortal.images.store.packing import Settings, pack
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import Contrastive
 from sortal.learning.train import train

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from discovery.test_job import a_folder
 from support import tiny_folder as tiny
+from support.layouts import plant_photos
 from support.runtimes import CPU
 from support.sample_run import sample_facts
 
@@ -78,7 +78,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setattr("sortal.discovery.job.check_backbone", lambda *_, **__: None)  # none is loaded
-    return a_folder(tmp_path / "photos")
+    return plant_photos(tmp_path / "photos")
 
 
 def finished(place: Path, earlier: RunFacts) -> None:
@@ -98,7 +98,7 @@ def test_another_k_keeps_the_settings_of_the_run_unless_forced(photos: Path) -> 
     job = prepare("photos", None, None, *usual, runtime=replace(CPU, note=notes.append), force=False)
     assert job.settings == Discovery(backbone="convnet", seed=4, k=3)
     assert notes == ["As in the run in 'photos-run': backbone convnet, seed 4."]
-    assert job.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
+    assert job.origin.command == "sortal discover photos --out photos-run --k 3 --backbone convnet --seed 4"
     assert asked("photos", force=True, k=3).settings == Discovery(k=3, backbone=SMALLER)
     assert asked("photos", given=("seed",)).settings.seed == 0
     assert (job.retraining, asked("photos", given=("seed",)).retraining is None) == (None, False)
@@ -118,11 +118,11 @@ def test_what_was_agreed_to_holds_for_these_settings_alone(photos: Path, monkeyp
 
 
 def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
-    a_folder(Path("more"))
+    plant_photos(Path("more"))
     folders = (str(photos), str(photos.parent / "more"))
     finished(Path("run"), facts(str(photos.parent), folders=folders, settings=Discovery(k=5)))
     job = asked("run")
-    assert (job.place, job.folders, job.settings.k) == (photos.parent / "run", folders, 5)
+    assert (job.place, job.origin.folders, job.settings.k) == (photos.parent / "run", folders, 5)
     assert {file.partition("/")[0] for file in job.images.files} == {"photos", "more"}
     assert asked("run", "elsewhere").place == Path("elsewhere")
     finished(Path("array-run"), facts(None))
@@ -132,13 +132,13 @@ def test_a_run_may_be_given_for_its_images(photos: Path) -> None:
 
 def test_folders_of_the_run_take_part_and_others_are_refused(photos: Path) -> None:
     for name in ("more", "others"):
-        a_folder(Path(name))
+        plant_photos(Path(name))
     here = str(photos.parent)
     both = (str(photos), f"{here}/more")
     finished(Path("photos-run"), facts(here, folders=both, settings=Discovery(k=5)))
-    assert asked("photos").folders == both
-    assert asked("photos", force=True).folders == both[:1]
-    assert asked(["photos", "others"]).folders == (both[0], f"{here}/others", both[1])
+    assert asked("photos").origin.folders == both
+    assert asked("photos", force=True).origin.folders == both[:1]
+    assert asked(["photos", "others"]).origin.folders == (both[0], f"{here}/others", both[1])
     with pytest.raises(InputError, match="holds a run of other images"):
         asked("others", "photos-run")
     assert folders_of(facts("/old")) == ("/old",)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.layouts import plant_photos
 from support.runtimes import CPU
 from support.sample_run import sample_facts
 
@@ -48,14 +49,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Create two known classes and three unlabelled images in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    return a_folder(tmp_path / "photos")
-
-
-def a_folder(folder: Path) -> Path:
-    for name in ("cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "unlabelled/1.jpg", "unlabelled/2.jpg", "loose.jpg"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
-    return folder
+    return plant_photos(tmp_path / "photos")
 
 
 def asked(images: Source, out: Any = None, settings: Discovery = USUAL, *, labels: Any = None, **options: Any) -> Job:
@@ -150,20 +144,20 @@ def test_invalid_jobs_are_refused_before_any_work(photos: Path, monkeypatch: pyt
 def test_the_run_is_named_after_the_images_and_lies_in_the_current_folder(photos: Path) -> None:
     for images in (photos, "photos", "photos/", "./photos/../photos", str(photos)):
         job = asked(images)
-        assert (job.place, job.source, job.cache) == (Path("photos-run"), str(photos), Path("photos-run/cache"))
+        assert (job.place, job.origin.folder, job.cache) == (Path("photos-run"), str(photos), Path("photos-run/cache"))
     assert asked(photos, "elsewhere").place == Path("elsewhere")
     assert not Path("photos-run").exists()  # nothing is written
-    assert asked("photos").command == "sortal discover photos --out photos-run"  # only what differs
-    assert asked(photos, "a b").command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
+    assert asked("photos").origin.command == "sortal discover photos --out photos-run"  # only what differs
+    assert asked(photos, "a b").origin.command == f"sortal discover {shlex.quote(str(photos))} --out 'a b'"
     files = [str(path) for path in photos.rglob("*.jpg")]
     settings = Discovery(k=2)
     job = asked(files, "elsewhere", settings)
-    assert (job.place, job.source) == (Path("elsewhere"), str(photos.parent))
-    assert job.command == "sortal.discover(...) with the settings above"
+    assert (job.place, job.origin.folder) == (Path("elsewhere"), str(photos.parent))
+    assert job.origin.command == "sortal.discover(...) with the settings above"
     # Rows of an array have no folder.
     rows = image_set(["0", "1"], pixels=np.zeros((2, 4, 4, 3), dtype=np.uint8), labels=["a", None])
     job = asked(rows, "images-run", settings)
-    assert (job.source, job.place) == (None, Path("images-run"))
+    assert (job.origin.folder, job.place) == (None, Path("images-run"))
     assert job.images is rows
     for source in (files, rows):
         assert "out is required for images that are not a folder" in refusal(source, settings=settings)
@@ -204,7 +198,7 @@ def test_a_file_or_a_folder_among_the_images_is_refused(photos: Path, force: boo
 
 
 def test_the_folder_of_a_run_may_contain_its_images_but_nothing_else(photos: Path) -> None:
-    a_folder(Path("run/deep/images"))
+    plant_photos(Path("run/deep/images"))
     for out in ("run", "run/../run"):
         assert asked("run/deep/images", out).place == Path(out)
     os.symlink(photos, "run/linked")
@@ -244,7 +238,7 @@ def test_a_folder_with_other_content_is_refused_unless_forced(photos: Path) -> N
     ],
 )
 def test_a_damaged_run_is_not_taken_for_a_folder_of_images(photos: Path, content: str, problem: str) -> None:
-    run = a_folder(photos.parent / "run")  # pictures such as those of `sortal figures`
+    run = plant_photos(photos.parent / "run")  # pictures such as those of `sortal figures`
     for name in ("assignments.csv", "categories.csv", "centres.npy"):
         (run / name).touch()
     (run / "run.json").write_text(content)
@@ -303,7 +297,7 @@ def test_the_recorded_command_parses_to_the_same_settings_and_paths(
     odd = Reading(folders="ignore", unlabelled="none", unlisted="unlabelled", extra_columns="ignore")
     reading = Reading() if as_usual else odd
     here = Path(mkdtemp(dir=photos.parent))  # per example, as the run of one may have the name of another's images
-    a_folder(here / name)
+    plant_photos(here / name)
     os.chdir(here)
     table = Path(f"{name}.csv")
     table.write_text("file_name,label,note\ncat/1.jpg,cat,x\ndog/1.jpg,dog,y\n")
@@ -311,4 +305,4 @@ def test_the_recorded_command_parses_to_the_same_settings_and_paths(
     with patch.object(job_module, "check_backbone"):  # which refuses such names
         job = asked(name, f"{name}-out", settings, reading=asdict(reading), **labels)
     paths = {"images": [Path(name)], "out": Path(f"{name}-out"), **labels}
-    assert parsed(job.command) == (paths, settings, reading)
+    assert parsed(job.origin.command) == (paths, settings, reading)

@@ -27,7 +27,7 @@ from sortal.discovery import defaults, results, stages
 from sortal.discovery.grouping import clusters, rounds, shared_kmeans
 from sortal.discovery.pipeline import discover
 from sortal.errors import InputError
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.step import TrainingStep

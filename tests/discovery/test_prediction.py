@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import SortedRun
-from discovery.test_stages import scores_of
 from numpy.typing import NDArray
 from support import tiny_folder as tiny
 from support.rounding import rounding
 from support.runtimes import CPU
-from support.tiny_folder import CLASSES, EACH, OLD, sort, spy
+from support.tiny_folder import CLASSES, EACH, OLD, scores_of, sort, spy
 
 from sortal.config import MethodName
 from sortal.discovery import prediction, results

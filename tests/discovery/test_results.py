@@ -17,12 +17,12 @@ from support.stores import small_store
 
 from sortal.config import Contrast, Discovery, Recipe, Training
 from sortal.discovery import results
-from sortal.discovery.job import Job
+from sortal.discovery.job import Job, Origin
 from sortal.discovery.results import Clusters
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.train import TrainingResult
 from sortal.metrics import Accuracy
 from sortal.runs.building import assess, hash_images, unassigned
@@ -59,13 +59,12 @@ def some_images(truth: tuple[str | None, ...] | None = None) -> ImageSet:
 def a_job(images: ImageSet, **settings: Any) -> Job:
     return Job(
         images=images,
-        source="/photos",
+        origin=Origin(folder="/photos", command="sortal discover /photos"),
         settings=Discovery(**settings),
         recipe=RECIPE,
         place=Path("run"),
         runtime=CPU,
         processes=alone("cpu"),
-        command="sortal discover /photos",
     )
 
 

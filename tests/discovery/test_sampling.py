@@ -14,7 +14,7 @@ from sortal.discovery.sampling import check_room, draw, learned_part, remedies
 from sortal.errors import InputError, NoSpaceError
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.store.packing import MARGIN
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 
 Usage = namedtuple("Usage", "total used free")
 

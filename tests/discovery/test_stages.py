@@ -23,21 +23,22 @@ from safetensors.torch import load_file
 from scipy.special import softmax
 from support import tiny_folder as tiny
 from support.runtimes import CPU
-from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, sort, spy, tables
+from support.tiny_folder import EACH, LABELLED, OLD, SETTINGS, never, scores_of, sort, spy, tables
 
 from sortal.clustering.kmeans import SemiSupervisedKMeans
 from sortal.config import AUTO, CLASSIFIERS, Discovery, MethodName, Reading, Recipe, Training
 from sortal.discovery import results, stages
 from sortal.discovery.defaults import recipe_for
+from sortal.discovery.earlier import EarlierRun
 from sortal.discovery.grouping import clusters, shared_kmeans
 from sortal.discovery.grouping.clusters import estimator, match_known
-from sortal.discovery.job import Job, prepare
+from sortal.discovery.job import Job, Origin, prepare
 from sortal.discovery.pipeline import carry_out, discover, stages_of
 from sortal.discovery.stages import held_out, set_aside, token_plan
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.health import Probe
 from sortal.learning.step import TrainingStep
@@ -85,7 +86,7 @@ def test_the_number_of_held_out_images_is_limited() -> None:
     images = image_set([f"{i}.png" for i in range(12_001)], paths=["x"] * 12_001, labels=[*names, None])
     order = np.arange(len(images))
     held = held_out(images, order, Discovery(k=1300), np.ones(len(images), dtype=bool))
-    assert held.sum() == stages.HELD_OUT
+    assert held.sum() == stages.MOST_HELD_OUT
     assert images.labelled[held].all()
     assert len(np.unique(images.labels[~held & images.labelled])) == 1200  # each class keeps some
     assert held_out(images, order, Discovery(k=1300, held_out=0.0), np.ones(len(images), dtype=bool)).sum() == 0
@@ -210,13 +211,6 @@ def raw(sorted_run: SortedRun, tmp_path_factory: pytest.TempPathFactory, quickly
     return sort(sorted_run.images, tmp_path_factory.mktemp("raw") / "run", method="kmeans", k="auto")
 
 
-def scores_of(found: Run) -> NDArray[np.float64]:
-    """Compute the scores of the head (n, k)."""
-    assert found.head is not None
-    head = found.head.astype(np.float64)
-    return np.asarray(found.features, dtype=np.float64) @ head[:, :-1].T + head[:, -1]
-
-
 def with_initial(folder: Path) -> Backbone:
     """Load the saved model with its trained weights reset to their initial values."""
     backbone = load_backbone(str(folder / "model.json"))
@@ -337,8 +331,8 @@ def a_job(images: ImageSet, place: Path, method: MethodName = "gcd", *, k: int =
     asked = {name: value for name, value in SETTINGS.items() if name not in ("runtime", "k")}
     settings = Discovery(**asked, method=method, k=k)
     recipe = replace(recipe_for(settings, len(images), on_gpu=False), **of)
-    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu"), "command": "", "recipe": recipe}
-    return Job(images=images, source=None, settings=settings, place=place, **how)
+    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu"), "recipe": recipe}
+    return Job(images=images, settings=settings, place=place, **how)
 
 
 def with_validation() -> ImageSet:
@@ -425,7 +419,9 @@ def test_unreadable_files_do_not_break_a_job_with_validation(tmp_path: Path, met
     is_held = np.array(["validation" in file for file in truth])
     paths, labels = [str(tmp_path / file) for file in truth], [tiny.label_of(file) for file in truth]
     images = image_set([*truth], paths=paths, labels=labels, validation=is_held)
-    found = carry_out(replace(a_job(images, tmp_path / "run", method, select=True), source=str(tmp_path)))
+    found = carry_out(
+        replace(a_job(images, tmp_path / "run", method, select=True), origin=Origin(folder=str(tmp_path)))
+    )
     assert len(found.quarantine) == LABELLED
     assert len(found.assignments) == N - LABELLED
     assert tuple(found.names.values())[:3] == ("ash", "cedar", "new 1")
@@ -497,7 +493,7 @@ def test_plain_k_means_ignores_labels_but_its_clusters_are_named_after_them(
     assert not np.array_equal(semi.centres, found.centres)  # only the recipe differs
     before = tables(tmp_path / "run")
     monkeypatch.setattr(SemiSupervisedKMeans, "fit", never)
-    carry_out(replace(job, earlier=found.facts))
+    carry_out(replace(job, earlier=EarlierRun(facts=found.facts)))
     assert tables(tmp_path / "run") == before
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from images.test_folders import plant
 from PIL import Image
 from support import layouts
+from support.layouts import plant
 
 from sortal.errors import InputError, SortalError
 from sortal.images import label_tables

@@ -9,6 +9,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 import pytest
+from support.layouts import plant
 
 from sortal.errors import InputError
 from sortal.images import folders
@@ -16,14 +17,6 @@ from sortal.images.folders import EXTENSIONS, find
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse or change such names")
 not_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
-
-
-def plant(root: Path, *names: str) -> Path:
-    """Create empty files in the given order."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
 
 
 def test_images_have_a_known_last_extension_in_any_case(tmp_path: Path) -> None:

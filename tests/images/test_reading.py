@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -9,12 +10,13 @@ from unicodedata import normalize
 import numpy as np
 import pandas as pd
 import pytest
-from images.test_folders import linux_only, plant
+from support.layouts import plant
 
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet
 from sortal.images.reading import read_images
 
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse or change such names")
 NFC, NFD = normalize("NFC", "é"), normalize("NFD", "é")
 NO_LABELS = "At least one image must be labelled; none of {} is"
 

@@ -33,11 +33,6 @@ from {package}.losses import scaled
 WEIGHT = 0.5
 FIRST, SECOND = 1.0, 2.0
 TABLE = {{"a": scaled, "b": [nn.Linear]}}
-UNUSED = 1
-
-def unused():
-    return 1
-
 def decorated(function):
     @functools.wraps(function)
     def call(*values):
@@ -60,7 +55,6 @@ class Mine(Contrastive):
 """
 LOSSES = """
 FACTOR = 2.0
-UNUSED = 1
 
 def scaled(value):
     return FACTOR * value
@@ -69,9 +63,6 @@ def shifted(value):
     def inner():
         return value + 1
     return inner()
-
-def unused():
-    return 1
 """
 
 
@@ -115,31 +106,39 @@ def test_what_a_method_refers_to_is_part_of_its_code(edited: Callable[..., str])
     }
     for what, change in changes.items():
         assert edited(change) != code, what
-    assert edited(("UNUSED = 1", "UNUSED = 2"), ("def unused():\n    return 1", "def unused():\n    return 2")) == code
 
 
 def test_an_installed_package_that_brings_a_method_counts_and_its_libraries_do_not(
     edited: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sortal.learning.methods.code.LIBRARIES", (str(tmp_path), str(Path(torch.__file__).parents[1])))
-    code = edited()
-    assert edited(("FACTOR = 2.0", "FACTOR = 3.0")) != code
+    (tmp_path / "my_library.py").write_text("FACTOR = 1.0")
+    using = ("import functools", "import functools\nimport my_library")
+    monkeypatch.setattr("sortal.learning.methods.code.INSTALLED", {tmp_path.name, "site-packages"})
+    code = edited(using)
+    assert edited(using, ("FACTOR = 2.0", "FACTOR = 3.0")) != code
+    (tmp_path / "my_library.py").write_text("FACTOR = 2.0")
+    assert edited(using) == code
+    monkeypatch.setattr("sortal.learning.methods.code.INSTALLED", {"site-packages"})
+    assert edited(using) != code
 
 
 def test_methods_that_were_typed_in_are_told_apart() -> None:
     """Without a file, there is no source, but what was compiled from it."""
 
-    def typed(number: float) -> str:
-        space: dict[str, Any] = {"__name__": "__main__"}
+    def typed(number: float, factor: float = 1.0, constant: float = 1.0) -> str:
+        space: dict[str, Any] = {"__name__": "__main__", "CONSTANT": constant}
         exec(
             "from sortal.learning.methods import Contrastive\n"
+            f"def scaled(value): return {factor} * value * CONSTANT\n"
             "class Mine(Contrastive):\n"
-            f"    def losses(self, batch): return {{'a': {number} * super().losses(batch)['supervised']}}",
+            "    def losses(self, batch):\n"
+            f"        return {{name: scaled({number} * value) for name, value in super().losses(batch).items()}}",
             space,
         )
         return code_of(space["Mine"](convnet()))
 
-    assert typed(2.0) == typed(2.0) != typed(3.0)
+    assert typed(2.0) == typed(2.0)
+    assert len({typed(2.0), typed(3.0), typed(2.0, factor=2.0), typed(2.0, constant=2.0)}) == 4
 
 
 def test_an_edited_loss_is_not_given_the_weights_of_the_former_one(edited: Callable[..., str], tmp_path: Path) -> None:

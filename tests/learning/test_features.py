@@ -30,9 +30,9 @@ from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import features
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
-from sortal.learning.features import KeptTokens, extract
-from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.backbones.registry import load_backbone
+from sortal.learning.features import extract
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.system.workers import finish
 
 Features = NDArray[np.float32]

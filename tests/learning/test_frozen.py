@@ -17,7 +17,7 @@ from torch import Tensor
 from sortal.errors import SortalError
 from sortal.learning import frozen, views
 from sortal.learning.backbones.backbone import Backbone, digest
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.frozen import AHEAD, FrozenEncoder, load_crops, prefetch
 from sortal.learning.views import Crops
 from sortal.system.device import Compute

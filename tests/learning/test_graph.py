@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sortal.config import Contrast, Distillation, Losses, Ranks, Swaps
 from sortal.learning import step
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.step import Optimiser
 from sortal.system.device import Compute
 from sortal.system.distributed import launch

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning.test_validation import Colours
 from support.processes import run_two
 from support.runtimes import CPU
 from support.stores import noise, store_of
+from support.tiny_methods import Colours
 from support.tiny_run import LABELS, left, named, same, settings, timeless, weights
 from torch import Tensor, nn
 
 from sortal.errors import SortalError
 from sortal.learning.batches import Batch
-from sortal.learning.health import IMAGES, Failure, Health, Probe, effective_rank_and_spread, evenly_spaced
+from sortal.learning.health import IMAGES, Failure, FeatureHealth, Probe, effective_rank_and_spread, evenly_spaced
 from sortal.learning.methods import Method
 from sortal.learning.step import schedule
 from sortal.learning.train import TrainingResult, train
@@ -59,10 +59,10 @@ def test_an_epoch_fails_below_its_limits() -> None:
         (4.1, 0.49, 1.0, None),
         (1.0, 0.6, 1.0, None),
     ):
-        now = Health(effective_rank=rank, spread=spread, largest_query=None)
-        probe.initial = Health(effective_rank=40, spread=0.5, largest_query=None)
+        now = FeatureHealth(effective_rank=rank, spread=spread, largest_query=None)
+        probe.initial = FeatureHealth(effective_rank=40, spread=0.5, largest_query=None)
         assert probe.failure([2.0, loss], now) == expected
-        probe.initial = Health(effective_rank=1e9, spread=1e-15, largest_query=None)
+        probe.initial = FeatureHealth(effective_rank=1e9, spread=1e-15, largest_query=None)
         assert probe.failure([2.0, loss], now) == (expected if expected == "diverged" else None)
     assert evenly_spaced(np.arange(7)).tolist() == list(range(7))
     assert evenly_spaced(np.arange(3 * IMAGES)).tolist() == list(range(0, 3 * IMAGES, 3))

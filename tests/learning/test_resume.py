@@ -37,7 +37,7 @@ from support.tiny_run import (
 from sortal.config import Swaps
 from sortal.errors import InputError
 from sortal.learning import checkpoint
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.methods import Method
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget

@@ -19,11 +19,10 @@ from support.fork_server import KILLED, ForkServer, die
 from support.stores import small_store
 from torch import Tensor
 
-from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache, views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Draws
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.token_cache import (
@@ -359,14 +358,6 @@ def test_plans_state_their_size_and_place() -> None:
     assert str(TokenPlan(10**12, None)) == (
         "1,000.0 GB of tokens do not fit the budget; views are computed in every epoch"
     )
-
-
-@pytest.mark.parametrize("name", ["device", "memory", "disk"])
-def test_negative_budgets_are_refused(name: str) -> None:
-    below: dict[str, Any] = {name: -1}
-    with pytest.raises(InputError) as caught:
-        Budget(**below)
-    assert str(caught.value) == f"The {name} budget must be a number of bytes of at least 0, got -1."
 
 
 MEMORY = "MemTotal:  32000000 kB\nMemFree:    100 kB\nMemAvailable:   1234 kB\nHugePages_Total:    0\n"

@@ -44,10 +44,10 @@ from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch, draw
-from sortal.learning.frozen import CentreCrops, FrozenEncoder
-from sortal.learning.health import Probe, evenly_spaced
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
+from sortal.learning.health import Probe
 from sortal.learning.methods import Contrastive, Method
 from sortal.learning.step import Optimiser, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, SharedTokens
@@ -459,9 +459,7 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
         "trained_blocks": 1,
         "settings": asdict(config),
         "views": 3,
-        "initial": pytest.approx(
-            Probe(CentreCrops(untrained, store, evenly_spaced(learned), keep=False)).initial.figures()
-        ),
+        "initial": pytest.approx(Probe(untrained, store, learned, KeptTokens(0)).initial.figures()),
         "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         **counts,
         **place,
@@ -481,7 +479,7 @@ def test_the_log_describes_the_run_and_every_epoch(tmp_path: Path) -> None:
     assert result.validation == max(accuracies)
     assert result.selected == max(epoch for epoch, value in enumerate(accuracies) if value == max(accuracies))
     trunk = FrozenEncoder(method.backbone, Compute(torch.device("cpu")))
-    assert Validation(trunk, *a_set(LARGE), keep=False).accuracy() == result.validation
+    assert Validation(trunk, *a_set(LARGE), KeptTokens(0)).accuracy() == result.validation
 
 
 TOKENS = 18 * 3 * 5 * 64 * 2  # bytes: images, views, tokens of 2 × 2 patches and a class, width, bfloat16
@@ -798,4 +796,4 @@ def test_every_view_passes_through_the_trunk_once_however_many_epochs_and_traini
     learned, validated = 18, 12
     assert sum(passed) == 2 * learned + learned + 2 * validated, "of those for validation once in each training"
     shared.close()
-    assert (shared.tokens, shared.centre, shared.key) == (None, [], "")
+    assert (shared.tokens, shared.centre, shared.key) == (None, None, "")

@@ -12,38 +12,17 @@ import torch
 import torch.nn.functional as nnf
 from sklearn.neighbors import NearestCentroid
 from support.stores import Image, noise, store_of
-from support.tiny_methods import double_precision
+from support.tiny_methods import Colours, double_precision
 from support.tiny_run import LARGE, a_convnet, a_transformer, named, reordered
-from torch import Tensor, nn
 
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning.backbones.backbone import Backbone, Spec
-from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.validation import Validation
 from sortal.system.device import Compute
 
 CPU = torch.device("cpu")
-
-
-class Colours(Backbone):
-    """Its features are the mean colours of views."""
-
-    def __init__(self) -> None:
-        spec = Spec(name="colours", image_size=4, shorter_side=4, width=3, mean=(0, 0, 0), std=(1, 1, 1))
-        super().__init__(nn.Linear(1, 1), spec)
-        self.calls = 0
-
-    @property
-    def blocks(self) -> list[nn.Module]:
-        return [nn.Identity(), self.net]
-
-    def trunk(self, images: Tensor) -> Tensor:
-        self.calls += 1
-        return images.mean((2, 3))
-
-    def tail(self, inputs: Tensor) -> Tensor:
-        return inputs
 
 
 def plain(*colours: tuple[int, int, int], side: int = 4) -> list[Image]:
@@ -53,7 +32,7 @@ def plain(*colours: tuple[int, int, int], side: int = 4) -> list[Image]:
 def validation(
     backbone: Backbone, images: ImageSet, store: PixelStore, *, keep: bool = False, bf16: bool = False
 ) -> Validation:
-    return Validation(FrozenEncoder(backbone, Compute(CPU, bf16)), images, store, keep=keep)
+    return Validation(FrozenEncoder(backbone, Compute(CPU, bf16)), images, store, KeptTokens(2**30 if keep else 0))
 
 
 RED, GREEN, BLUE, YELLOW = (200, 0, 0), (0, 200, 0), (0, 0, 200), (200, 200, 0)

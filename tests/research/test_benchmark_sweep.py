@@ -37,7 +37,7 @@ from sortal.errors import InputError
 from sortal.images import datasets
 from sortal.images.image_set import ImageSet
 from sortal.learning import checkpoint
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import METHODS as TRAINED
 from sortal.research.benchmark import records, sweep

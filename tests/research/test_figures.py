@@ -27,7 +27,7 @@ from support.sample_run import sample_run
 
 from sortal.errors import InputError
 from sortal.images.decoding import decode
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.research import figures
 from sortal.research.figures import FIGURES, FiguresResult, LeftOutError, attention, draw, samples, scatter, style, tsne

@@ -15,7 +15,6 @@ from PIL import Image
 from support.reviews import Client, serving
 from support.runtimes import CPU
 from support.sample_run import sample_run
-from web.report.test_browser import CHROMIUM, browser  # noqa: F401
 
 from sortal.discovery.prediction import redraw
 from sortal.discovery.reviewing.open import open_session
@@ -196,8 +195,7 @@ def test_the_report_shows_what_was_sorted_and_says_what_has_changed(run: Run, mo
     assert note.startswith("1 file changed since the run was made, or cannot be read: '06.png'.")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-def test_a_page_shows_which_files_have_changed(run: Run, browser: Browser) -> None:  # noqa: F811
+def test_a_page_shows_which_files_have_changed(run: Run, browser: Browser) -> None:
     replace_file(run, CHANGED)
     with serving(open_session(load_run(run.folder, raw=True), runtime=Runtime(workers=1))) as client:
         page = browser.new_context().new_page()

@@ -1,8 +1,8 @@
-"""Miniature data sets in the layouts of their publishers: every class, a few images each, and most images empty files.
+"""Folders of empty files, and miniature data sets in the layouts of their publishers.
 
-Each builder fills `root` as extracting the archives there would, and names classes and images so that a test can tell
-from a file's name what it must find. TRAIN and TEST are the images of a class in each split; CIFAR-10 has TRAIN in each
-of its five batches.
+A data set has every class, a few images each, most of them empty files. Each builder fills `root` as extracting the
+archives there would, and names classes and images so that a test can tell from a file's name what it must find. TRAIN
+and TEST are the images of a class in each split; CIFAR-10 has TRAIN in each of its five batches.
 """
 
 import struct
@@ -16,6 +16,19 @@ from numpy.typing import NDArray
 from sortal.images.datasets.official import read_class_split
 
 TRAIN, TEST = 2, 1
+
+
+def plant(root: Path, *names: str) -> Path:
+    """Create empty files in the given order."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def plant_photos(folder: Path) -> Path:
+    """Create files of two classes, of none, and one beside them."""
+    return plant(folder, "cat/1.jpg", "cat/2.jpg", "dog/1.jpg", "unlabelled/1.jpg", "unlabelled/2.jpg", "loose.jpg")
 
 
 def pickle2(value: Any) -> bytes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from support.sample_run import sample_run
 
 from sortal.runs.run import Run
+from support.sample_run import sample_run
 
 Ints = NDArray[np.int64]
 Features = NDArray[np.float32]

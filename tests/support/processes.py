@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+
 from support.fork_server import LIMIT, shared
 
 Work = Callable[[int, Path], None]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -125,3 +125,10 @@ def serving(session: Session, **where: Any) -> Iterator[Client]:
             server.stop()
             thread.join(timeout=60)
         assert not thread.is_alive()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = monotonic() + 60
+    while not condition():
+        assert monotonic() < until
+        sleep(0.01)

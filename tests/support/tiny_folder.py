@@ -13,11 +13,11 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from support.runtimes import CPU
 
 from sortal.discovery.pipeline import discover
 from sortal.images.image_set import ImageSet, image_set
 from sortal.runs.run import Run
+from support.runtimes import CPU
 
 if TYPE_CHECKING:
     import pytest
@@ -141,6 +141,13 @@ PAGE = b"<!doctype html>"
 def sort(images: Any, out: Path, **changes: Any) -> Run:
     """A run that takes a second."""
     return discover(images, out=out, **{**SETTINGS, **changes})
+
+
+def scores_of(found: Run) -> NDArray[np.float64]:
+    """Compute the scores of the head (n, k)."""
+    assert found.head is not None
+    head = found.head.astype(np.float64)
+    return np.asarray(found.features, dtype=np.float64) @ head[:, :-1].T + head[:, -1]
 
 
 @contextmanager

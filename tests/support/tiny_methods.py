@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from sortal.config import CLASSIFIERS, Contrast, Distillation, Losses, Ranks, Recipe, Rounds, Swaps, Training
-from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.backbone import Backbone, Spec
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.batches import Batch
 from sortal.learning.heads import ProjectionHead
 from sortal.learning.methods import METHODS, Method, make
@@ -164,3 +164,23 @@ CASES: dict[str, tuple[list[int], list[int], int]] = {
     "one labelled image": ([4], [4], 3),
     "one category": ([-1, -1, 3], [3], 1),
 }
+
+
+class Colours(Backbone):
+    """Its features are the mean colours of views."""
+
+    def __init__(self) -> None:
+        spec = Spec(name="colours", image_size=4, shorter_side=4, width=3, mean=(0, 0, 0), std=(1, 1, 1))
+        super().__init__(nn.Linear(1, 1), spec)
+        self.calls = 0
+
+    @property
+    def blocks(self) -> list[nn.Module]:
+        return [nn.Identity(), self.net]
+
+    def trunk(self, images: Tensor) -> Tensor:
+        self.calls += 1
+        return images.mean((2, 3))
+
+    def tail(self, inputs: Tensor) -> Tensor:
+        return inputs

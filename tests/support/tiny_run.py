@@ -13,9 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.fork_server import count_operations, say
-from support.runtimes import CPU
-from support.stores import small_store
 
 from sortal.config import Contrast, Training
 from sortal.images.image_set import ImageSet, image_set
@@ -23,12 +20,15 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import health, token_cache
 from sortal.learning import train as training
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.methods import Contrastive
 from sortal.learning.token_cache import Budget
 from sortal.learning.train import TrainingResult
 from sortal.runs.run import LOG
 from sortal.system.progress import Progress
+from support.fork_server import count_operations, say
+from support.runtimes import CPU
+from support.stores import small_store
 
 SMALL, LARGE = 8, 32  # pixels: the views of the convnet and of the transformer
 IN_A_FILE = Budget(memory=0, disk=10**9)

@@ -23,7 +23,7 @@ from support.tiny_run import LEARNING, TOKENS, Job, a_convnet, a_set, left, perf
 from torch import Tensor
 
 from sortal.learning import checkpoint
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.step import TrainingStep

@@ -16,24 +16,9 @@ from contextlib import contextmanager, suppress
 from cyclopts import App, CycloptsError, Group
 
 from sortal import __version__
-from sortal.cli.benchmark import benchmark
-from sortal.cli.decisions import IMPORT_EXAMPLES, decisions, import_annotations
-from sortal.cli.discover import DEMO_EXAMPLES, DISCOVER_EXAMPLES, demo, discover
-from sortal.cli.images import CHECK_EXAMPLES, SAMPLE_EXAMPLES, check, sample
+from sortal.cli import benchmark, decisions, discover, images, predict, runs
 from sortal.cli.mistakes import explain, whole_numbers
 from sortal.cli.options import processes, spell, words
-from sortal.cli.runs import (
-    EXPORT_EXAMPLES,
-    FIGURES_EXAMPLES,
-    PREDICT_EXAMPLES,
-    REPORT_EXAMPLES,
-    REVIEW_EXAMPLES,
-    export,
-    figures,
-    predict,
-    report,
-    review,
-)
 from sortal.errors import NO_SPACE, NO_TEMPORARY, ElsewhereError, InputError, SortalError, no_space, quoted
 from sortal.system.progress import is_first, say
 from sortal.system.signals import answer_signals
@@ -81,18 +66,18 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-app.command(discover, help_epilogue=DISCOVER_EXAMPLES)
-app.command(predict, help_epilogue=PREDICT_EXAMPLES)
-app.command(export, help_epilogue=EXPORT_EXAMPLES)
-app.command(figures, help_epilogue=FIGURES_EXAMPLES)
-app.command(review, help_epilogue=REVIEW_EXAMPLES)
-app.command(decisions)
-app.command(import_annotations, name="import", help_epilogue=IMPORT_EXAMPLES)
-app.command(report, help_epilogue=REPORT_EXAMPLES)
-app.command(benchmark)
-app.command(demo, help_epilogue=DEMO_EXAMPLES)
-app.command(check, help_epilogue=CHECK_EXAMPLES)
-app.command(sample, help_epilogue=SAMPLE_EXAMPLES)
+app.command(discover.discover, help_epilogue=discover.DISCOVER_EXAMPLES)
+app.command(predict.predict, help_epilogue=predict.PREDICT_EXAMPLES)
+app.command(runs.export, help_epilogue=runs.EXPORT_EXAMPLES)
+app.command(runs.figures, help_epilogue=runs.FIGURES_EXAMPLES)
+app.command(runs.review, help_epilogue=runs.REVIEW_EXAMPLES)
+app.command(decisions.decisions)
+app.command(decisions.import_annotations, name="import", help_epilogue=decisions.IMPORT_EXAMPLES)
+app.command(runs.report, help_epilogue=runs.REPORT_EXAMPLES)
+app.command(benchmark.benchmark)
+app.command(discover.demo, help_epilogue=discover.DEMO_EXAMPLES)
+app.command(images.check, help_epilogue=images.CHECK_EXAMPLES)
+app.command(images.sample, help_epilogue=images.SAMPLE_EXAMPLES)
 
 
 def main(tokens: Sequence[str] | None = None) -> int:

@@ -1,10 +1,12 @@
 """The commands of `sortal benchmark`: run, table and presets."""
 
-import json as jsonlib
+import os
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, astuple
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -13,6 +15,11 @@ from sortal.cli.options import Device, Flag, Flat, Json, Several, Workers, split
 from sortal.cli.options import processes as torchrun
 from sortal.config import Overrides
 from sortal.system.progress import is_first
+from sortal.system.text import plain
+
+if TYPE_CHECKING:
+    from sortal.research.benchmark.records import Record
+    from sortal.research.benchmark.sweep import SweepResult
 
 BENCHMARK_EXAMPLES = """\
 Examples:
@@ -23,10 +30,10 @@ Examples:
   sortal benchmark presets
   sortal benchmark table benchmark --out tables
 """
-METHOD = "One or more of sortal, gcd, kmeans, rankstats, simgcd and uno; sortal by default."
-PRESET = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
-SEEDS = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."
-FAST = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
+METHOD_HELP = "One or more of sortal, gcd, kmeans, rankstats, simgcd and uno; sortal by default."
+PRESET_HELP = "Names of presets, or the start of several: table3/cub/gcd, table3/cub, table3."
+SEEDS_HELP = "One or more whole numbers, a run each: 0 1 2 or 0,1,2."
+FAST_HELP = "Train presets in Sortal's own way: cache views, and take the losses on the bottleneck."
 
 benchmark = App(name="benchmark", help_format="plaintext", help_epilogue=BENCHMARK_EXAMPLES)
 
@@ -36,15 +43,15 @@ def run_benchmark(
     dataset: Annotated[str | None, Parameter(help="The data set; optional with a preset.")] = None,
     *,
     root: Annotated[Path, Parameter(help="The folder that contains it.")] = Path("data"),
-    method: Annotated[tuple[str, ...], Several, Parameter(help=METHOD)] = (),
-    preset: Annotated[tuple[str, ...], Several, Parameter(help=PRESET)] = (),
-    seeds: Annotated[tuple[str, ...], Several, Parameter(metavar="INT …", help=SEEDS, show_default=" ".join)] = (
+    method: Annotated[tuple[str, ...], Several, Parameter(help=METHOD_HELP)] = (),
+    preset: Annotated[tuple[str, ...], Several, Parameter(help=PRESET_HELP)] = (),
+    seeds: Annotated[tuple[str, ...], Several, Parameter(metavar="INT …", help=SEEDS_HELP, show_default=" ".join)] = (
         "0",
         "1",
         "2",
     ),
     overrides: Annotated[Overrides, Flat] = Overrides(),
-    fast: Annotated[Flag, Parameter(help=FAST)] = False,
+    fast: Annotated[Flag, Parameter(help=FAST_HELP)] = False,
     out: Annotated[Path, Parameter(help="Folder of runs and records.")] = Path("benchmark"),
     processes: Annotated[int | None, Parameter(help="Number of runs in parallel; one per GPU by default.")] = None,
     device: Device = "auto",
@@ -68,7 +75,7 @@ def run_benchmark(
 
     methods, names, each = split(method), split(preset), numbers(split(seeds))
     chosen = choose(dataset, root, methods=methods, names=names, fast=fast, **asdict(overrides))
-    with printing.runtime("Starting", device, workers) as runtime:
+    with printing.runtime(device=device, workers=workers) as runtime:
         from sortal.research.benchmark.sweep import sweep
 
         command = shlex.join(["sortal", *words.get()])
@@ -76,11 +83,31 @@ def run_benchmark(
     if not is_first():
         return 0
     if json:
-        print(jsonlib.dumps([record.to_json() for record in result.records], indent=2))
+        printing.print_json([record.to_json() for record in result.records])
     else:
-        printing.sweep(result)
+        print_sweep(result)
     left_out = result.unreadable and torchrun() == 1  # it takes any other code for a crash
     return 1 if result.failed else 3 if left_out else 0
+
+
+def print_sweep(result: "SweepResult") -> None:
+    """Print a table of runs for each preset, the failures, and the next command."""
+    headings = ("Seed", "k", "Classes", "All", "Old", "New", "Legacy", "Test", "Minutes")
+    for name, records in groupby(result.records, attrgetter("name")):
+        print(f"\n{plain(name)}")
+        printing.print_table(headings, map(_row, records))
+    for title, why in result.failed:
+        print(f"\nFailed: {plain(title)}: {plain(why)}")
+    printing.print_unreadable(result.unreadable)
+    if result.folders:
+        place = plain(os.path.commonpath(result.folders))
+        print(f"\nThe runs are in {place}; sortal benchmark table makes tables of them.")
+
+
+def _row(record: "Record") -> tuple[object, ...]:
+    scores, test = record.transductive, record.inductive
+    shares = (*astuple(scores.accuracy), scores.legacy.all, test.accuracy.all if test else None)
+    return str(record.seed), record.k.k, record.k.true, *map(printing.share, shares), f"{record.minutes:.1f}"
 
 
 @benchmark.command
@@ -107,6 +134,7 @@ def list_presets(*, json: Json = False) -> None:
     from sortal.research.benchmark.presets import PRESETS
 
     if json:
-        print(jsonlib.dumps({name: asdict(preset) for name, preset in PRESETS.items()}, indent=2))
+        printing.print_json({name: asdict(preset) for name, preset in PRESETS.items()})
     else:
-        printing.presets(PRESETS)
+        rows = [(preset.name, preset.title, preset.version) for preset in PRESETS.values()]
+        printing.print_table(("Preset", "Recipe", "Version"), rows, left=2)

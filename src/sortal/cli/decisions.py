@@ -1,13 +1,18 @@
 """What people decided about a run, here or in another tool: decisions, its subcommand, and import."""
 
-import json as jsonlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from sortal.cli import printing
 from sortal.cli.options import Json, RunFolder
+from sortal.cli.printing import line, print_json, print_list, print_table
+from sortal.system.text import plain, plural, shorten
+
+if TYPE_CHECKING:
+    from sortal.exchange.importing import ImportResult
+    from sortal.review.journal import Decision
 
 DECISIONS_EXAMPLES = """\
 Examples:
@@ -21,7 +26,8 @@ Examples:
   sortal import photos-run fiftyone-export --by ann
   sortal import photos-run photos-run.csv
 """
-BY = "Who annotated the images; by default as the file says, or the current user."
+PERSON_LENGTH = 60  # characters of who decided something
+BY_HELP = "Who annotated the images; by default as the file says, or the current user."
 
 decisions = App(name="decisions", help_format="plaintext", help_epilogue=DECISIONS_EXAMPLES)
 
@@ -40,12 +46,14 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
 
     found = load_run(run, raw=True)
     lines = journal.read(run / DECISIONS, found.facts)
-    told = journal.in_words(found, lines)
+    listed = [*zip(lines, journal.in_words(found, lines), strict=True)]
     if json:
-        rows = [{**line.to_json(), "words": words} for line, words in zip(lines, told, strict=True)]
-        print(jsonlib.dumps(rows, indent=2))
+        print_json([{**each.to_json(), "words": words} for each, words in listed])
+    elif listed:
+        rows = [(each.at[:16].replace("T", " "), _person(each), line(words)) for each, words in listed]
+        print_table(("", "When", "Who", "What"), [(number, *row) for number, row in enumerate(rows, start=1)], left=4)
     else:
-        printing.decisions(lines, told)
+        print("Nobody has decided anything about this run yet.")
 
 
 @decisions.command
@@ -62,15 +70,20 @@ def merge(
     """
     from sortal.review import joining
 
-    added, told = joining.merge(run, other)
-    print(jsonlib.dumps([each.to_json() for each in added], indent=2)) if json else printing.joined(added, told)
+    added, words = joining.merge(run, other)
+    if json:
+        print_json([each.to_json() for each in added])
+    else:
+        disputed = sum(bool(each.disputed) for each in added)
+        print(f"{plural(len(added) - disputed, 'decision')} added, {disputed:,} disputed.")
+        print_list("Not carried out", _sentences(added, words, disputed=True))
 
 
 def import_annotations(
     run: RunFolder,
     file: Annotated[Path, Parameter(help="File of annotations, or the folder of a FiftyOne data set.")],
     *,
-    by: Annotated[str | None, Parameter(help=BY)] = None,
+    by: Annotated[str | None, Parameter(help=BY_HELP)] = None,
     json: Json = False,
 ) -> int:
     """Import annotations of an exported run as decisions.
@@ -85,5 +98,28 @@ def import_annotations(
     from sortal.exchange.importing import import_annotations
 
     found = import_annotations(run, file, by=by)
-    print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.imported(found)
+    print_json(found.to_json()) if json else print_imported(found)
     return 3 if found.missing or found.disagreeing else 0
+
+
+def print_imported(found: "ImportResult") -> None:
+    """Print what an import has decided, and what it has left out."""
+    added = _sentences(found.decisions, found.words, disputed=False)
+    count = plural(len(added), "decision")
+    print(f"{plural(found.images, 'image')} in {plain(found.file)} ({found.format}): {count} added.")
+    print_list("Added", added)
+    print_list("Not carried out", _sentences(found.decisions, found.words, disputed=True))
+    print_list("Left out, not in the run", [line(file) for file in found.missing])
+    print_list("Left out, with several categories", [line(file) for file in found.disagreeing])
+    if found.unchanged:
+        print(f"\n{plural(found.unchanged, 'image')}: nothing new.")
+
+
+def _sentences(decisions: "Sequence[Decision]", words: Sequence[str], *, disputed: bool) -> list[str]:
+    """Return who decided what, for the decisions that are disputed or for those that are not."""
+    pairs = zip(decisions, words, strict=True)
+    return [f"{_person(each)}: {line(text)}" for each, text in pairs if bool(each.disputed) == disputed]
+
+
+def _person(decision: "Decision") -> str:
+    return shorten(plain(decision.by), PERSON_LENGTH)

@@ -1,9 +1,12 @@
 """The commands that sort a collection: discover and demo."""
 
-import json as jsonlib
+import re
+import shlex
+import sys
+from dataclasses import astuple
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -11,13 +14,13 @@ from sortal.cli import printing
 from sortal.cli.options import (
     Count,
     Device,
-    DryRun,
     Flag,
     Flat,
     Images,
     Json,
     Labelled,
-    Labels,
+    LabelTable,
+    RunForecast,
     Workers,
     given,
     processes,
@@ -27,6 +30,12 @@ from sortal.cli.options import (
 from sortal.config import Discovery, Reading
 from sortal.errors import InputError, Remedy
 from sortal.system.progress import is_first, say
+from sortal.system.text import byte_sizes, duration, plain, plural
+
+if TYPE_CHECKING:
+    from sortal.discovery.demo import DemoResult
+    from sortal.discovery.forecast import RunForecast as Forecast
+    from sortal.runs.run import Run
 
 # Line breaks in examples, and after the first paragraph of a command's docstring, are printed as they are: 80 columns.
 DISCOVER_EXAMPLES = """\
@@ -46,24 +55,26 @@ Examples:
   sortal demo --labelled 0.1   with fewer labels
   sortal demo --json           the result as JSON
 """
-OUT = "Folder of the run; IMAGES-run in the current folder by default."
-FORCE = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
-YES = "Train again without asking, if settings of an earlier run have changed."
+RUN_FOLDER_HELP = "Folder of the run; IMAGES-run in the current folder by default."
+FORCE_HELP = "Overwrite the run in the folder and take nothing from it, or write into a folder that is not empty."
+YES_HELP = "Train again without asking, if settings of an earlier run have changed."
+NONE_HELD_OUT = "no labelled image, so confidence will not be calibrated; that takes about 100 labelled images"
+_SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first eight digits
 
 
 def discover(
     images: Images,
     *,
-    labels: Labels = None,
-    out: Annotated[Path | None, Parameter(help=OUT)] = None,
+    labels: LabelTable = None,
+    out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
     device: Device = "auto",
     workers: Workers = None,
     json: Json = False,
-    yes: Annotated[Flag, Parameter(help=YES)] = False,
-    force: Annotated[Flag, Parameter(help=FORCE)] = False,
-    dry_run: DryRun = False,
+    yes: Annotated[Flag, Parameter(help=YES_HELP)] = False,
+    force: Annotated[Flag, Parameter(help=FORCE_HELP)] = False,
+    dry_run: RunForecast = False,
 ) -> int:
     """Sort images into the classes you know and the ones nobody has named yet.
 
@@ -90,42 +101,107 @@ def discover(
     could not be read and were left out; 130 interrupted.
     """
     since = perf_counter()
-    with printing.runtime("Starting", device, workers) as runtime:
+    with printing.runtime(device=device, workers=workers) as runtime:
         runtime.progress("Finding images", 0, 0)
         from sortal.discovery.job import ANOTHER_FOLDER, prepare
 
         source = source_of(images)
-        job = prepare(
-            source,
-            labels,
-            out,
-            settings,
-            reading,
-            given=given(Discovery, Reading),
-            runtime=runtime,
-            force=force,
-        )
+        named = given(Discovery, Reading)
+        job = prepare(source, labels, out, settings, reading, given=named, runtime=runtime, force=force)
         asked = job.retraining is not None and not (yes or dry_run or job.agreed)
-        if asked and not (printing.can_ask() and processes() == 1):
+        if asked and not (_can_ask() and processes() == 1):
             ways = (Remedy("train again", yes=True), Remedy("see what it costs", dry_run=True), ANOTHER_FOLDER)
             raise InputError(str(job.retraining), *ways)
         if asked or dry_run:
-            from sortal.discovery.dry_run import forecast
+            from sortal.discovery.forecast import forecast
 
             planned = forecast(job, spell, since=since)
     if dry_run:
-        print(jsonlib.dumps(planned.to_json(), indent=2)) if json else printing.dry_run(planned)
+        printing.print_json(planned.to_json()) if json else print_forecast(planned)
         return 0
-    if asked and not printing.agreed(f"{job.retraining} In all, this takes {printing.times(planned.seconds)}."):
+    if asked and not _agreed(f"{job.retraining} In all, this takes {printing.total_time(planned.seconds)}."):
         say("sortal: stopped; the run is as it was")
         return 1
-    with printing.runtime("Starting", device, workers) as runtime:
+    with printing.runtime(device=device, workers=workers) as runtime:
         from sortal.discovery.pipeline import carry_out
 
         found = carry_out(job.reporting_to(runtime))
     if is_first():
-        print(jsonlib.dumps(found.to_json(), indent=2)) if json else printing.run(found)
+        printing.print_json(found.to_json()) if json else print_run(found)
     return 3 if found.quarantine and processes() == 1 else 0  # torchrun takes any other code for a crash
+
+
+def _can_ask() -> bool:
+    """Tell whether there is somebody to ask."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _agreed(text: str) -> bool:
+    """Ask whether to go on."""
+    say(text)
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def print_forecast(p: "Forecast") -> None:
+    """Print the plan of a run and its cost."""
+    known = f"{p.labelled:,} labelled in {plural(p.classes, 'class', 'classes')}"
+    rows = (
+        ("images", f"{p.images:,}: {known}, {p.unlabelled:,} unlabelled"),
+        (
+            "held out",
+            f"{plural(p.held_out, 'labelled image')}, to calibrate confidence" if p.held_out else NONE_HELD_OUT,
+        ),
+        ("classes", "estimated" if p.k == "auto" else f"k = {p.k}"),
+        ("backbone", f"{p.backbone}, {_SHA256.sub('…', p.weights)}"),
+        ("training", _training(p)),
+        ("device", p.device),
+        ("memory", f"about {byte_sizes(p.memory)[0]}"),
+        ("disk", printing.disk_space(p.disk, p.free_disk)),
+        ("time", printing.total_time(p.seconds)),
+    )
+    printing.print_table((), rows, left=2)
+    for text in p.notes:
+        print(f"\n{plain(text)}")
+    printing.print_list(printing.IN_SAMPLE, [printing.line(file) for file in p.unreadable_sample])
+
+
+def _training(p: "Forecast") -> str:
+    if p.method == "kmeans" or not p.epochs:
+        return "none"
+    views = "new views in every epoch" if p.views is None else f"{p.views} cached views per image"
+    where = f"; {p.tokens}" if p.tokens is not None else ""
+    return f"{plural(p.epochs, 'epoch')}, {views}{where}"
+
+
+def print_run(run: "Run") -> None:
+    """Print a summary of a run and the path of its report."""
+    _print_result(run)
+    print(f"\nReport: {plain(run.report)}")
+
+
+def _print_result(run: "Run") -> None:
+    """Print what a run found: the number of categories, and each of them or the largest."""
+    k = run.k
+    print(printing.counted(len(run.assignments), run.counts()))
+    new = sum(category.kind == "new" for category in run.categories)
+    how = "estimated" if k.estimated else "given"
+    if k.interval and k.interval[0] < k.interval[1]:
+        how += f", likely {k.interval[0]} to {k.interval[1]}"
+    known = plural(len(run.categories) - new, "known category", "known categories")
+    print(f"k = {k.k}, {how}: {known} and {new:,} new.\n")
+    few = len(run.categories) <= printing.MOST_ROWS  # the known ones come first; among many, the largest
+    ranked = sorted(run.categories, key=lambda each: (few and each.kind != "known", -each.size))
+    rows = []
+    for each in ranked:
+        cohesion = None if each.cohesion is None else f"{each.cohesion:.2f}"
+        rows.append((printing.name(each.name), each.kind, each.size, each.labelled, each.unsure, cohesion))
+    headings = ("Category", "Kind", "Images", "Labelled", "Unsure", "Cohesion")
+    printing.print_table(headings, printing.abridge(rows, "more category", "more categories"))
+    if (m := run.metrics) is not None:
+        figures = ", ".join(f"{part.capitalize()} {printing.share(each)}" for part, each in vars(m.accuracy).items())
+        print(f"\nAccuracy, %: {figures}; on the {plural(m.images, 'unlabelled image')} whose truth is known.")
+    printing.print_unreadable(run.quarantine)
 
 
 def demo(
@@ -145,8 +221,24 @@ def demo(
     trained on them alone. Compares the result with k-means on the pixels, with
     the same number of classes, on the unlabelled images only.
     """
-    with printing.runtime("Starting", device) as runtime:
+    with printing.runtime(device=device) as runtime:
         from sortal.discovery.demo import run
 
         result = run(out, k=k, labelled=labelled, epochs=epochs, seed=seed, runtime=runtime)
-    print(jsonlib.dumps(result.to_json(), indent=2)) if json else printing.demo(result)
+    printing.print_json(result.to_json()) if json else print_demo(result)
+
+
+def print_demo(result: "DemoResult") -> None:
+    """Print what discover prints, and a comparison with k-means."""
+    run = result.run
+    _print_result(run)
+    print(f"\nThere are {result.k_true} true classes. On the unlabelled images, with k = {run.k.k}:\n")
+    compared = {
+        "k-means on pixels": result.plain,
+        "semi-supervised k-means on pixels": result.semi_supervised,
+        "sortal discover": result.discovered,
+    }
+    rows = [(name, *map(printing.share, astuple(accuracy))) for name, accuracy in compared.items()]
+    printing.print_table(("Accuracy, %", "All", "Old", "New"), rows)
+    print(f"\n{duration(result.seconds)}. Report: {plain(run.report)}")
+    print(f"To name the new classes and correct the result: sortal review {shlex.quote(plain(run.folder))}")

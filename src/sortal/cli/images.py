@@ -1,17 +1,21 @@
 """The commands on images before any run: check and sample."""
 
-import json as jsonlib
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Flat, Images, Json, Labelled, Labels, Workers, source_of
+from sortal.cli.options import Flat, Images, Json, Labelled, LabelTable, Workers, source_of
 from sortal.config import MAX_PIXELS, Reading
-from sortal.system.text import plain
+from sortal.images.folders import is_picture, unread_pictures
+from sortal.system.text import plain, plural
+
+if TYPE_CHECKING:
+    from sortal.images.check import Duplicates, Health
 
 CHECK_EXAMPLES = """\
 Examples:
@@ -24,12 +28,17 @@ Examples:
   sortal sample digits OUT
   sortal check OUT --labels OUT/labels.csv
 """
+MOST_MEMBERS = 4  # listed of a group of duplicates
+SMALLEST_CLASSES = 12  # listed below the largest, if there are many
+MIN_CLASSES = 2  # with labels, to estimate how many there are
+TOO_FEW = "To estimate how many classes there are, sortal discover needs two that are labelled; or tell it, with --k N."
+TWO_LABELS = "Images with two labels (exit code 1), which a run ignores; keep one copy of each"
 
 
 def check(
     images: Images,
     *,
-    labels: Labels = None,
+    labels: LabelTable = None,
     reading: Annotated[Reading, Flat] = Reading(),
     tiny: Annotated[int, Parameter(help="Report images whose shorter side has fewer pixels.")] = 32,
     max_pixels: Annotated[int, Parameter(help="Refuse images with more pixels.")] = MAX_PIXELS,
@@ -54,8 +63,71 @@ def check(
     with printing.runtime("Finding images", workers=workers) as runtime:
         found = read_images(source_of(images), labels=labels, need_labels=False, **asdict(reading))
         health = check(found, tiny=tiny, max_pixels=max_pixels, runtime=runtime)
-    print(jsonlib.dumps(asdict(health), indent=2)) if json else printing.health(health, tiny)
+    printing.print_json(asdict(health)) if json else print_health(health, tiny)
     return 1 if health.contradictions else 3 if health.unreadable else 0
+
+
+def print_health(found: "Health", tiny: int) -> None:
+    """Print the counts, then the findings, the worst first."""
+    bad = f" {plural(len(found.unreadable), 'is', 'are')} unreadable." if found.unreadable else ""
+    labelled = f"{found.labelled:,} labelled in {plural(len(found.classes) - 1, 'class', 'classes')}"
+    print(f"{plural(found.images, 'image')}: {labelled}, {found.images - found.labelled:,} unlabelled.{bad}\n")
+    _print_classes(found)
+    alike = [" = ".join(map(printing.line, names)) for names in found.alike_names]
+    printing.print_list("Classes whose names differ only in case and spaces", alike)
+    _print_duplicates(TWO_LABELS, found.duplicates, "two labels")
+    _print_duplicates("Images both labelled and unlabelled", found.duplicates, "labelled and unlabelled")
+    printing.print_unreadable(found.unreadable)
+    _print_duplicates("Duplicates", found.duplicates, "same")
+    if found.near_duplicates is None:
+        print("\nToo many images to search for near-duplicates.")
+    for kind in ("two labels", "labelled and unlabelled", "same"):
+        title = f"Near-duplicates{'' if kind == 'same' else f', {kind}'}"
+        _print_duplicates(title, found.near_duplicates or (), kind, " ≈ ")
+    _print_files(f"Tiny, shorter side below {tiny} pixels", found.tiny, found.images)
+    _print_files("Rotated by EXIF, shown upright", found.rotated, found.images)
+    _print_files("More than 8 bits per channel, scaled to 8", found.deep, found.images)
+    unread = unread_pictures(found.ignored)
+    for text in unread:
+        print(f"\n{printing.line(text)}")
+    _print_files("Ignored, not pictures", [name for name in found.ignored if not is_picture(name)])
+    problems = (found.alike_names, found.unreadable, found.duplicates, found.near_duplicates, found.tiny, found.rotated)
+    if not any((*problems, found.deep, unread)) and len(found.classes) > MIN_CLASSES:  # with the unlabelled
+        print("\nNo problems found.")
+
+
+def _print_classes(found: "Health") -> None:
+    *known, unlabelled = found.classes
+    if len(known) > printing.MOST_ROWS:
+        known.sort(key=lambda each: -each.images)
+    rows = [(printing.name(each.name), each.images, each.unreadable) for each in known]
+    shown = printing.abridge(rows, "more class", "more classes", last=SMALLEST_CLASSES)
+    if unlabelled.images:
+        shown.append(("(unlabelled)", unlabelled.images, unlabelled.unreadable))
+    headings = ("Class", "Images", "Unreadable") if found.unreadable else ("Class", "Images")
+    printing.print_table(headings, [row[: len(headings)] for row in shown])
+    if not known:
+        print("\nNo image is labelled. Put the images of a class into a folder named after it, or pass --labels TABLE.")
+    if len(known) < MIN_CLASSES:
+        print(f"\n{'Only one class is labelled. ' if known else ''}{TOO_FEW}")
+
+
+def _print_duplicates(title: str, groups: "Sequence[Duplicates]", kind: str, sign: str = " = ") -> None:
+    rows = []
+    for group in (each for each in groups if each.kind == kind):
+        labels = ["unlabelled" if label is None else printing.name(label) for label in group.labels]
+        order = sorted(range(len(labels)), key=lambda row: labels[row] in labels[:row])  # one file of each label first
+        named = [f"{printing.line(group.files[row])} ({labels[row]})" for row in order[:MOST_MEMBERS]]
+        rest = f" and {len(labels) - MOST_MEMBERS:,} more" if len(labels) > MOST_MEMBERS else ""
+        rows.append(sign.join(named) + rest)
+    printing.print_list(title, rows)
+
+
+def _print_files(title: str, files: Sequence[str], images: int = 0) -> None:
+    if files and len(files) == images:
+        print(f"\n{title}: all {images:,}")
+    else:
+        printing.print_list(title, [printing.line(file) for file in files])
 
 
 def sample(

@@ -14,6 +14,7 @@ from cyclopts import (
     CycloptsError,
     MissingArgumentError,
     RepeatArgumentError,
+    Token,
     UnknownOptionError,
     UnusedCliTokensError,
     ValidationError,
@@ -32,34 +33,23 @@ def explain(error: CycloptsError, app: App) -> str:
 
 
 def _explain(error: CycloptsError, app: App, chain: Sequence[str], command: str) -> str:
-    if isinstance(error, UnknownCommandError):
-        return _unknown_command(str((error.unused_tokens or [""])[0]), app, chain, command)
-    if isinstance(error, UnknownOptionError):
-        option = error.token.keyword or error.token.value
-        names = [name for argument in error.argument_collection for name in argument.names if name.startswith("--")]
-        return f"{command} has no option {plain(option)}.{_suggestion(option, names)}"
-    if isinstance(error, UnusedCliTokensError):
-        named = [name_of(each) for each in _below(app, chain).assemble_argument_collection() if each.index is not None]
-        extra = ", ".join(map(repr, error.unused_tokens or ()))
-        takes = (
-            f"takes {' '.join(named)} and options, but got {extra} as well"
-            if named
-            else f"takes options only, got {extra}"
-        )
-        return f"{command} {takes}."
-    if isinstance(error, MissingArgumentError) and error.argument is not None:
-        return _missing(error.argument, error.keyword, command)
-    if isinstance(error, CoercionError) and error.argument is not None and error.token is not None:
-        rule = Rule.of(error.argument.hint)
-        rule = replace(rule, words=tuple(word for word in rule.words if word is not None))
-        name, value = error.token.keyword or name_of(error.argument), error.token.value
-        return (
-            f"{name} must be {rule}, got {value!r}.{_suggestion(value, [w for w in rule.words if isinstance(w, str)])}"
-        )
-    if isinstance(error, RepeatArgumentError):
-        return f"{error.token.keyword} is given more than once. Give it once."
-    if isinstance(error, ValidationError) and error.exception_message:
-        return error.exception_message
+    match error:
+        case UnknownCommandError():
+            return _unknown_command(str((error.unused_tokens or [""])[0]), _below(app, chain), command)
+        case UnknownOptionError(token=token):
+            option = token.keyword or token.value
+            names = [name for each in error.argument_collection for name in each.names if name.startswith("--")]
+            return f"{command} has no option {plain(option)}.{_suggestion(option, names)}"
+        case UnusedCliTokensError():
+            return f"{command} {_too_many(_below(app, chain), error.unused_tokens or ())}."
+        case MissingArgumentError(argument=Argument() as argument):
+            return _missing(argument, error.keyword, command)
+        case CoercionError(argument=Argument() as argument, token=Token() as token):
+            return _wrong_value(argument, token)
+        case RepeatArgumentError(token=token):
+            return f"{token.keyword} is given more than once. Give it once."
+        case ValidationError(exception_message=message) if message:
+            return message
     return str(error)
 
 
@@ -83,12 +73,27 @@ def _below(app: App, chain: Sequence[str]) -> App:
     return app
 
 
-def _unknown_command(token: str, app: App, chain: Sequence[str], command: str) -> str:
-    names = [name for name in _below(app, chain) if not name.startswith("-")]
-    sort_it = (
-        f" To sort a folder: {command} discover {shlex.quote(token)}." if os.path.isdir(token) and not chain else ""
+def _unknown_command(token: str, app: App, command: str) -> str:
+    names = [name for name in app if not name.startswith("-")]
+    hint = _suggestion(token, names)
+    if os.path.isdir(token) and "discover" in names:
+        hint = f" To sort a folder: {command} discover {shlex.quote(token)}."
+    return f"{command} has no command {token!r}.{hint} It has {', '.join(names)}."
+
+
+def _too_many(app: App, tokens: Sequence[str]) -> str:
+    named = [name_of(each) for each in app.assemble_argument_collection() if each.index is not None]
+    extra = ", ".join(map(repr, tokens))
+    return (
+        f"takes {' '.join(named)} and options, but got {extra} as well" if named else f"takes options only, got {extra}"
     )
-    return f"{command} has no command {token!r}.{sort_it or _suggestion(token, names)} It has {', '.join(names)}."
+
+
+def _wrong_value(argument: Argument, token: Token) -> str:
+    rule = Rule.of(argument.hint)
+    rule = replace(rule, words=tuple(word for word in rule.words if word is not None))
+    hint = _suggestion(token.value, [word for word in rule.words if isinstance(word, str)])
+    return f"{token.keyword or name_of(argument)} must be {rule}, got {token.value!r}.{hint}"
 
 
 def _missing(argument: Argument, keyword: str | None, command: str) -> str:

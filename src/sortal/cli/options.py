@@ -14,12 +14,14 @@ from sortal.config import Auto, SettingsGroup
 from sortal.errors import InputError
 
 Images = Annotated[list[Path], Parameter(help="A folder of images, or several.", negative="")]
-TABLE = "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
-Labels = Annotated[Path | None, Parameter(help=TABLE)]
+COLUMNS_HELP = (
+    "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
+)
+LabelTable = Annotated[Path | None, Parameter(help=COLUMNS_HELP)]
 RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
 Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
-DryRun = Annotated[
+RunForecast = Annotated[
     bool,
     Parameter(
         negative="",

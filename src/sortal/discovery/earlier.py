@@ -14,11 +14,12 @@ from sortal.config import CLASSIFIERS, Discovery, Reading
 from sortal.images.image_set import ImageSet
 from sortal.review.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts, Update
+from sortal.runs.run import Run
 from sortal.system import cache as stages
 from sortal.system.text import duration, setting
 
 AGREED = "agreed.json"  # in the cache
-TRAINED = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")  # change training
+CHANGE_TRAINING = ("method", "backbone", "weights", "epochs", "lr", "views", "seed", "held_out", "learn_on")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,20 @@ class Additions:
     rows: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # number of the source, and name there, by path
 
 
-NOTHING = Additions()
+NOTHING_ADDED = Additions()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EarlierRun:
+    """The run that is already in the folder of a job, if there is one, and what the job takes over from it."""
+
+    facts: RunFacts | None = None  # from which the job was completed
+    added: Additions = NOTHING_ADDED  # images that take part in the job, too
+    retraining: str | None = None  # why the job trains again, if settings have changed
+    reviewed: Run | None = None  # the run itself, if people have reviewed it; read once the folder is locked
+
+
+NO_RUN = EarlierRun()
 
 
 def folders_of(facts: RunFacts) -> tuple[str, ...]:
@@ -74,7 +88,7 @@ def folders_of(facts: RunFacts) -> tuple[str, ...]:
 def with_added(images: ImageSet, place: Path, facts: RunFacts) -> tuple[ImageSet, Additions]:
     """Append the images that were added to a run, as far as they are not among the images already; unlabelled."""
     if not facts.updates:
-        return images, NOTHING
+        return images, NOTHING_ADDED
     run = load_run(place, raw=True)
     here, first = {os.path.realpath(path) for path in images.paths}, len(facts.images) - len(facts.updates)
     a = run.assignments
@@ -114,7 +128,7 @@ def retraining(facts: RunFacts, settings: Discovery) -> str | None:
     """Describe the changes since a run that make it train again, and what that took; None where it need not."""
     if settings.method == "kmeans" or settings.epochs == 0:
         return None
-    names = (*TRAINED, "k") if settings.method in CLASSIFIERS else TRAINED
+    names = (*CHANGE_TRAINING, "k") if settings.method in CLASSIFIERS else CHANGE_TRAINING
     pairs = ((name, getattr(facts.settings, name), getattr(settings, name)) for name in names)
     changes = [f"{name} ({setting(old)}, now {setting(new)})" for name, old, new in pairs if old != new]
     if not changes:

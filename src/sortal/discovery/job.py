@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from sortal.config import AUTO, BACKBONE, CONVNET, SMALLER, Discovery, Reading, Recipe
 from sortal.discovery.defaults import recipe_for, resolved
-from sortal.discovery.earlier import NOTHING, Additions, Wanted, agree, agreed, folders_of, retraining, with_added
+from sortal.discovery.earlier import NO_RUN, EarlierRun, Wanted, agree, agreed, folders_of, retraining, with_added
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.folders import are_folders, common_folder, unread_pictures
 from sortal.images.image_set import ImageSet
@@ -25,7 +23,6 @@ from sortal.images.reading import read_images
 from sortal.learning.backbones import hub
 from sortal.learning.backbones.names import check_backbone
 from sortal.runs.facts import RunFacts
-from sortal.runs.run import Run
 from sortal.runs.storage import peek, why_damaged
 from sortal.system.files import CACHE, LOCK, NEXT
 from sortal.system.own_files import check_tree, own_folder
@@ -43,27 +40,31 @@ Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | ImageSet
 ANOTHER_FOLDER = Remedy("choose another folder", out=...)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where the images of a job were read, and the command that repeats it."""
+
+    folder: str | None = None  # which all images are in; None for rows of an array
+    folders: tuple[str, ...] = ()  # as they were given
+    labels: str | None = None  # the table of labels
+    reading: Reading = Reading()
+    command: str = ""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
     """What to sort, how, and where the result goes."""
 
     images: ImageSet
-    source: str | None  # the folder of the images; None for rows of an array
+    origin: Origin = Origin()
     settings: Discovery
     recipe: Recipe  # how the settings are carried out on these images
     place: Path
+    force: bool = False  # whether a run in `place` may be overwritten
+    earlier: EarlierRun = NO_RUN
+    shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
     runtime: Runtime
     processes: Processes  # that carry it out together, each on its device; only the first writes the run
-    command: str  # repeats the job
-    folders: tuple[str, ...] = ()  # of the images, as they were given; `source` is the one they are all in
-    labels: str | None = None  # the table of labels
-    reading: Reading = Reading()
-    added: Additions = NOTHING  # images of the run in `place` that `predict` added
-    retraining: str | None = None  # why this trains again, if settings of the run in `place` have changed
-    earlier: RunFacts | None = None  # about the run in `place`, from which the job was completed
-    shared: Path | None = None  # a cache shared with other jobs; by default the cache is in `place`
-    before: Run | None = None  # the run in `place`, if people have reviewed it; read once the folder is locked
-    force: bool = False  # whether a run in `place` may be overwritten
 
     def __post_init__(self) -> None:
         assert self.runtime.device == str(self.processes.device)  # both are told to functions that compute
@@ -79,6 +80,11 @@ class Job:
     def reporting_to(self, runtime: Runtime) -> Job:
         """Return the job with another place for progress and notes."""
         return replace(self, runtime=self.processes.runtime(runtime))
+
+    @property
+    def retraining(self) -> str | None:
+        """Why the job trains again what its folder has, if it does."""
+        return self.earlier.retraining
 
     @property
     def agreed(self) -> bool:
@@ -122,21 +128,9 @@ def prepare(
         raise InputError("out is required for images that are not a folder. Name a folder for the run.")
     if isinstance(images, ImageSet) and (labels is not None or reading != Reading()):
         raise InputError("labels and reading settings cannot be combined with an ImageSet, which has labels.")
-    place = Path(out) if out is not None else Path(f"{os.path.basename(folders[0])}-run")
-    if len(folders) == 1 and (facts := peek(Path(folders[0]))) is not None:  # a run, which is to be sorted again
-        place, folders = Path(folders[0]) if out is None else place, _own_folders(folders[0], facts)
-    elif len(folders) == 1 and (problem := why_damaged(Path(folders[0]))):
-        raise InputError(
-            f"The run in {folders[0]!r} cannot be sorted again, as it {problem.rstrip('.')}.",
-            Remedy("give its images again, with the folder of the run", out=folders[0], force=True),
-        )
-    wanted = Wanted(
-        settings=settings,
-        reading=reading,
-        labels=None if labels is None else os.fspath(labels),
-        given=frozenset(given),
-    )
-
+    place, folders = _place_and_folders(folders, out)
+    table = None if labels is None else os.fspath(labels)
+    wanted = Wanted(settings=settings, reading=reading, labels=table, given=frozenset(given))
     find = partial(_find, images, folders, wanted, place, force=force, runtime=runtime)
     early = find() if int(os.environ.get("WORLD_SIZE", "1")) == 1 else None
     runtime.progress("Starting PyTorch", 0, 0)
@@ -144,26 +138,33 @@ def prepare(
 
     processes = launch(runtime.device)
     found = processes.by_first(find) if early is None else early
-    folders, wanted, n = found.folders, found.wanted, len(found.images)
-    settings = resolved(wanted.settings, on_gpu=processes.device.type == "cuda")
-    learned_on = min(settings.learn_on or n, n)
+    on_gpu, n = processes.device.type == "cuda", len(found.images)
+    settings = resolved(found.wanted.settings, on_gpu=on_gpu)
     return Job(
         images=found.images,
-        source=common_folder(folders) if folders else os.getcwd() if found.images.pixels is None else None,
+        origin=_origin(images, found, place),
         settings=settings,
-        recipe=recipe_for(settings, learned_on, on_gpu=processes.device.type == "cuda"),
+        recipe=recipe_for(settings, min(settings.learn_on or n, n), on_gpu=on_gpu),
         place=place,
-        runtime=processes.runtime(runtime),
-        command=_command(images, folders, wanted, place),
-        folders=folders,
-        labels=None if wanted.labels is None else os.path.abspath(wanted.labels),
-        reading=wanted.reading,
-        added=found.added,
-        retraining=found.retraining,
-        earlier=found.earlier,
         force=force,
+        earlier=found.earlier,
+        runtime=processes.runtime(runtime),
         processes=processes,
     )
+
+
+def _place_and_folders(folders: tuple[str, ...], out: str | os.PathLike[str] | None) -> tuple[Path, tuple[str, ...]]:
+    """Return the folder of the run and those of the images; a run that is given is sorted again, in its folder."""
+    if len(folders) == 1:
+        given = Path(folders[0])
+        if (facts := peek(given)) is not None:
+            return given if out is None else Path(out), _own_folders(folders[0], facts)
+        if problem := why_damaged(given):
+            raise InputError(
+                f"The run in {folders[0]!r} cannot be sorted again, as it {problem.rstrip('.')}.",
+                Remedy("give its images again, with the folder of the run", out=folders[0], force=True),
+            )
+    return Path(out) if out is not None else Path(f"{os.path.basename(folders[0])}-run"), folders
 
 
 class _Found(NamedTuple):
@@ -172,53 +173,53 @@ class _Found(NamedTuple):
     images: ImageSet
     folders: tuple[str, ...]
     wanted: Wanted
-    added: Additions = NOTHING
-    retraining: str | None = None
-    earlier: RunFacts | None = None
+    earlier: EarlierRun
 
 
 def _find(
-    images: Source,
-    folders: tuple[str, ...],
-    wanted: Wanted,
-    place: Path,
-    *,
-    force: bool,
-    runtime: Runtime,
+    images: Source, folders: tuple[str, ...], wanted: Wanted, place: Path, *, force: bool, runtime: Runtime
 ) -> _Found:
     """Read the images of a job, complete it by the run in its folder, and refuse what must fail."""
-    check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
-    earlier, notes = None if force else peek(place), list[str]()
-    given = folders
-    if earlier is not None:
-        wanted, taken = wanted.completed(earlier)
+    facts = check_output_folder(place, folders, isinstance(images, ImageSet) and images.pixels is not None, force)
+    earlier, notes = NO_RUN, list[str]()
+    if facts is not None:
+        wanted, taken = wanted.completed(facts)
         if taken:
             same = ", ".join(f"{name} {setting(value)}" for name, value in taken.items())
             notes.append(f"As in the run in {str(place)!r}: {same}.")
-        others = tuple(each for each in folders_of(earlier) if given and each not in given)
-        folders = (*given, *others)
-        if others:
+        if others := tuple(each for each in folders_of(facts) if folders and each not in folders):
+            folders = (*folders, *others)
             notes.append(f"Images of {listing(others)} take part, as in that run.")
-    if isinstance(images, ImageSet):
-        found = _Found(images, folders, wanted)
-    else:
+    if not isinstance(images, ImageSet):
         source = images if folders_in(images) == folders else folders  # errors name it as it was given
-        read = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
-        found = _Found(read, folders, wanted)
-    if earlier is not None:
-        found = found._replace(retraining=retraining(earlier, wanted.settings), earlier=earlier)
-        if found.images.pixels is None:
-            everything, added = with_added(found.images, place, earlier)
-            found = found._replace(images=everything, added=added)
+        images = read_images(source, labels=wanted.labels, need_labels=False, **asdict(wanted.reading))
+    if facts is not None:
+        earlier = EarlierRun(facts=facts, retraining=retraining(facts, wanted.settings))
+        if images.pixels is None:
+            images, added = with_added(images, place, facts)
+            earlier = replace(earlier, added=added)
             if added.rows:
-                others_of = plural(len(added.rows), "image that was", "images that were")
-                notes.append(f"{others_of} added to that run take part, unlabelled.")
-    check_sortable(found.images, wanted.settings)
+                count = plural(len(added.rows), "image that was", "images that were")
+                notes.append(f"{count} added to that run take part, unlabelled.")
+    check_sortable(images, wanted.settings)
     worker_count(runtime.workers)
     _check_backbone(wanted.settings)
-    for text in (*notes, *unread_pictures(found.images.ignored)):
+    for text in (*notes, *unread_pictures(images.ignored)):
         runtime.note(text)
-    return found
+    return _Found(images, folders, wanted, earlier)
+
+
+def _origin(images: Source, found: _Found, place: Path) -> Origin:
+    """Return where the images were read; the command has the folder as it was given."""
+    folders, wanted = found.folders, found.wanted
+    folder = common_folder(folders) if folders else os.getcwd() if found.images.pixels is None else None
+    return Origin(
+        folder=folder,
+        folders=folders,
+        labels=None if wanted.labels is None else os.path.abspath(wanted.labels),
+        reading=wanted.reading,
+        command=_command(images, folders, wanted, place),
+    )
 
 
 def _check_backbone(settings: Discovery) -> None:
@@ -257,17 +258,16 @@ def _own_folders(run: str, facts: RunFacts) -> tuple[str, ...]:
 
 def check_sortable(images: ImageSet, settings: Discovery) -> None:
     """Refuse settings that do not fit the images."""
-    known, n = len(np.unique(images.labels[images.labels >= 0])), len(images)
+    known, unlabelled = len(images.known), int(images.unlabelled.sum())
     if images.validation.any():
         raise InputError(
             f"Images to sort must be labelled or unlabelled, got {images.validation.sum():,} for validation. "
             "Leave them out: images.select(~images.validation)."
         )
-    unlabelled = int(images.unlabelled.sum())
     if not unlabelled:
         raise InputError(
-            f"Some images must be unlabelled, got {plural(n, 'image')}, all labelled. Put unlabelled images into a "
-            "folder named unlabelled, or leave their label empty in the table."
+            f"Some images must be unlabelled, got {plural(len(images), 'image')}, all labelled. Put unlabelled images "
+            "into a folder named unlabelled, or leave their label empty in the table."
         )
     if settings.k == AUTO:
         if known < 2:
@@ -287,8 +287,11 @@ def check_sortable(images: ImageSet, settings: Discovery) -> None:
         raise InputError(f"views must be 'auto' or 'live' for {CONVNET}, which caches no views, got {settings.views}.")
 
 
-def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, force: bool) -> None:
-    """Refuse a place for the run among the images, or one that holds other things unless `force` is set."""
+def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, force: bool) -> RunFacts | None:
+    """Return the facts of the run in a place, if there is one; with `force`, whatever is there does not count.
+
+    Refuse a place among the images, or one that holds other things.
+    """
     if os.path.lexists(place) and not place.is_dir():
         raise InputError(f"The run must be a folder, got {str(place)!r}, which is a file.", ANOTHER_FOLDER)
     here = Path(os.path.realpath(place))  # resolves links and dots, which hide where things are
@@ -303,7 +306,7 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
     for name in (CACHE, NEXT):
         check_tree(place / name)
     if force or not place.is_dir():
-        return
+        return None
     facts = peek(place)
     if facts is None:
         others = {
@@ -320,11 +323,12 @@ def check_output_folder(place: Path, folders: Sequence[str], is_array: bool, for
                 ANOTHER_FOLDER,
                 Remedy("write into it nevertheless", force=True),
             )
-        return
+        return None
     before = folders_of(facts)
     if not {*before} & {*within} and (before or within):
         message = f"{str(place)!r} holds a run of other images, {listing(before) or 'given as an array'}."
         raise InputError(message, ANOTHER_FOLDER, Remedy("overwrite it", force=True))
+    return facts
 
 
 def _command(images: Source, folders: tuple[str, ...], wanted: Wanted, place: Path) -> str:

@@ -23,11 +23,10 @@ from sortal.discovery.symptoms import symptoms
 from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.review.carrying import reviewed_run
 from sortal.review.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
-from sortal.runs.storage import peek
 from sortal.system import cache
 from sortal.system.device import start
 from sortal.system.files import LOCK, lock_folder
@@ -85,7 +84,7 @@ def carry_out(job: Job) -> Run:
         processes.by_first(partial(_check_unchanged, job))
         if job.retraining is not None and processes.is_first:
             job.agree()
-        job = replace(job, before=_before(job))
+        job = replace(job, earlier=replace(job.earlier, reviewed=_reviewed_before(job)))
         stages = Stages(stages_of(job), job.runtime)
         whole, (job, chosen) = job, learned_part(job)
         processes.by_first(partial(check_room, job, backbone))
@@ -118,15 +117,14 @@ def carry_out(job: Job) -> Run:
 
 def _check_unchanged(job: Job) -> None:
     """Refuse a job if another process replaced its run, or filled its folder, before this one had the lock."""
-    check_output_folder(job.place, job.folders, job.source is None, job.force)
-    if not job.force and peek(job.place) != job.earlier:
+    if check_output_folder(job.place, job.origin.folders, job.origin.folder is None, job.force) != job.earlier.facts:
         raise InputError(
             f"The run in {str(job.place)!r} was changed by another process meanwhile. Repeat the command to sort "
             "with that change."
         )
 
 
-def _before(job: Job) -> Run | None:
+def _reviewed_before(job: Job) -> Run | None:
     """Return the run in the job's folder that people have reviewed, if any; all processes must see that folder."""
     processes = job.processes
     seen = processes.in_turn((job.place / LOCK).exists)  # which the first process has made

@@ -21,7 +21,7 @@ from sortal.images.decoding import Quarantined
 from sortal.images.folders import common_folder
 from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.review.loading import load_run, locked_run, save_run
 from sortal.runs.building import assess, build_run, hash_images, unassigned

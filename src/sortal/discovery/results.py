@@ -56,8 +56,9 @@ def gather(
 
     What people decided about the run before is carried over; also return names of categories that got lost.
     """
+    before = job.earlier.reviewed
     categories, own = _categories(images, clusters)
-    review = Review(job.before, contents_of(contents))
+    review = Review(before, contents_of(contents))
     categories, lost = review.named(categories, own)
     placed = review.kept_away(own, categories, x, clusters.centres)
     confidence = calibrate(
@@ -73,31 +74,11 @@ def gather(
     )
     blank = named_at_source(job, images, unassigned(images, contents))
     assignments = replace(blank, category_id=ids_of(categories, placed), reviewed=review.states)
-    versions = {"sortal": sortal.__version__, "python": platform.python_version()}
-    facts = RunFacts(
-        images=sources_of(job, images),
-        folders=job.folders,
-        labels=job.labels,
-        reading=job.reading,
-        settings=job.settings,
-        recipe=job.recipe,
-        command=job.command,
-        backbone=backbone.spec,
-        weights=backbone.source,
-        precision=job.recipe.training.precision,
-        training=trained,
-        device=name_of(backbone.device),  # where features were computed, whatever was asked for
-        machine=f"{platform.system()} {platform.machine()}, {plural(os.cpu_count() or 1, 'core')}",
-        versions=versions | {name: version(name) for name in PACKAGES},
-        hashes=Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x)),
-        finished=now(),
-        next_id=max(0 if job.before is None else job.before.facts.next_id, *(each.id + 1 for each in categories)),
-        updates=job.added.updates,
-        timings={},  # the stages record theirs, and their notes
-    )
+    hashes = Hashes(model=backbone.fingerprint(), images=hash_images(assignments), features=cache.hashed(x))
+    next_id = max(0 if before is None else before.facts.next_id, *(each.id + 1 for each in categories))
     run = build_run(
         folder=job.place,
-        facts=facts,
+        facts=_facts(job, backbone, trained, images, hashes, next_id),
         assignments=assignments,
         categories=categories,
         k=clusters.k,
@@ -106,18 +87,44 @@ def gather(
         centres=clusters.centres,
         head=clusters.head,
         quarantine=quarantine,
-        rejected=frozenset() if job.before is None else job.before.rejected,
+        rejected=frozenset() if before is None else before.rejected,
     )
-    return replace(run, decisions=0 if job.before is None else job.before.decisions), lost
+    return replace(run, decisions=0 if before is None else before.decisions), lost
+
+
+def _facts(
+    job: Job, backbone: Backbone, trained: TrainingResult | None, images: ImageSet, hashes: Hashes, next_id: int
+) -> RunFacts:
+    """Return how a run was made; the stages record their times and notes."""
+    origin, versions = job.origin, {"sortal": sortal.__version__, "python": platform.python_version()}
+    return RunFacts(
+        images=sources_of(job, images),
+        folders=origin.folders,
+        labels=origin.labels,
+        reading=origin.reading,
+        settings=job.settings,
+        recipe=job.recipe,
+        command=origin.command,
+        backbone=backbone.spec,
+        weights=backbone.source,
+        precision=job.recipe.training.precision,
+        training=trained,
+        device=name_of(backbone.device),  # where features were computed, whatever was asked for
+        machine=f"{platform.system()} {platform.machine()}, {plural(os.cpu_count() or 1, 'core')}",
+        versions=versions | {name: version(name) for name in PACKAGES},
+        hashes=hashes,
+        finished=now(),
+        next_id=next_id,
+        updates=job.earlier.added.updates,
+        timings={},
+    )
 
 
 def _categories(images: ImageSet, clusters: Clusters) -> tuple[tuple[Category, ...], NDArray[np.int64]]:
     """Return a category for each cluster, and the cluster (n,) of each image: of a labelled one that of its class."""
-    labelled = images.labels >= 0
-    classes = np.unique(images.labels[labelled])
     sizes = np.bincount(clusters.of, minlength=len(clusters.centres))
-    categories = outline([images.classes[i] for i in classes], sizes.tolist())
-    return categories, np.where(labelled, np.searchsorted(classes, images.labels), clusters.of)
+    categories = outline([images.classes[i] for i in images.known], sizes.tolist())
+    return categories, np.where(images.labelled, np.searchsorted(images.known, images.labels), clusters.of)
 
 
 def add_to_means(
@@ -137,13 +144,14 @@ def add_to_means(
 
 def sources_of(job: Job, images: ImageSet) -> tuple[ImageSource, ...]:
     """Return where the images of a job came from: its own source, then those that were added to the run before."""
-    added = np.array([path in job.added.rows for path in images.paths], dtype=bool)
+    own, additions = job.origin.folder, job.earlier.added
+    added = np.array([path in additions.rows for path in images.paths], dtype=bool)
     if not added.any():
-        return (source_of(images, job.source),)
-    found = [source_of(images.select(~added), job.source)]
-    for at, source in enumerate(job.added.sources):
-        rows = [(path, job.added.rows[path]) for path in images.select(added).paths]
-        paths = [(file, path) for path, (of, file) in rows if of == at]
+        return (source_of(images, own),)
+    found = [source_of(images.select(~added), own)]
+    rows = [(path, *additions.rows[path]) for path in images.select(added).paths]
+    for number, source in enumerate(additions.sources):
+        paths = [(file, path) for path, at, file in rows if at == number]
         found.append(_source(paths, source.folder))
     return tuple(found)
 
@@ -162,7 +170,7 @@ def _source(rows: Sequence[tuple[str, str]], folder: str | None) -> ImageSource:
 
 def named_at_source(job: Job, images: ImageSet, blank: Assignments) -> Assignments:
     """Give images that were added to the run before the names they have in their own source."""
-    own = [job.added.rows.get(path) for path in images.paths]
+    own = [job.earlier.added.rows.get(path) for path in images.paths]
     if not any(own):
         return blank
     files = (file if at is None else at[1] for file, at in zip(blank.files, own, strict=True))

@@ -15,9 +15,9 @@ from sortal.images.store.packing import MARGIN, stored_bytes
 from sortal.learning.backbones.backbone import Backbone
 from sortal.system.text import byte_sizes, plural
 
-FEWEST = 1000  # images of a sample that is worth proposing
-SHARE = 0.8  # of the room that the pixels of a proposed sample fill
-PER_IMAGE = 1024  # bytes of each image in the index and the tables of a run, rounded up
+FEWEST_LEARNED = 1000  # images of a sample that is worth proposing
+PIXELS_SHARE = 0.8  # of the room that the pixels of a proposed sample fill
+TABLE_BYTES = 1024  # bytes of each image in the index and the tables of a run, rounded up
 A_SAMPLE = "learn on a sample, and sort the others by prediction, without storing their pixels"
 
 
@@ -39,11 +39,11 @@ def draw(images: ImageSet, n: int, seed: int) -> NDArray[np.bool_]:
     """
     generator = np.random.default_rng(seed)
     labelled, free = (generator.permutation(np.flatnonzero(mask)) for mask in (images.labelled, images.unlabelled))
-    known = len(np.unique(images.labels[labelled]))
+    known = len(images.known)
     if n // 2 < known:
         raise InputError(
             f"learn_on must be at least {2 * known:,} (twice the number of labelled classes), got {n:,}.",
-            Remedy("learn on more images", learn_on=max(2 * known, FEWEST)),
+            Remedy("learn on more images", learn_on=max(2 * known, FEWEST_LEARNED)),
         )
     by_class = labelled[np.argsort(images.labels[labelled], kind="stable")]
     _, starts, counts = np.unique(images.labels[by_class], return_index=True, return_counts=True)
@@ -73,11 +73,11 @@ def check_room(job: Job, backbone: Backbone) -> None:
 
 def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
     """Return the advice to learn on a sample of n images that fits the disk, if any does that is worthwhile."""
-    others = n * (2 * 4 * backbone.spec.width + PER_IMAGE)  # features in the cache and in the run, and tables
-    fits = int(SHARE * (free_disk(job) - MARGIN - others) / bytes_of_pixels(job, backbone, 1))
+    others = n * (2 * 4 * backbone.spec.width + TABLE_BYTES)  # features in the cache and in the run, and tables
+    fits = int(PIXELS_SHARE * (free_disk(job) - MARGIN - others) / bytes_of_pixels(job, backbone, 1))
     fits -= fits % 10 ** max(len(str(fits)) - 2, 0)  # two digits
-    known = len(np.unique(job.images.labels[job.images.labelled]))
-    return (Remedy(A_SAMPLE, learn_on=fits),) if max(FEWEST, 4 * known) <= fits < n else ()
+    worthwhile = max(FEWEST_LEARNED, 4 * len(job.images.known))
+    return (Remedy(A_SAMPLE, learn_on=fits),) if worthwhile <= fits < n else ()
 
 
 def bytes_of_pixels(job: Job, backbone: Backbone, n: int) -> int:

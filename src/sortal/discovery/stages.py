@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sortal.config import VIEWS, Discovery, Rounds, Training
 from sortal.discovery import results
 from sortal.discovery.grouping import rounds
-from sortal.discovery.grouping.clusters import choose_k, cluster, fit, repeat, rows_of
+from sortal.discovery.grouping.clusters import Rows, choose_k, cluster, fit, repeat, rows_of
 from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
@@ -26,7 +26,8 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.checkpoint import content_order, run_key
-from sortal.learning.features import KeptTokens, extract
+from sortal.learning.features import extract
+from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
@@ -41,9 +42,9 @@ from sortal.system.progress import Runtime
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
-HELD_OUT = 1000  # labelled images at most to calibrate on
-DISK = 0.5  # share of the free disk space that tokens may take
-KEPT = 0.1  # share of the free memory of the device that tokens of centre crops may take between rounds
+MOST_HELD_OUT = 1000  # labelled images at most to calibrate on
+DISK_SHARE = 0.5  # share of the free disk space that tokens may take
+KEPT_SHARE = 0.1  # share of the free memory of the device that tokens of centre crops may take between rounds
 
 
 @dataclass(eq=False)
@@ -90,46 +91,14 @@ def store_pixels(job: Job, backbone: Backbone, stages: Stages) -> PixelStore:
 
 def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> SortingResult | None:
     """Sort every image into a category, with a confidence; return None in all processes but the first."""
-    recipe, quarantine = job.recipe, pixels.quarantine
-    everything, pixels = _readable(job, pixels, stages)
-    everything, talked_about, confirmed = _with_decisions(job, everything, pixels, stages)
-    to_sort = ~everything.validation
-    images, store = everything.select(to_sort), pixels.select(to_sort)
-    order = content_order(images, store)
-    held = held_out(images, order, job.settings, ~talked_about[to_sort])
-    aside = set_aside(images, confirmed[to_sort], order, job.settings.seed)
-    shown = replace(images, labels=np.where(held | aside, -1, images.labels))  # to learning
-    to_learn, of_learning = shown, store
-    if recipe.select:
-        labels = everything.labels.copy()
-        labels[to_sort] = shown.labels
-        to_learn, of_learning = replace(everything, labels=labels), pixels
-
-    kept = None  # Sortal's own method computes features after each round, with the same trunk
-    if isinstance(recipe.losses, Rounds) and backbone.has_trunk:
-        kept = KeptTokens(int(KEPT * free_bytes(job.device)))
-
-    def features(runtime: Runtime) -> Features:
-        x = extract(
-            backbone,
-            store,
-            normalise=True,
-            folder=job.cache,
-            precision=recipe.training.precision,
-            processes=job.processes,
-            kept=kept,
-            runtime=runtime,
-        )
-        if not np.isfinite([x.min(), x.max()]).all():  # training measures only some of them
-            raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
-        return x
-
+    inputs = _inputs(job, pixels, stages)
+    features = _extractor(job, backbone, inputs.store)
     k: KChoice | None = None
     if job.order[1] == "k":
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, rows_of(job, features(runtime)), shown, runtime)
+            k = choose_k(job, rows_of(job, features(runtime)), inputs.shown, runtime)
     with stages.stage("learn", "Training") as runtime:
-        learned = _learn(job, backbone, to_learn, of_learning, k, features, runtime)
+        learned = _learn(job, backbone, inputs, k, features, runtime)
         if learned.trained is not None:
             stages.notes.extend(learned.trained.setbacks)  # already reported
         if learned.summary:
@@ -139,30 +108,60 @@ def sort(job: Job, backbone: Backbone, stages: Stages, pixels: PixelStore) -> So
         rows = rows_of(job, x)
     if k is None:
         with stages.stage("k", "Estimating the number of classes") as runtime:
-            k = choose_k(job, rows, shown, runtime)
+            k = choose_k(job, rows, inputs.shown, runtime)
         if learned.likely and k.interval:  # features trained for one k make others look unlikely
             k = replace(k, interval=(min(k.interval[0], learned.likely[0]), max(k.interval[1], learned.likely[1])))
     with stages.stage("clusters", "Clustering") as runtime:
-        times = 2 + len(learned.earlier)
-        runtime.progress("Clustering", 0, times)
-        of, centres = cluster(job, rows, shown, k.k, learned.head)
-        runtime.progress("Clustering", 1, times)
-        agreement = None if learned.head is not None else repeat(job, rows, shown, order, of, k.k)
-        others = []
-        for done, each in enumerate(learned.earlier, start=2):
-            runtime.progress("Clustering", done, times)
-            others.append(fit(job, rows_of(job, each), shown.labels, k.k).clusters)
+        clusters = _clusters(job, rows, inputs, k, learned, runtime)
     if not job.processes.is_first:
         return None
-    overlap = overlaps(of[shown.unlabelled], [each[shown.unlabelled] for each in others], k.k) if others else None
-    clusters = Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement, overlap=overlap)
-    run, lost = results.gather(job, backbone, learned.trained, images, store.digests, held, x, clusters, quarantine)
+    run, lost = results.gather(
+        job, backbone, learned.trained, inputs.images, inputs.store.digests, inputs.held, x, clusters, pixels.quarantine
+    )
     if lost:
         stages.note(f"No category resembles those that were named {listing(lost)}, none of whose images was confirmed.")
-    return SortingResult(run=stages.recorded_in(run), store=store, files=_files(job, backbone, learned.folders))
+    return SortingResult(run=stages.recorded_in(run), store=inputs.store, files=_files(job, backbone, learned.folders))
 
 
-# The stages
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Inputs:
+    """The readable images of a job, labelled by the review of an earlier run, and what learning sees of them."""
+
+    images: ImageSet  # to be sorted
+    store: PixelStore  # with their pixels
+    order: NDArray[np.int64]  # (n,) their rows, by content
+    held: NDArray[np.bool_]  # (n,) those whose labels are held out for calibration
+    shown: ImageSet  # the images without labels that are held out or set aside
+    to_learn: ImageSet  # the same, with validation images where training selects an epoch by them
+    pixels_to_learn: PixelStore
+
+
+def _inputs(job: Job, pixels: PixelStore, stages: Stages) -> _Inputs:
+    everything, pixels = _readable(job, pixels, stages)
+    everything, talked_about, confirmed = _with_decisions(job, everything, pixels, stages)
+    to_sort = ~everything.validation
+    images, store = everything.select(to_sort), pixels.select(to_sort)
+    order = content_order(images, store)
+    held = held_out(images, order, job.settings, ~talked_about[to_sort])
+    aside = set_aside(images, confirmed[to_sort], order, job.settings.seed)
+    shown = replace(images, labels=np.where(held | aside, -1, images.labels))
+    to_learn, pixels_to_learn = shown, store
+    if job.recipe.select:
+        labels = everything.labels.copy()
+        labels[to_sort] = shown.labels
+        to_learn, pixels_to_learn = replace(everything, labels=labels), pixels
+    return _Inputs(
+        images=images,
+        store=store,
+        order=order,
+        held=held,
+        shown=shown,
+        to_learn=to_learn,
+        pixels_to_learn=pixels_to_learn,
+    )
+
+
+# Parts of the stages
 
 
 def _readable(job: Job, pixels: PixelStore, stages: Stages) -> tuple[ImageSet, PixelStore]:
@@ -186,7 +185,7 @@ def _with_decisions(
 
     The first is of those that people talked about, the second of those without another label that were confirmed.
     """
-    review = Review(job.before, contents_of(store.digests))
+    review = Review(job.earlier.reviewed, contents_of(store.digests))
     found, given = review.labelled(images)
     if given.any():
         stages.note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
@@ -207,7 +206,7 @@ def held_out(
     be fewer than ENOUGH, even fewer are held out, down to none, as they serve training better.
     """
     generator = np.random.default_rng(settings.seed)
-    of = [order[(images.labels[order] == label) & among[order]] for label in np.unique(images.labels[images.labelled])]
+    of = [order[(images.labels[order] == label) & among[order]] for label in images.known]
     n = sum(map(len, of))
     count = settings.held_out * n
     drawn = [
@@ -215,7 +214,7 @@ def held_out(
         for rows, size in zip(of, _shares(int(min(count, 2 * count - ENOUGH)), list(map(len, of))), strict=True)
     ]
     held = np.zeros(len(images), dtype=bool)
-    held[generator.permutation(np.concatenate([np.zeros(0, dtype=np.int64), *drawn]))[:HELD_OUT]] = True
+    held[generator.permutation(np.concatenate([np.zeros(0, dtype=np.int64), *drawn]))[:MOST_HELD_OUT]] = True
     return held
 
 
@@ -236,23 +235,46 @@ def set_aside(images: ImageSet, confirmed: NDArray[np.bool_], order: NDArray[np.
     and would look like classes of their own. They are drawn from the rows in this order (n,).
     """
     generator, drawn = np.random.default_rng(seed), np.zeros(len(images), dtype=bool)
-    for label in np.unique(images.labels[images.labelled]):
+    for label in images.known:
         rows = order[(images.labels[order] == label) & confirmed[order]]
         drawn[generator.choice(rows, size=len(rows) // 2, replace=False)] = True
     return drawn
 
 
+def _extractor(job: Job, backbone: Backbone, store: PixelStore) -> Callable[[Runtime], Features]:
+    """Return a function that computes the features (n, d) of the images with the backbone as it is then."""
+    kept = None  # Sortal's own method computes features after each round, with the same trunk
+    if isinstance(job.recipe.losses, Rounds) and backbone.has_trunk:
+        kept = KeptTokens(int(KEPT_SHARE * free_bytes(job.device)))
+
+    def features(runtime: Runtime) -> Features:
+        x = extract(
+            backbone,
+            store,
+            normalise=True,
+            folder=job.cache,
+            precision=job.recipe.training.precision,
+            processes=job.processes,
+            kept=kept,
+            runtime=runtime,
+        )
+        if not np.isfinite([x.min(), x.max()]).all():  # training measures only some of them
+            raise SortalError("Features must be finite, got NaN or infinity. Use a lower lr, or other weights.")
+        return x
+
+    return features
+
+
 def _learn(
     job: Job,
     backbone: Backbone,
-    images: ImageSet,
-    store: PixelStore,
+    inputs: _Inputs,
     k: KChoice | None,
     features: Callable[[Runtime], Features],
     runtime: Runtime,
 ) -> LearningResult:
     """Train the backbone in place."""
-    recipe = job.recipe
+    recipe, images, store = job.recipe, inputs.to_learn, inputs.pixels_to_learn
     if not recipe.learns:
         return LearningResult()
     budget, _ = token_plan(job, backbone, recipe.training, len(images))
@@ -262,10 +284,9 @@ def _learn(
         if job.processes.is_first:
             _save_initial(initial, found.folders[-1])
         return found
-    known = np.unique(images.labels[images.labelled]).tolist()
     given = job.settings.k
     n_categories = k.k if k is not None else 0 if isinstance(given, str) else given
-    method = make(recipe, backbone, k=n_categories, known=known)
+    method = make(recipe, backbone, k=n_categories, known=images.known.tolist())
     folder = job.cache / "learn" / cache.key("learn", run_key(method, images, store, recipe.training))
     if job.processes.is_first:
         _save_initial(_initial(backbone), folder)
@@ -281,6 +302,22 @@ def _learn(
     )
     head = method.classifier()
     return LearningResult(trained=trained, folders=(folder,), head=None if head is None else head.float().cpu().numpy())
+
+
+def _clusters(job: Job, rows: Rows, inputs: _Inputs, k: KChoice, learned: LearningResult, runtime: Runtime) -> Clusters:
+    """Cluster the images, and see which clusters are found again: in halves of the images, and by other networks."""
+    times, shown = 2 + len(learned.earlier), inputs.shown
+    runtime.progress("Clustering", 0, times)
+    of, centres = cluster(job, rows, shown, k.k, learned.head)
+    runtime.progress("Clustering", 1, times)
+    agreement = None if learned.head is not None else repeat(job, rows, shown, inputs.order, of, k.k)
+    others = []
+    for done, each in enumerate(learned.earlier, start=2):
+        runtime.progress("Clustering", done, times)
+        others.append(fit(job, rows_of(job, each), shown.labels, k.k).clusters)
+    free = shown.unlabelled
+    overlap = overlaps(of[free], [each[free] for each in others], k.k) if others else None
+    return Clusters(of=of, centres=centres, k=k, head=learned.head, agreement=agreement, overlap=overlap)
 
 
 def _initial(backbone: Backbone) -> bytes:
@@ -303,7 +340,7 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
     views = VIEWS if isinstance(training.views, str) else training.views
     needed = math.ceil(n / job.processes.size) * views * 2 * math.prod(token_cache.token_shape(backbone))
     there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
-    room = int(DISK * shutil.disk_usage(there).free)
+    room = int(DISK_SHARE * shutil.disk_usage(there).free)
     # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
     # processes have no files of tokens.
     to_file = needed <= room and not job.on_gpu and job.processes.size == 1

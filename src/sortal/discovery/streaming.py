@@ -289,7 +289,7 @@ def _assigned(job: Job, run: Run, a: Assignments, images: ImageSet, read: _Rest)
     `a` has those that were learned on. A labelled image, or one that a review has settled, is in its class; a copy of
     one that was learned on is where that is; any other where prediction puts it.
     """
-    review = Review(job.before, contents_of(read.contents))
+    review = Review(job.earlier.reviewed, contents_of(read.contents))
     images, _ = review.labelled(images)
     known = {each.name: each.id for each in run.categories if each.kind == KNOWN}
     lost = [name for number, name in enumerate(images.classes) if name not in known and (images.labels == number).any()]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
 from itertools import compress
 from typing import Any
@@ -69,6 +70,11 @@ class ImageSet:
     @property
     def unlabelled(self) -> NDArray[np.bool_]:
         return self.labels < 0
+
+    @cached_property
+    def known(self) -> NDArray[np.int64]:
+        """The numbers of the classes that have a labelled image, ascending."""
+        return np.unique(self.labels[self.labelled])
 
     def source(self, row: int) -> ImageSource:
         """Return what the decoder reads for image number `row`."""

@@ -26,6 +26,10 @@ class Draws:
     rows: NDArray[np.int64]
     times: NDArray[np.int64]  # how often the row was drawn earlier in this epoch
 
+    def since(self, step: int) -> "Draws":
+        """Return the draws of this step and all later ones."""
+        return Draws(self.rows[step:], self.times[step:])
+
 
 def draw(
     rows: NDArray[np.int64], labelled: NDArray[np.bool_], *, batch_size: int, balanced: bool, seed: int, epoch: int

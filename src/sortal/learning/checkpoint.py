@@ -19,6 +19,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
 from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
+from sortal.runs.facts import TrainingResult
 from sortal.system.files import write_atomically
 from sortal.system.regular_files import openable, parse_json, read_regular
 
@@ -74,6 +75,21 @@ class TrainingProgress:
     views: int | None = None  # cached views per image; None if every epoch has new views
     devices: list[str] = field(default_factory=list)  # that held the weights, in order; several if it was resumed
     setbacks: list[str] = field(default_factory=list)  # epochs that failed and were repeated, in words
+
+    def result(self, images_per_epoch: int) -> TrainingResult:
+        """Summarise the training so far."""
+        selected = self.epoch - 1 if self.best_epoch is None else self.best_epoch
+        return TrainingResult(
+            epochs=self.epoch,
+            selected=selected if self.epoch else None,
+            validation=self.best,
+            losses=self.last,
+            views=self.views,
+            seconds=self.seconds,
+            images_per_second=self.epoch * images_per_epoch / max(self.seconds, 1e-9),
+            devices=tuple(self.devices),
+            setbacks=tuple(self.setbacks),
+        )
 
 
 @dataclass

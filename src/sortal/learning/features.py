@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -23,7 +22,7 @@ from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.frozen import FrozenEncoder, views_at_once
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.system.cache import load_arrays, save_arrays
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
@@ -36,27 +35,6 @@ logger = logging.getLogger(__name__)
 BLOCK = 2**14  # rows that are normalised at once
 COMMIT = 10.0  # seconds between files of the cache; a kill loses at most the features since
 LARGEST = 2**28  # bytes of features in a file of the cache, which is made in memory
-
-
-@dataclass(eq=False)
-class KeptTokens:
-    """The frozen trunk's tokens of centre crops, for features of several tails; none if they exceed `limit` bytes."""
-
-    limit: int
-    rows: NDArray[np.int64] | None = None  # of the store, once there are tokens of all of them
-    batches: list[Tensor] = field(default_factory=list)
-
-    def of(self, rows: NDArray[np.int64], compute: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
-        """Yield the tokens of these rows of a store in batches, and keep those that `compute` gives."""
-        if self.rows is not None and np.array_equal(self.rows, rows):
-            yield from self.batches
-            return
-        self.rows, self.batches, left = None, [], self.limit
-        for tokens in compute():
-            left -= tokens.nbytes
-            self.batches = [*self.batches, tokens] if left >= 0 else []
-            yield tokens
-        self.rows = rows if left >= 0 else None
 
 
 class FeatureCache:
@@ -141,8 +119,7 @@ def extract(
             place = processes.broadcast((cache_folder or Path(temporary)) / "pixels")
             settings = Settings(shorter_side=backbone.spec.shorter_side)
             store = pack(store, place, settings=settings, team=processes, runtime=runtime)
-        views.check_present(store)
-        views.check_size(store, backbone.spec.image_size, backbone.spec.shorter_side)
+        views.check_store(store, backbone.spec)
         many = backbone.has_trunk and len(store) >= MIN_VIEWS_TO_COMPILE  # not the small network
         chosen = choose_compute(processes.device, precision=precision, compiled=compile, worthwhile=many)
         encoder = FrozenEncoder(backbone.to(processes.device), chosen, whole=kept is None)
@@ -172,29 +149,26 @@ def _compute(
     if cache is not None and processes.is_first:
         have = cache.fill(contents, first, x)
     missing = np.flatnonzero(~processes.broadcast(have))
-    start, end = processes.share_of(len(missing))
     computed = torch.from_numpy(scratch((len(missing), x.shape[1]), place))
+    start, end = processes.share_of(len(missing))
+    wanted = first[missing[start:end]]
+    if kept is None:
+        batches = encoder.centre_crops(store, wanted, batch_size)
+    else:
+        batches = encoder.finished(kept.of(wanted, lambda: encoder.centre_crops(store, wanted, batch_size)))
     done, saved, committed = start, start, monotonic()
-    size = encoder.backbone.spec.image_size
-    batch_size = views_at_once(encoder.backbone, batch_size)
-    wanted, most = first[missing[start:end]], LARGEST // (4 * x.shape[1])
-
-    def encoded() -> Iterator[Tensor]:
-        return encoder.stream(store, views.centre_crop_batches(store, wanted, size=size, batch_size=batch_size))
-
-    batches = encoded() if kept is None else encoder.finished(kept.of(wanted, encoded))
     with defer_signals(cache is not None) as stopped:
         for rows in _one_behind(batches, stopped):
             computed[done : done + len(rows)] = rows
             done += len(rows)
-            due = monotonic() - committed > COMMIT or done - saved >= most
+            due = monotonic() - committed > COMMIT or (done - saved) * 4 * x.shape[1] >= LARGEST
             if cache is not None and (due or done == end or stopped()):
                 cache.add(contents[missing[saved:done]], computed[saved:done].numpy())
                 saved, committed = done, monotonic()
             runtime.progress("Computing features", done - start, end - start)
     processes.exchange_rows(computed)
     x[first[missing]] = computed.numpy()
-    if processes.broadcast(bool(have.any())) and processes.size > 1:
+    if processes.broadcast(bool(have.any())):
         x = processes.broadcast(x)
     return _copied(x, first, inverse)
 

@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
@@ -79,6 +80,11 @@ class FrozenEncoder:
             more = usual - n if self.compute.compiled else 0
             yield self(_padded(pixels, more), _padded(flipped, more))[:n]
 
+    def centre_crops(self, store: PixelStore, rows: Rows, batch_size: int = BATCH) -> Iterator[Tensor]:
+        """Encode the centre crops of some rows of a store, in batches of at most this size."""
+        size, at_once = self.backbone.spec.image_size, views_at_once(self.backbone, batch_size)
+        return self.stream(store, centre_crop_batches(store, rows, size=size, batch_size=at_once))
+
     @torch.no_grad()
     def finished(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
         """Compute features of the trunk's tokens."""
@@ -88,35 +94,30 @@ class FrozenEncoder:
             yield features
 
 
-class CentreCrops:
-    """The trunk's tokens of centre crops of some rows, in batches; `keep` caches them, in a list that may be shared."""
+@dataclass(eq=False)
+class KeptTokens:
+    """The trunk's tokens of centre crops of some rows, kept for further passes unless they exceed `limit` bytes."""
 
-    def __init__(
-        self,
-        trunk: FrozenEncoder,
-        store: PixelStore,
-        rows: Rows,
-        *,
-        keep: bool,
-        cached: list[Tensor] | None = None,
-    ) -> None:
-        self.trunk = trunk
-        self.store = store
-        self.rows = rows
-        self.keep = keep
-        self._cached = [] if cached is None else cached
+    limit: int
+    rows: Rows | None = None  # once the tokens of all of them are kept
+    batches: list[Tensor] = field(default_factory=list)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        if self._cached:
-            return iter(self._cached)
-        size = self.trunk.backbone.spec.image_size
-        batch_size = views_at_once(self.trunk.backbone, BATCH)
-        batches = centre_crop_batches(self.store, self.rows, size=size, batch_size=batch_size)
-        tokens = self.trunk.stream(self.store, batches)
-        if not self.keep:
-            return tokens
-        self._cached.extend(list(tokens))
-        return iter(self._cached)
+    def of(self, rows: Rows, compute: Callable[[], Iterator[Tensor]]) -> Iterator[Tensor]:
+        """Yield the tokens of these rows of a store in batches: those that are kept, or else what `compute` yields."""
+        if self.rows is not None and np.array_equal(self.rows, rows):
+            yield from self.batches
+            return
+        self.rows, self.batches, left = None, [], self.limit
+        for tokens in compute():
+            left -= tokens.nbytes
+            self.batches = [*self.batches, tokens] if left >= 0 else []
+            yield tokens
+        self.rows = rows if left >= 0 else None
+
+    @property
+    def room(self) -> int:
+        """The bytes that are left below the limit."""
+        return self.limit - sum(tokens.nbytes for tokens in self.batches)
 
 
 def _padded(rows: Tensor, more: int) -> Tensor:

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from sortal.learning.frozen import CentreCrops
+from sortal.images.store.pixel_store import PixelStore
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.views import Rows
 
 IMAGES = 256  # to measure on
@@ -21,7 +22,7 @@ Failure = Literal["diverged", "collapsed"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
+class FeatureHealth:
     """Figures of features; not finite if the features are not."""
 
     effective_rank: float
@@ -34,28 +35,28 @@ class Health:
 
 
 class Probe:
-    """Measures the features of centre crops, best of a few `evenly_spaced` rows."""
+    """Measures the features of centre crops of a few rows; the trunk's tokens are `kept` between epochs if they fit."""
 
-    def __init__(self, crops: CentreCrops) -> None:
-        self.trunk = crops.trunk
-        self.crops = crops
+    def __init__(self, trunk: FrozenEncoder, store: PixelStore, rows: Rows, kept: KeptTokens) -> None:
+        self.trunk, self.store, self.rows, self.kept = trunk, store, evenly_spaced(rows), kept
         self.initial = self.measure()
 
     @torch.no_grad()
-    def measure(self) -> Health:
+    def measure(self) -> FeatureHealth:
         """Measure the features that the backbone has now."""
+        tokens = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
         backbone, features, queries = self.trunk.backbone, list[Tensor](), list[Tensor]()
         with self.trunk.compute.autocast():
-            for inputs in (piece for batch in self.crops for piece in batch.split(PIECE)):
+            for inputs in (piece for batch in tokens for piece in batch.split(PIECE)):
                 features.append(backbone.tail(inputs))
                 if (largest := backbone.largest_query(inputs)) is not None:
                     queries.append(largest)
         x = nnf.normalize(torch.cat(features).float(), dim=1)
         rank, spread = effective_rank_and_spread((x.cpu() if x.device.type == "mps" else x).double())
         query = float(torch.stack(queries).max()) if queries else None
-        return Health(effective_rank=rank, spread=spread, largest_query=query)
+        return FeatureHealth(effective_rank=rank, spread=spread, largest_query=query)
 
-    def failure(self, figures: Iterable[float], now: Health) -> Failure | None:
+    def failure(self, figures: Iterable[float], now: FeatureHealth) -> Failure | None:
         """Tell how an epoch failed, if it did; `figures` are its losses and the norm of its gradient.
 
         A low rank alone is no collapse: the features of a few classes have one too, once they are far apart.

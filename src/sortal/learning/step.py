@@ -89,18 +89,6 @@ class Optimiser:
             value.grad = None
 
 
-def optimiser_of(config: Training, parameters: Mapping[str, Tensor]) -> Optimiser:
-    """Return the optimiser that a configuration asks for."""
-    return Optimiser(
-        parameters,
-        lr=config.lr,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        decay_biases=config.decay_biases,
-        clip=config.clip,
-    )
-
-
 def _is_bias(name: str, value: Tensor) -> bool:
     """Tell whether a parameter is a bias, or one-dimensional like the scale of a norm."""
     return value.dim() <= 1 or name.rpartition(".")[2] == "bias"

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -18,12 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import views
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.batches import Draws
-from sortal.learning.frozen import FrozenEncoder, prefetch, views_at_once
+from sortal.learning.frozen import FrozenEncoder, KeptTokens, prefetch, views_at_once
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.system import cache
 from sortal.system.files import writing
@@ -53,11 +52,6 @@ class Budget:
     memory: int | None = None
     disk: int = 0
     file_first: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value is not None and value < 0:
-                raise InputError(f"The {name} budget must be a number of bytes of at least 0, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -217,11 +211,15 @@ class SharedTokens:
     key: str = ""  # of the tokens that are held
     where: Where = "memory"
     tokens: CachedTokens | None = None
-    centre: list[Tensor] = field(default_factory=list)  # those of the images whose health is measured, in batches
+    centre: KeptTokens | None = None  # those of the images whose health is measured
+
+    def hold(self, key: str, where: Where, tokens: CachedTokens) -> None:
+        """Replace the tokens."""
+        self.key, self.where, self.tokens, self.centre = key, where, tokens, None
 
     def close(self) -> None:
         """Drop the tokens, and delete their file and its folder."""
-        self.tokens, self.key, self.centre = None, "", []
+        self.tokens, self.key, self.centre = None, "", None
         delete_tokens(self.folder)
         with suppress(OSError):
             self.folder.rmdir()

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,15 +20,16 @@ from sortal.errors import InputError, SortalError
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import checkpoint, views
-from sortal.learning.batches import Draws, draw
-from sortal.learning.checkpoint import Checkpoint, TrainingProgress, changed_parts, content_order, run_key
-from sortal.learning.frozen import CentreCrops, FrozenEncoder
-from sortal.learning.health import IMAGES, Failure, Probe, evenly_spaced
+from sortal.learning.batches import draw
+from sortal.learning.checkpoint import Checkpoint, changed_parts, content_order, run_key
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
+from sortal.learning.health import Failure, Probe
 from sortal.learning.log import Log
 from sortal.learning.methods.method import Method
-from sortal.learning.step import GRADIENT_NORM, Optimiser, TrainingStep, optimiser_of, schedule
+from sortal.learning.step import GRADIENT_NORM, TrainingStep, schedule
 from sortal.learning.token_cache import Budget, InputSource, Mask, SharedTokens, TokenPlan
 from sortal.learning.training_inputs import TrainingInputs
+from sortal.learning.training_state import TrainingState
 from sortal.learning.validation import Validation
 from sortal.runs.facts import TrainingResult as TrainingResult
 from sortal.runs.run import MODEL
@@ -40,7 +41,6 @@ from sortal.system.signals import defer_signals
 from sortal.system.text import plural
 
 CHECKPOINT_EVERY = 30.0  # seconds of training that a kill may cost
-GOOD = "good."  # prefix of the tensors in a checkpoint to which a failed epoch goes back
 SETBACKS, SLOWER = 3, 0.3  # failed epochs that are repeated, and the factor of the learning rate from each on
 
 logger = logging.getLogger(__name__)
@@ -112,9 +112,7 @@ class Trainer:
             self.shared,
             self.runtime,
         )
-        self.progress = TrainingProgress(chunks=self.config.chunks)
-        self.best: dict[str, Tensor] = {}
-        self.good: dict[str, Tensor] = {}  # weights, buffers and momentum at the start of the epoch
+        self.state = TrainingState(self.method, self.config)
 
     def train(self) -> TrainingResult:
         """Train from the start or from a checkpoint, and select the weights."""
@@ -123,42 +121,71 @@ class Trainer:
         if found is not None and self.processes.is_first:
             self.runtime.note("Training is already complete." if done else f"Resuming in epoch {found.progress.epoch}.")
         if found is not None and done:
-            self._restore(found, None)
+            self.state.restore(found)
         elif self.config.epochs:
-            initial = {name: value.detach().clone() for name, value in self._state().items()}
+            initial = {name: value.detach().clone() for name, value in self.state.weights().items()}
             try:
                 self._train(found)
             except BaseException:  # put the method back, so that the same call can resume
-                for name, value in self._state().items():
+                for name, value in self.state.weights().items():
                     value.data.copy_(initial[name])
                 raise
         return self._finish()
 
+    def _find_checkpoint(self) -> Checkpoint | None:
+        """Load the checkpoint to resume from, the same in all processes; fail if it belongs to another run."""
+        found = self.processes.broadcast(None if self.folder is None else checkpoint.load(self.folder))
+        changed = [] if found is None else changed_parts(found.key, self.key)
+        if found is None or not changed:
+            return found
+        if changed == ["weights"] and found.progress.epoch >= self.config.epochs and self.state.is_result_of(found):
+            return found
+        raise InputError(
+            f"The folder must be new or hold the same run, but it holds one with different {' and '.join(changed)}. "
+            "Choose another folder, or restore what that run started with."
+        )
+
     def _train(self, found: Checkpoint | None) -> None:
-        plan = self.inputs.plan(self.config.views if found is None else found.progress.views, resumed=found is not None)
-        self.progress.views = self.inputs.views
-        total, n_views = self.config.epochs * self.steps, self.progress.views
-        through_trunk = len(self.rows) * n_views if n_views else total * 2 * self.config.batch_size
         c = self.config
+        plan = self.inputs.plan(c.views if found is None else found.progress.views, resumed=found is not None)
+        total, n_views = c.epochs * self.steps, self.inputs.views
+        through_trunk = len(self.rows) * n_views if n_views else total * 2 * c.batch_size
         choose = partial(choose_compute, self.processes.device, precision=c.precision, compiled=c.compile)
         many = self.method.backbone.has_trunk and through_trunk >= MIN_VIEWS_TO_COMPILE
         trunk = FrozenEncoder(self.method.backbone, choose(worthwhile=many))
         # Several processes have batches of many sizes, each of which would be compiled.
         of_steps = choose(worthwhile=total >= MIN_STEPS_TO_COMPILE and self.processes.size == 1)
         source = self.inputs.make(trunk, plan)
-        validation, probe = self._validation(trunk, plan), self._probe(trunk, plan)
-        optimiser = optimiser_of(c, self._trainable())
-        step = TrainingStep(self.processes, self.method, of_steps, optimiser, c.chunks)
+        probe, validation = self._measures(trunk, plan)
+        step = TrainingStep(self.processes, self.method, of_steps, self.state.optimiser, c.chunks)
         if found is not None:
-            self._restore(found, optimiser)
-            step.chunks = max(step.chunks, self.progress.chunks)
-        self.good = self.good or self._copies(optimiser)
-        with closing(Log(self.folder, size=self.progress.log_size, epoch=self.progress.epoch)) as log:
-            if not self.progress.log_size:
+            self.state.restore(found)
+            step.chunks = max(step.chunks, self.state.progress.chunks)
+        if not self.state.good:
+            self.state.keep_good()
+        p = self.state.progress
+        p.views = n_views
+        p.devices = list(dict.fromkeys([*p.devices, name_of(self.state.device)]))
+        with closing(Log(self.folder, size=p.log_size, epoch=p.epoch)) as log:
+            if not p.log_size:
                 initial = {} if probe is None else probe.initial.figures()
                 log.write("start", bf16=of_steps.bf16, views=n_views, initial=initial, **self._describe())
             with defer_signals(self.folder is not None and self.processes.size == 1) as stopped:
-                self._loop(source, validation, probe, step, log, stopped)
+                self._loop(source, step, probe, validation, log, stopped)
+
+    def _measures(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> tuple[Probe | None, Validation | None]:
+        """Return what measures health and accuracy after an epoch, in the first process; validation if there is any.
+
+        The probe measures the initial features, from which a resumed run starts too.
+        """
+        if not self.processes.is_first:
+            return None, None
+        kept = self.inputs.kept_crops(plan)
+        probe = Probe(trunk, self.store, self.rows, kept)
+        known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
+        if not (known & self.images.validation).any():
+            return probe, None
+        return probe, Validation(trunk, self.images, self.store, KeptTokens(kept.room))
 
     def _describe(self) -> dict[str, Any]:
         """Return the settings, data and versions that the first record of the log states."""
@@ -173,88 +200,85 @@ class Trainer:
             "labelled": int(images.labelled.sum()),
             "unlabelled": int(images.unlabelled.sum()),
             "validation": int(images.validation.sum()),
-            "device": name_of(self._device),
+            "device": name_of(self.state.device),
             "processes": self.processes.size,
             "versions": {"sortal": sortal.__version__, "torch": torch.__version__},
         }
 
-    def _validation(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Validation | None:
-        known = np.isin(self.images.labels, self.images.labels[self.images.labelled])
-        if not (known & self.images.validation).any() or not self.processes.is_first:
-            return None
-        measured = int((self.images.labels >= 0).sum()) + IMAGES
-        return Validation(trunk, self.images, self.store, keep=self.inputs.leaves_room(trunk, plan, measured))
-
-    def _probe(self, trunk: FrozenEncoder, plan: TokenPlan | None) -> Probe | None:
-        """Measure the initial features, from which a resumed run starts too; only in the first process."""
-        if not self.processes.is_first:
-            return None
-        keep = self.inputs.leaves_room(trunk, plan, IMAGES)
-        cached = None if self.shared is None or plan is None else self.shared.centre
-        return Probe(CentreCrops(trunk, self.store, evenly_spaced(self.rows), keep=keep, cached=cached))
-
-    # The loop
-
     def _loop(
         self,
         source: InputSource,
-        validation: Validation | None,
-        probe: Probe | None,
         step: TrainingStep,
+        probe: Probe | None,
+        validation: Validation | None,
         log: Log,
         stopped: Callable[[], bool],
     ) -> None:
         """Train all epochs that are left; save every few seconds, and once a signal has `stopped` it."""
-        p, config, every = self.progress, self.config, self.checkpoint_every
-        p.devices = list(dict.fromkeys([*p.devices, name_of(self._device)]))
+        p, epochs = self.state.progress, self.config.epochs
         saved = monotonic()
         began = saved - p.seconds
-        while p.epoch < config.epochs:
-            draws = self._draws(p.epoch, start=p.step)
-            rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(self.processes.device)
-            chosen = None if self.processes.size == 1 else source.chosen(draws)
-            exact = torch.float32 if self.processes.device.type == "mps" else torch.float64  # which mps does not have
-            sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=self.processes.device)
-            progress = torch.tensor(p.epoch / config.epochs, device=self.processes.device)
-            started = perf_counter()
-            streams = source.stream(draws, p.epoch, chosen), rows_of_views, _places(chosen, len(draws.rows))
-            for inputs, rows, places in zip(*streams, strict=True):
-                step.optimiser.set_lr(self._lr((p.step + 1) / self.steps))
-                sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress, places)
-                p.step += 1
+        while p.epoch < epochs:
+            started, first = perf_counter(), p.step
+            for sums in self._steps_of_epoch(source, step):
+                p.seconds = monotonic() - began
                 if self.processes.is_first:
-                    self.runtime.progress("Training", p.epoch * self.steps + p.step, config.epochs * self.steps)
-                if self.folder is not None and p.step < self.steps and (stopped() or monotonic() - saved >= every):
-                    self._update_progress(sums, step, monotonic() - began)
-                    self._save(log, step.optimiser, stopped)
+                    self.runtime.progress("Training", p.epoch * self.steps + p.step, epochs * self.steps)
+                if self._is_due(saved, stopped) and p.step < self.steps:
+                    self._note_sums(sums, step)
+                    self._save(log, stopped)
                     saved = monotonic()
-            self._update_progress(sums, step, monotonic() - began)
-            speed = len(draws.rows) * config.batch_size / (perf_counter() - started)
-            self._end_epoch(log, validation, probe, step.optimiser, speed)
-            if self.folder is not None and (stopped() or monotonic() - saved >= every or p.epoch == config.epochs):
-                self._save(log, step.optimiser, stopped)
+            self._note_sums(sums, step)
+            speed = (self.steps - first) * self.config.batch_size / (perf_counter() - started)
+            self._end_epoch(log, validation, probe, speed)
+            if self._is_due(saved, stopped) or (self.folder is not None and p.epoch == epochs):
+                self._save(log, stopped)
                 saved = monotonic()
 
-    def _draws(self, epoch: int, start: int) -> Draws:
-        """Draw the batches of an epoch, from step `start` on, alike in all processes."""
-        c, labelled = self.config, np.asarray(self.images.labels[self.rows] >= 0)
-        draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=epoch)
-        return Draws(draws.rows[start:], draws.times[start:])
-
-    def _update_progress(self, sums: Tensor, step: TrainingStep, seconds: float) -> None:
-        p = self.progress
-        p.sums = dict(zip(step.names, sums.tolist(), strict=True))
-        p.chunks, p.seconds = step.chunks, seconds
+    def _steps_of_epoch(self, source: InputSource, step: TrainingStep) -> Iterator[Tensor]:
+        """Take the steps that are left of this epoch; yield the sums over all of its steps after each."""
+        p, c, device = self.state.progress, self.config, self.processes.device
+        labelled = np.asarray(self.images.labels[self.rows] >= 0)
+        draws = draw(self.rows, labelled, batch_size=c.batch_size, balanced=c.balanced, seed=c.seed, epoch=p.epoch)
+        draws = draws.since(p.step)
+        rows_of_views = torch.from_numpy(np.concatenate([draws.rows, draws.rows], axis=1)).to(device)
+        chosen = None if self.processes.size == 1 else source.chosen(draws)
+        exact = torch.float32 if device.type == "mps" else torch.float64  # which mps does not have
+        sums = torch.tensor([*p.sums.values()] or [0.0], dtype=exact, device=device)
+        progress = torch.tensor(p.epoch / c.epochs, device=device)
+        streams = source.stream(draws, p.epoch, chosen), rows_of_views, _places(chosen, len(draws.rows))
+        for inputs, rows, places in zip(*streams, strict=True):
+            step.optimiser.set_lr(self._lr((p.step + 1) / self.steps))
+            sums = sums + step(inputs, self.contents[rows], self.labels[rows], progress, places)
+            p.step += 1
+            yield sums
 
     def _lr(self, done: float) -> float:
         """Return the learning rate of a step, after which this fraction of the epoch is done."""
-        return schedule(self.config, self.progress.epoch, done) * SLOWER ** len(self.progress.setbacks)
+        p = self.state.progress
+        return schedule(self.config, p.epoch, done) * SLOWER ** len(p.setbacks)
 
-    def _end_epoch(
-        self, log: Log, validation: Validation | None, probe: Probe | None, optimiser: Optimiser, speed: float
-    ) -> None:
+    def _note_sums(self, sums: Tensor, step: TrainingStep) -> None:
+        """Copy the sums of the epoch from the device, which waits for it, into the progress."""
+        p = self.state.progress
+        p.sums, p.chunks = dict(zip(step.names, sums.tolist(), strict=True)), step.chunks
+
+    def _is_due(self, saved: float, stopped: Callable[[], bool]) -> bool:
+        """Tell whether it is time for a checkpoint, given when the last one was saved."""
+        return self.folder is not None and (stopped() or monotonic() - saved >= self.checkpoint_every)
+
+    def _save(self, log: Log, stopped: Callable[[], bool]) -> None:
+        """Write a checkpoint, and raise KeyboardInterrupt if a signal has stopped the run."""
+        assert self.folder is not None
+        log.sync()
+        self.state.progress.log_size = log.size
+        checkpoint.save(self.state.checkpoint(self.key), self.folder)
+        if stopped():
+            raise KeyboardInterrupt
+
+    def _end_epoch(self, log: Log, validation: Validation | None, probe: Probe | None, speed: float) -> None:
         """Log the epoch; validate it and remember the best weights, or go back to its start if it failed."""
-        p, config = self.progress, self.config
+        p, config = self.state.progress, self.config
         means = {name: value / self.steps for name, value in p.sums.items()}
         losses = {name: value for name, value in means.items() if name != GRADIENT_NORM}
         measured: dict[str, float] = {}
@@ -265,23 +289,21 @@ class Trainer:
         failure = self.processes.broadcast(failure)
         due = (p.epoch + 1) % config.validate_every == 0 or p.epoch + 1 == config.epochs
         if validation is not None and due and failure is None:
-            accuracy = validation.accuracy()
-            measured["validation_accuracy"] = accuracy
-            if p.best is None or accuracy >= p.best:  # of equals the later, trained for longer
-                p.best, p.best_epoch = accuracy, p.epoch
-                self.best = {name: value.detach().clone() for name, value in self._state().items()}
+            measured["validation_accuracy"] = validation.accuracy()
+            self.state.keep_best(measured["validation_accuracy"])
         lr, loss = self._lr(1.0), sum(losses.values())
         log.write("epoch", epoch=p.epoch, lr=lr, loss=loss, **means, images_per_second=speed, **measured)
         p.step, p.sums = 0, {}
         if failure is not None:
-            self._go_back(failure, optimiser, log)
+            self._go_back(failure, log)
         else:
-            p.last, p.epoch, self.good = losses, p.epoch + 1, self._copies(optimiser)
+            p.last, p.epoch = losses, p.epoch + 1
+            self.state.keep_good()
 
-    def _go_back(self, failure: Failure, optimiser: Optimiser, log: Log) -> None:
-        """Restore the start of a failed epoch, in place as CUDA graphs hold the tensors, with a lower learning rate."""
-        p, what = self.progress, f"Training {failure} in epoch {self.progress.epoch}"
-        lr = self.config.lr * SLOWER ** len(p.setbacks)
+    def _go_back(self, failure: Failure, log: Log) -> None:
+        """Restore the start of a failed epoch, with a lower learning rate."""
+        p = self.state.progress
+        what, lr = f"Training {failure} in epoch {p.epoch}", self.config.lr * SLOWER ** len(p.setbacks)
         if len(p.setbacks) == SETBACKS:
             raise SortalError(
                 f"{what} even at a learning rate of {lr:.3g}, after {SETBACKS} setbacks. "
@@ -290,101 +312,20 @@ class Trainer:
         lr *= SLOWER
         p.setbacks.append(f"{what}; going back to its start with a learning rate of {lr:.3g}.")
         log.write("setback", epoch=p.epoch, reason=failure, lr=lr)
-        for name, value in self._tensors(optimiser).items():
-            if name in self.good:
-                value.data.copy_(self.good[name])
-            else:  # momentum, before the first step
-                value.zero_()
+        self.state.go_back()
         if self.processes.is_first:
             self.runtime.note(p.setbacks[-1])
 
     def _finish(self) -> TrainingResult:
         """Load the selected weights in all processes, and save them."""
-        p = self.progress = self.processes.broadcast(self.progress)
-        for name, value in self._state().items():
-            if name in self.best:
-                value.data.copy_(self.best[name])
-        self.processes.broadcast_tensors(self._state().values())
+        p = self.processes.broadcast(self.state.progress)
+        self.state.select_best()
+        self.processes.broadcast_tensors(self.state.weights().values())
         if self.folder is not None:
             self.method.backbone.save(self.folder / MODEL)
             self.inputs.close()
         self.processes.barrier()  # until the model is saved
-        selected = p.epoch - 1 if p.best_epoch is None else p.best_epoch
-        return TrainingResult(
-            epochs=p.epoch,
-            selected=selected if p.epoch else None,
-            validation=p.best,
-            losses=p.last,
-            views=p.views,
-            seconds=p.seconds,
-            images_per_second=p.epoch * self.steps * self.config.batch_size / max(p.seconds, 1e-9),
-            devices=tuple(p.devices),
-            setbacks=tuple(p.setbacks),
-        )
-
-    # The state
-
-    @property
-    def _device(self) -> torch.device:
-        """Where the trained weights really are, whatever was asked for."""
-        return next(iter(self._trainable().values())).device
-
-    def _trainable(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self.method.named_parameters() if value.requires_grad}
-
-    def _state(self) -> dict[str, Tensor]:
-        """Return all tensors that training changes: trainable weights and the method's own buffers."""
-        buffers = {name: value for name, value in self.method.named_buffers() if not name.startswith("backbone.")}
-        return {**self._trainable(), **buffers}
-
-    def _tensors(self, optimiser: Optimiser) -> dict[str, Tensor]:
-        """Return the state and the momentum, by the names they have in a checkpoint."""
-        named = {"weight": self._state(), "momentum": optimiser.buffers}
-        return {f"{kind}.{name}": value for kind, values in named.items() for name, value in values.items()}
-
-    def _copies(self, optimiser: Optimiser) -> dict[str, Tensor]:
-        return {name: value.detach().clone() for name, value in self._tensors(optimiser).items()}
-
-    def _find_checkpoint(self) -> Checkpoint | None:
-        """Load the checkpoint to resume from, the same in all processes; fail if it belongs to another run."""
-        found = self.processes.broadcast(None if self.folder is None else checkpoint.load(self.folder))
-        changed = [] if found is None else changed_parts(found.key, self.key)
-        if found is None or not changed or (changed == ["weights"] and self._is_result(found)):
-            return found
-        raise InputError(
-            f"The folder must be new or hold the same run, but it holds one with different {' and '.join(changed)}. "
-            "Choose another folder, or restore what that run started with."
-        )
-
-    def _is_result(self, found: Checkpoint) -> bool:
-        """Tell whether the method already has the weights that a finished run selected."""
-        kind = "weight" if found.progress.best is None else "best"
-        return found.progress.epoch >= self.config.epochs and all(
-            torch.equal(value.cpu(), found.tensors[f"{kind}.{name}"]) for name, value in self._state().items()
-        )
-
-    def _restore(self, found: Checkpoint, optimiser: Optimiser | None) -> None:
-        self.progress = found.progress
-        good = {name: value for name, value in found.tensors.items() if name.startswith(GOOD)}
-        self.good = {name.removeprefix(GOOD): value.to(self.processes.device) for name, value in good.items()}
-        for name, value in self._state().items():
-            value.data.copy_(found.tensors[f"weight.{name}"])
-            if optimiser is not None and f"momentum.{name}" in found.tensors:
-                optimiser.buffers[name] = found.tensors[f"momentum.{name}"].to(value.device)
-            if f"best.{name}" in found.tensors:
-                self.best[name] = found.tensors[f"best.{name}"].to(value.device)
-
-    def _save(self, log: Log, optimiser: Optimiser, stopped: Callable[[], bool]) -> None:
-        """Write a checkpoint, and raise KeyboardInterrupt if a signal has stopped the run."""
-        assert self.folder is not None
-        log.sync()
-        self.progress.log_size = log.size
-        tensors = {**self._tensors(optimiser), **{f"best.{name}": value for name, value in self.best.items()}}
-        if self.progress.step:  # otherwise they are the same
-            tensors |= {f"{GOOD}{name}": value for name, value in self.good.items()}
-        checkpoint.save(Checkpoint(self.key, self.progress, tensors), self.folder)
-        if stopped():
-            raise KeyboardInterrupt
+        return p.result(self.steps * self.config.batch_size)
 
 
 def _places(chosen: Mask | None, steps: int) -> Iterable[Tensor | None]:
@@ -401,12 +342,11 @@ def _check(method: Method, images: ImageSet, store: PixelStore, config: Training
         )
     if images.validation.all():
         raise InputError("images must include training images, but all of them are for validation.")
-    views.check_present(store)
-    views.check_size(store, method.backbone.spec.image_size, method.backbone.spec.shorter_side)
+    views.check_store(store, method.backbone.spec)
     if not any(value.requires_grad for value in method.backbone.parameters()):
         raise InputError("The backbone must have blocks to train, but it is frozen. Use backbone.train_last(1).")
     if config.views not in (None, AUTO) and not method.backbone.has_trunk:
         raise InputError(
-            f"views must be None or 'auto' for a backbone without frozen blocks, whose tokens could be cached, "
+            f"views must be None or 'auto' for a backbone without frozen blocks, as there are no tokens to cache, "
             f"got {config.views}."
         )

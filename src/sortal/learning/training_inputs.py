@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from torch import Tensor
@@ -13,7 +13,7 @@ from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning import token_cache
 from sortal.learning.backbones.backbone import Backbone, digest
-from sortal.learning.frozen import FrozenEncoder
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.learning.token_cache import Budget, InputSource, LiveViews, SharedTokens, TokenPlan
 from sortal.learning.views import Rows
 from sortal.system.distributed import Processes
@@ -41,7 +41,7 @@ class TrainingInputs:
     shared: SharedTokens | None
     runtime: Runtime
     views: int | None = None  # cached ones per image, once planned
-    keys: dict[int, str] = field(default_factory=dict)  # by the number of views
+    key: str = ""  # of their tokens
 
     def plan(self, wanted: int | Auto | None, *, resumed: bool) -> TokenPlan | None:
         """Plan where to cache the wanted views, if they fit, and note the cost; a resumed run must have its own."""
@@ -49,7 +49,8 @@ class TrainingInputs:
             return None
         n_views, own = VIEWS if isinstance(wanted, str) else wanted, len(self._own)
         needed = own * n_views * 2 * math.prod(token_cache.token_shape(self.backbone))
-        if self.shared is not None and self.shared.key == self._key(n_views):
+        self.key = self._digest(n_views)
+        if self.shared is not None and self.shared.key == self.key:
             self.views = n_views
             return TokenPlan(needed, self.shared.where)
         folder = self._folder if self.processes.size == 1 else None  # processes cannot share a file of tokens
@@ -75,8 +76,7 @@ class TrainingInputs:
         flip, seed = self.config.flip, self.config.seed
         if plan is None or plan.where is None or self.views is None:
             return LiveViews(trunk, self.store, flip=flip, seed=seed, share=(self.processes.rank, self.processes.size))
-        key = self._key(self.views)
-        if self.shared is not None and self.shared.key == key and self.shared.tokens is not None:
+        if self.shared is not None and self.shared.key == self.key and self.shared.tokens is not None:
             return self.shared.tokens
         tokens = token_cache.cache_tokens(
             trunk,
@@ -87,21 +87,24 @@ class TrainingInputs:
             seed=seed,
             where=plan.where,
             folder=self._folder,
-            key=key,
+            key=self.key,
             runtime=self.runtime,
         )
         if self.shared is not None:
-            self.shared.key, self.shared.where, self.shared.tokens, self.shared.centre = key, plan.where, tokens, []
+            self.shared.hold(self.key, plan.where, tokens)
         return tokens
 
-    def leaves_room(self, trunk: FrozenEncoder, plan: TokenPlan | None, images: int) -> bool:
-        """Tell whether the tokens of one crop of this many images fit the budget beside the planned ones."""
-        if not trunk.backbone.has_trunk:
-            return False
-        width = 2 if trunk.compute.bf16 else 4  # bytes: cached unrounded, as rounding must not select the epoch
+    def kept_crops(self, plan: TokenPlan | None) -> KeptTokens:
+        """Return what keeps tokens of centre crops: as many as fit the budget beside the planned ones."""
+        shared = self.shared if plan is not None else None
+        if shared is not None and shared.centre is not None:
+            return shared.centre
         taken = plan.bytes if plan is not None and plan.where != "file" else 0
-        size = images * width * math.prod(token_cache.token_shape(trunk.backbone))
-        return size + taken <= token_cache.available_bytes(self.budget, self.processes.device)
+        room = token_cache.available_bytes(self.budget, self.processes.device) - taken
+        kept = KeptTokens(room if self.backbone.has_trunk else 0)
+        if shared is not None:
+            shared.centre = kept
+        return kept
 
     def close(self) -> None:
         """Delete a file of tokens that is not shared."""
@@ -116,13 +119,10 @@ class TrainingInputs:
     def _folder(self) -> Path | None:
         return self.folder if self.shared is None else self.shared.folder
 
-    def _key(self, n_views: int) -> str:
+    def _digest(self, n_views: int) -> str:
         """Return a digest of everything that decides the tokens, which the trained part of the backbone does not."""
-        if n_views in self.keys:
-            return self.keys[n_views]
         frozen: dict[str, Tensor] = dict(self.backbone.named_buffers())
         frozen |= {name: value for name, value in self.backbone.named_parameters() if not value.requires_grad}
         c = self.config
         about = [asdict(self.backbone.spec), self.content, n_views, c.flip, c.seed, c.precision]
-        self.keys[n_views] = digest(frozen, json.dumps(about))
-        return self.keys[n_views]
+        return digest(frozen, json.dumps(about))

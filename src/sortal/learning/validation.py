@@ -6,23 +6,22 @@ import torch.nn.functional as nnf
 
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
-from sortal.learning.frozen import CentreCrops, FrozenEncoder
+from sortal.learning.frozen import FrozenEncoder, KeptTokens
 
 
 class Validation:
-    """Centre crops of the labelled and validation images; `keep` caches the trunk's tokens of them."""
+    """Measures the accuracy on the validation images; the trunk's tokens are `kept` between epochs if they fit."""
 
-    def __init__(self, trunk: FrozenEncoder, images: ImageSet, store: PixelStore, *, keep: bool) -> None:
-        self.trunk = trunk
+    def __init__(self, trunk: FrozenEncoder, images: ImageSet, store: PixelStore, kept: KeptTokens) -> None:
+        self.trunk, self.store, self.kept = trunk, store, kept
         self.rows = np.flatnonzero((images.labels >= 0) & np.isin(images.labels, images.labels[images.labelled]))
         self.labels = torch.from_numpy(images.labels[self.rows])
         self.held_out = torch.from_numpy(images.validation[self.rows])
-        self.crops = CentreCrops(trunk, store, self.rows, keep=keep)
 
     def accuracy(self) -> float:
         """Return the fraction of validation images whose nearest class mean is that of their own class."""
-        with torch.no_grad(), self.trunk.compute.autocast():
-            features = torch.cat([self.trunk.backbone.tail(inputs) for inputs in self.crops])
+        tokens = self.kept.of(self.rows, lambda: self.trunk.centre_crops(self.store, self.rows))
+        features = torch.cat(list(self.trunk.finished(tokens)))
         x = nnf.normalize(features.float(), dim=1).cpu()
         known, numbers = torch.unique(self.labels, return_inverse=True)
         training = ~self.held_out

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError, listing
 from sortal.images.store.pixel_store import PixelStore
+from sortal.runs.facts import Spec
 
 Rows = NDArray[np.int64]  # one number per row: of a row, of a view, or of pixels
 Keys = NDArray[np.uint64]  # hashes of contents
@@ -29,6 +30,12 @@ def content_keys(store: PixelStore) -> Keys:
     halves = store.digests.astype("S16").view("<u8").reshape(-1, 2)
     keys: Keys = splitmix64(halves[:, 0]) ^ halves[:, 1]
     return keys
+
+
+def check_store(store: PixelStore, spec: Spec) -> None:
+    """Raise InputError if an image could not be read, has no digest, or is too small or too large for a backbone."""
+    check_present(store)
+    check_size(store, spec.image_size, spec.shorter_side)
 
 
 def check_size(store: PixelStore, size: int, shorter_side: int) -> None:

@@ -18,6 +18,7 @@ from sortal.review.journal import Decision, History, lower
 from sortal.review.questions import Advisor, Guide
 from sortal.review.viewable import only_seen
 from sortal.runs import projection
+from sortal.runs.categories import is_generated
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
 from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, REVIEWED, Run
@@ -360,6 +361,7 @@ class Session:
             "id": number,
             "name": readable(own.name),
             "kind": own.kind,
+            "unnamed": own.kind == NEW and is_generated(own.name),
             "size": len(rows),
             "labelled": int((a.status[rows] == LABELLED).sum()),
             "settled": int(settled[rows].sum()),

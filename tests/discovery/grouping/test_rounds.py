@@ -35,7 +35,7 @@ from sortal.discovery.grouping.rounds import (
 from sortal.discovery.job import Job
 from sortal.images.image_set import ImageSet, image_set
 from sortal.learning import token_cache
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.losses import divergence
 from sortal.learning.methods import Sortal
 from sortal.learning.train import Trainer
@@ -132,8 +132,8 @@ def test_levelling_halfway_is_a_square_root() -> None:
 def job_on(images: ImageSet, tmp_path: Path, **settings: Any) -> Job:
     asked = Discovery(**{name: value for name, value in {**SETTINGS, **settings}.items() if name != "runtime"})
     recipe = defaults.recipe_for(asked, len(images), on_gpu=False)
-    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu"), "command": ""}
-    return Job(images=images, source=None, settings=asked, recipe=recipe, place=tmp_path, **how)
+    how: dict[str, Any] = {"runtime": CPU, "processes": alone("cpu")}
+    return Job(images=images, settings=asked, recipe=recipe, place=tmp_path, **how)
 
 
 @pytest.mark.parametrize("labelled", [0, 1, 2, 3, 5])

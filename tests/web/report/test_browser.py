@@ -1,7 +1,6 @@
 """The report in a browser: its controls work, and hostile names do nothing."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from support.browsing import Open
 from support.sample_run import HOSTILE, QUICK, sample_run
 from support.stores import same_store, small_store
 
@@ -21,25 +21,9 @@ from sortal.runs.run import Run
 from sortal.web.report import report, summary
 from sortal.web.report.report import make_report
 
-sync_api = pytest.importorskip("playwright.sync_api")
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-
 DESKTOP, PHONE = (1280, 900), (360, 740)
-Open = Callable[..., "Page"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    with sync_api.sync_playwright() as playwright:
-        # Containers have no sandbox, and the pages are our own.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +310,7 @@ def test_a_map_of_very_many_points_has_their_colours_and_names_only_some(
     drawn, expected = page.evaluate(
         """(at) => {
             const colour = document.createElement("canvas").getContext("2d");
-            colour.fillStyle = colourOf(data.map.category[at]);
+            colour.fillStyle = categoryColour(data.map.category[at]);
             colour.fillRect(0, 0, 1, 1);
             const [x, y] = theMap.places()[at].map(Math.round);
             const pixels = [byId("canvas").getContext("2d").getImageData(x, y, 1, 1), colour.getImageData(0, 0, 1, 1)];

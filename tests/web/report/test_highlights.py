@@ -67,8 +67,8 @@ def test_look_alikes_mixtures_and_single_images_are_found_and_a_sample_suffices(
     present = np.ones(len(mixed_up.assignments), dtype=bool)
     cards = summary.cards(mixed_up, typical=10, doubtful=5)
     for sample, each in ((8000, 24), (150, 1)):
-        monkeypatch.setattr(highlights, "SAMPLE", sample)
-        monkeypatch.setattr(highlights, "EACH", each)
+        monkeypatch.setattr(highlights, "COMPARED_IMAGES", sample)
+        monkeypatch.setattr(highlights, "COMPARED_EACH", each)
         merges, splits = compare_categories(mixed_up, present, Halves, seed=0)
         assert {*merges[0].categories} == {*CUT}
         assert splits[0].categories == (MIXED,)
@@ -166,11 +166,3 @@ def test_originals_are_addressed_from_the_report_whatever_their_names_are(tmp_pa
     array = replace(run, facts=replace(run.facts, images=(ImageSource(folder=None, images=4, paths={}),)))
     assert summary.sources(array) == [{"name": None, "url": None}]
     assert summary.images(array, [0, 1])["url"] == {}
-
-
-def test_the_cohesion_of_a_run_saved_before_it_was_measured_against_all_images_is_computed_again() -> None:
-    run = sample_run()
-    old = replace(run, categories=tuple(replace(each, cohesion=0.97) for each in run.categories))
-    shown = [card.category.cohesion for card in summary.cards(old, typical=1, doubtful=0)]
-    assert shown == pytest.approx([each.cohesion for each in run.categories], abs=1e-6)
-    assert 0.97 not in shown

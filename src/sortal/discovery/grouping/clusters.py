@@ -76,7 +76,7 @@ def choose_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoic
     settings = job.settings
     if isinstance(settings.k, str):
         return estimated_k(job, rows, images, runtime)
-    return KChoice(k=settings.k, estimated=False, known=len(np.unique(images.labels[images.labelled])))
+    return KChoice(k=settings.k, estimated=False, known=len(images.known))
 
 
 def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KChoice:
@@ -110,7 +110,7 @@ def estimated_k(job: Job, rows: Rows, images: ImageSet, runtime: Runtime) -> KCh
 
 def bounds_of_k(settings: Discovery, images: ImageSet) -> tuple[int, int]:
     """Return the smallest and the largest number of categories that may be estimated."""
-    known = len(np.unique(images.labels[images.labelled]))
+    known = len(images.known)
     return known, max(min(settings.k_max, known + int(images.unlabelled.sum())), known)
 
 
@@ -289,6 +289,5 @@ def _cluster_by_head(x: Features, images: ImageSet, head: Features) -> tuple[NDA
     """Cluster by a classifier's scores; centres are means or, for a cluster without images, the head's direction."""
     weights = head[:, :-1] / np.maximum(np.linalg.norm(head[:, :-1], axis=1, keepdims=True), 1e-12)
     chosen = place(x, weights, 1.0, head=head).row
-    known = np.unique(images.labels[images.labelled])
-    clusters = np.where(images.labelled, np.searchsorted(known, images.labels), chosen)
+    clusters = np.where(images.labelled, np.searchsorted(images.known, images.labels), chosen)
     return clusters, results.add_to_means(weights, np.zeros(len(head), dtype=np.int64), clusters, x)[0]

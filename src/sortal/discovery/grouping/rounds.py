@@ -239,8 +239,7 @@ class _Trainings:
         for name, value in self.backbone.named_parameters():
             if name in weights:
                 value.data.copy_(weights[name])
-        known = np.unique(self.images.labels[self.images.labelled]).tolist()
-        seed = self.job.recipe.training.seed
+        known, seed = self.images.known.tolist(), self.job.recipe.training.seed
         return Sortal(self.backbone, known, counted.shares, self.losses, centres=centres, seed=seed)
 
     def train(self, method: Method, epochs: int, what: str, *, balanced: bool = True) -> None:

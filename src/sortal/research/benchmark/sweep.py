@@ -21,8 +21,8 @@ import torch
 
 from sortal.errors import NO_SPACE, InputError, Remedy, SortalError, no_space
 from sortal.images.decoding import Quarantined
-from sortal.learning.backbones.loading import load_backbone
 from sortal.learning.backbones.names import RANDOM
+from sortal.learning.backbones.registry import load_backbone
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sortal.config import CLASSIFIERS, LIVE, Discovery, Recipe
-from sortal.discovery.job import Job, check_sortable
+from sortal.discovery.job import Job, Origin, check_sortable
 from sortal.discovery.stages import Stages, sort, store_pixels
 from sortal.images import datasets
 from sortal.images.decoding import Quarantined
@@ -17,7 +17,7 @@ from sortal.images.image_set import ImageSet
 from sortal.images.store.index import stamp_of
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
 from sortal.learning.methods import METHODS
 from sortal.learning.methods.code import LOOP
@@ -145,12 +145,13 @@ def run(task: Task, data: Data, *, processes: Processes, runtime: Runtime) -> Re
     preset, settings = task.preset, settings_of(task, data)
     job = Job(
         images=data.train,
-        source=None if data.train.pixels is not None else os.path.abspath(task.root),
+        origin=Origin(
+            folder=None if data.train.pixels is not None else os.path.abspath(task.root), command=task.command
+        ),
         settings=settings,
         place=task.place,
         recipe=task.recipe,
         runtime=runtime,
-        command=task.command,
         shared=task.cache,
         processes=processes,
     )

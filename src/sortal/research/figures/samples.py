@@ -18,7 +18,7 @@ from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.views import splitmix64
 from sortal.research.figures.style import LeftOutError
 from sortal.runs.categories import known_names

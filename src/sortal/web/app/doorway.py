@@ -1,21 +1,15 @@
-"""The way of a link into the browser: by a file that only its owner can read. All users can read the list of processes.
-
-The file is in the person's home, in a folder of its own that is not hidden: browsers that are installed as a snap see
-neither the temporary files nor the hidden folders of the person.
-"""
+"""How a link gets into the browser: by a file that only its owner can read, as all users can read the process list."""
 
 import os
 import shutil
 import stat
 import tempfile
-import threading
 import webbrowser
 from contextlib import suppress
 from html import escape
 from pathlib import Path
 
-NAME = "review.html"
-PAGE = """<!doctype html>
+LINK_PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
@@ -26,45 +20,37 @@ PAGE = """<!doctype html>
 
 
 class Doorway:
-    """A page that leads to a link, until it is closed; once it has ended, there is none any more."""
+    """A page that leads to a link, until it is closed; there is none where others could read it.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._folder: Path | None = None
-        self._ended = False
+    It lies in the person's home, in a folder of its own that is not hidden: browsers that are installed as a snap see
+    neither temporary files nor hidden folders.
+    """
 
-    def open(self, link: str) -> bool:
-        """Show a link in the browser; return False if that is impossible, or would show it to others."""
-        with suppress(OSError, RuntimeError, ValueError, webbrowser.Error):  # no home, or BROWSER is no command
-            page = self._write(link)
+    def __init__(self, link: str) -> None:
+        self.page: Path | None = None
+        with suppress(OSError, RuntimeError):  # no home
+            folder = Path(tempfile.mkdtemp(prefix="sortal-review-", dir=Path.home().absolute()))
+            self.page = folder / "review.html"
+            with open(os.open(self.page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                if _is_private(folder) and _is_private(self.page):
+                    file.write(LINK_PAGE.format(link=escape(link)))
+                    return
+        self.close()
+
+    def open(self) -> bool:
+        """Show the page in the browser; return whether that worked."""
+        page = self.page
+        with suppress(OSError, ValueError, webbrowser.Error):  # such as that BROWSER is no command
             if page is not None and webbrowser.open(page.as_uri()):
                 return True
         self.close()
         return False
 
-    def _write(self, link: str) -> Path | None:
-        with self._lock:
-            if self._ended:
-                return None
-            self._folder = Path(tempfile.mkdtemp(prefix="sortal-review-", dir=Path.home().absolute()))
-            page = self._folder / NAME
-            with open(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                if not _is_private(self._folder) or not _is_private(page):
-                    return None
-                file.write(PAGE.format(link=escape(link)))
-            return page
-
     def close(self) -> None:
         """Remove the page."""
-        with self._lock:
-            folder, self._folder = self._folder, None
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def end(self) -> None:
-        """Remove the page, for good."""
-        self._ended = True
-        self.close()
+        page, self.page = self.page, None
+        if page is not None:
+            shutil.rmtree(page.parent, ignore_errors=True)
 
 
 def _is_private(path: Path) -> bool:

@@ -9,14 +9,15 @@ from contextlib import suppress
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from sortal.web.app.listening import names, spelled
+from sortal.web.app.listening import host_headers, spelled
 
-LONGEST = 200  # characters of a path
-PATIENCE = 10.0  # seconds for a token to come
-TOKEN = 512  # bytes of a request that gives a token, at most
+LONGEST_PATH = 200  # characters
+LONGEST_TOKEN = 512  # bytes of a request that gives one
+PATIENCE = 10.0  # seconds without a whole request, or until a token has come
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -29,10 +30,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-PAGE, ENTER = "/", "/api/enter"
-PUBLIC = re.compile(
-    r"/|/favicon\.ico|/static/[a-z]+/[^/]+"
-)  # what anyone may read: the page without anything of the run
+ENTER = "/api/enter"
+PUBLIC = re.compile(r"/|/favicon\.ico|/static/[a-z]+/[^/]+")  # what anyone may read: the page without anything of a run
 SPENT = "This link has been used, or another was made since. Press Enter where sortal review runs to get another."
 
 
@@ -45,7 +44,7 @@ class Guard:
     that they come from another site, and names that lead here but are not ours are refused (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], entered: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], entered: Callable[[], None]) -> None:
         self.app, self.hosts, self.entered = app, hosts, entered
         self._token = ""  # of the last link, until it is used
         self._key = secrets.token_urlsafe(24)
@@ -62,37 +61,34 @@ class Guard:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
+                headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         request = Request(scope, receive)
-        answer = self._refusal(request)
+        answer = self._refuse(request)
         with suppress(ClientDisconnect):  # there is nobody to answer
             if answer is None and scope["path"] == ENTER:
                 answer = await self._enter(request)
             await (answer or self.app)(scope, receive, with_headers)
 
-    def _refusal(self, request: Request) -> Response | None:
+    def _refuse(self, request: Request) -> Response | None:
         """Return the answer to whoever may not ask; None lets the request pass."""
         path, headers = request.scope["path"], request.headers
         hosts = self.hosts | _reached(request.scope)
         if headers.get("host", "").lower() not in hosts:
-            return _no("This address does not belong to the review.")
-        if len(path) > LONGEST:
-            return JSONResponse({"message": "Not found."}, status_code=404)
+            return _refusal("This address does not belong to the review.")
+        if len(path) > LONGEST_PATH:
+            return _refusal("Not found.", 404)
         # The page itself holds nothing, so that a link to it may be followed from anywhere.
-        followed = path == PAGE and headers.get("sec-fetch-mode") == "navigate"
+        followed = path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if not followed and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return _no("Another site must not ask for this.")
-        if request.method not in ("GET", "HEAD"):
-            origin = headers.get("origin")
-            if origin is None or origin.partition("://")[2] not in hosts:
-                return _no("Another site must not change anything.")
+            return _refusal("Another site must not ask for this.")
+        if request.method not in ("GET", "HEAD") and headers.get("origin", "").partition("://")[2] not in hosts:
+            return _refusal("Another site must not change anything.")
         if path == ENTER or PUBLIC.fullmatch(path) or self._has_key(headers.get("authorization", "")):
             return None
-        return JSONResponse({"message": "Open the link that sortal review has printed."}, status_code=403)
+        return _refusal("Open the link that sortal review has printed.")
 
     def _has_key(self, given: str) -> bool:
         return hmac.compare_digest(given.encode(), f"Bearer {self._key}".encode())
@@ -100,18 +96,18 @@ class Guard:
     async def _enter(self, request: Request) -> Response:
         """Exchange the token of a link for the key. However often somebody fails, the link stays good."""
         if request.method != "POST":
-            return JSONResponse({"message": "Only POST is answered here."}, status_code=405)
+            return _refusal("Only POST is answered here.", 405)
         given = b""
         try:
             async with asyncio.timeout(PATIENCE):
                 async for part in request.stream():
                     given += part
-                    if len(given) > TOKEN:
-                        return _spent()
+                    if len(given) > LONGEST_TOKEN:
+                        return _refusal(SPENT)
         except TimeoutError:
-            return JSONResponse({"message": "The token did not come in time."}, status_code=408)
+            return _refusal("The token did not come in time.", 408)
         if not self._token or not hmac.compare_digest(given, self._token.encode()):
-            return _spent()
+            return _refusal(SPENT)
         self._token = ""
         self.entered()
         return JSONResponse({"key": self._key})
@@ -120,12 +116,28 @@ class Guard:
 def _reached(scope: Scope) -> frozenset[str]:
     """Return the address that a request has come to, as its host says it: no name that leads here can be spelled so."""
     address, port = scope.get("server") or ("", None)
-    return names([spelled(address)], port) if address and port else frozenset()
+    return host_headers([spelled(address)], port) if address and port else frozenset()
 
 
-def _no(text: str) -> Response:
-    return PlainTextResponse(text, status_code=403)
+def _refusal(message: str, code: int = 403) -> Response:
+    return JSONResponse({"message": message}, code)
 
 
-def _spent() -> Response:
-    return JSONResponse({"message": SPENT}, status_code=403)
+class Connection(H11Protocol):
+    """A connection that is closed unless it asks for something from time to time.
+
+    Whoever can reach the port may open as many as a process can have, and the person with the link would be locked out.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(PATIENCE, self._look, None)
+
+    def _look(self, last: RequestResponseCycle | None) -> None:
+        """Close the connection if no request has come since the last look, and none is being answered."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is last and (last is None or last.response_complete):
+            self.transport.close()
+        else:
+            self.loop.call_later(PATIENCE, self._look, self.cycle)

@@ -11,13 +11,13 @@ from sortal.review.effects import Review
 from sortal.review.questions import Advising, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
-from sortal.web.report.summary import Card, Rows
+from sortal.web.report.summary import Card
 
-SAMPLE, EACH = 8000, 24  # images that categories are compared by, or so many of each, if that is more
-COMPARED = 2500  # categories at most, the largest
-LIKELY = 0.5  # from which two categories are said to look alike, or one to be mixed
-LEADING, LISTED, SINGLE, DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images that are shown
-PICTURES = 4  # of each category, or part
+COMPARED_IMAGES, COMPARED_EACH = 8000, 24  # that categories are compared by, or so many of each, if that is more
+COMPARED_CATEGORIES = 2500  # at most, the largest
+LIKELY_ENOUGH = 0.5  # from which two categories are said to look alike, or one to be mixed
+MOST_LEADING, MOST_PAIRS, MOST_SINGLE, MOST_DOUBTFUL = 10, 4, 8, 8  # categories, pairs of each kind, and images shown
+PAIR_PICTURES = 4  # of each category, or part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Pair:
     """Two categories that may be one, or a category that may be two."""
 
     cards: tuple[Card, ...]  # two, or one
-    rows: tuple[Rows, Rows]  # images of each category, or part
+    rows: tuple[list[int], list[int]]  # images of each category, or part
     likely: float
 
 
@@ -39,7 +39,7 @@ class Highlights:
     mixed: list[Pair]
     single: list[Card]  # new categories of one image
     singles: int  # how many there are
-    doubtful: Rows
+    doubtful: list[int]
     smaller: Pair | None  # what one category fewer would merge
     larger: Pair | None  # what one category more would split
 
@@ -53,23 +53,23 @@ class Comparison(NamedTuple):
     @property
     def alike(self) -> list[tuple[int, ...]]:
         """The ids of categories that probably are one, in pairs."""
-        return [each.categories for each in self.merges if (each.likely or 0.0) >= LIKELY]
+        return [each.categories for each in self.merges if (each.likely or 0.0) >= LIKELY_ENOUGH]
 
     @property
     def mixed(self) -> list[int]:
         """The ids of categories that probably are two."""
-        return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= LIKELY]
+        return [each.categories[0] for each in self.splits if (each.likely or 0.0) >= LIKELY_ENOUGH]
 
 
 def compare_categories(run: Run, present: NDArray[np.bool_], advising: Advising | None, *, seed: int) -> Comparison:
     """Return what may be merged and what may be split, the likeliest first, judging by images `present` (n,)."""
     rows, a = np.flatnonzero(present), run.assignments
-    most = max(SAMPLE, EACH * min(len(run.categories), COMPARED))
+    most = max(COMPARED_IMAGES, COMPARED_EACH * min(len(run.categories), COMPARED_CATEGORIES))
     if len(rows) > most:
         rows = np.sort(rows[projection.sample(a.category_id[rows], a.distance[rows], most, seed=seed)])
     part = run.part(rows)
     guide = Guide(part, None if advising is None else advising(part))
-    found = guide.likely(Review(part), part.assignments.confidence, among=COMPARED)
+    found = guide.likely(Review(part), part.assignments.confidence, among=COMPARED_CATEGORIES)
 
     def in_run(question: Question) -> Question:
         return replace(question, rows=tuple(tuple(rows[[*each]].tolist()) for each in question.rows))
@@ -91,17 +91,17 @@ def find_highlights(
     def pair(question: Question) -> Pair:
         shown = tuple(own[each] for each in question.categories)
         first, second = [card.typical for card in shown] if len(shown) == 2 else map(list, question.rows)
-        return Pair(cards=shown, rows=(first[:PICTURES], second[:PICTURES]), likely=question.likely or 0.0)
+        return Pair(cards=shown, rows=(first[:PAIR_PICTURES], second[:PAIR_PICTURES]), likely=question.likely or 0.0)
 
     joined, divided = ([pair(each) for each in questions] for questions in (merges, splits))
     return Highlights(
-        leading=among[:LEADING],
-        more=max(0, len(new) - LEADING),
-        merges=[each for each in joined if each.likely >= LIKELY][:LISTED],
-        mixed=[each for each in divided if each.likely >= LIKELY][:LISTED],
-        single=single[:SINGLE],
+        leading=among[:MOST_LEADING],
+        more=max(0, len(new) - MOST_LEADING),
+        merges=[each for each in joined if each.likely >= LIKELY_ENOUGH][:MOST_PAIRS],
+        mixed=[each for each in divided if each.likely >= LIKELY_ENOUGH][:MOST_PAIRS],
+        single=single[:MOST_SINGLE],
         singles=len(single),
-        doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:DOUBTFUL],
+        doubtful=sorted(unsure, key=lambda row: (float(a.confidence[row]), row))[:MOST_DOUBTFUL],
         smaller=joined[0] if joined else None,
         larger=divided[0] if divided else None,
     )

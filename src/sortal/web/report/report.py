@@ -3,10 +3,12 @@
 import base64
 import hashlib
 import json
+import os
+import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,27 +17,29 @@ import numpy as np
 from jinja2 import Environment, StrictUndefined, Template
 from numpy.typing import NDArray
 
-from sortal.exchange.naming import shared_command
+from sortal.exchange.naming import shared_command, shared_text
 from sortal.images.store.pixel_store import PixelStore
-from sortal.runs import projection
+from sortal.runs import curves, projection
 from sortal.runs.projection import Mapper
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
 from sortal.system.text import percent, plural, readable
 from sortal.web.report import charts, summary
 from sortal.web.report.highlights import Comparison, Highlights, compare_categories, find_highlights
-from sortal.web.report.summary import Card, Rows
-from sortal.web.report.thumbnails import Done, Sheets, make_sheets
+from sortal.web.report.summary import LONGEST_PATH, Card
+from sortal.web.report.thumbnails import Sheets, make_sheets
 
 LIMIT = 19_500_000  # bytes of the file
 CARD_ROOM, OTHER_ROOM = 9_000_000, 6_000_000  # bytes of thumbnails at most, before base64
 CARD_CELLS, OTHER_CELLS = (32, 192), (40, 128)  # pixels: their smallest and largest size
 IMAGES = 8000  # that have a name and, where there is room, a picture
 OTHERS = 100_000  # points on the map; 20 bytes each
-LONGEST_PATH = 1000  # characters
 PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
 MAP, COMPARING, THUMBNAILS = "Drawing the map", "Comparing categories", "Making thumbnails"
-SCRIPTS = ("shared/shared.js", "report/script.js", "report/cards.js", "report/map.js")
+SCRIPTS = (  # in the order in which they use each other
+    *(f"shared/{name}.js" for name in ("text", "dom", "geometry", "point_map")),
+    *(f"report/{name}.js" for name in ("order", "sheets", "viewer", "cards", "map")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,17 +117,17 @@ def _sheets(store: PixelStore, page: "_Page", left: int, runtime: Runtime) -> li
     rows, first, others = page.rows, page.rows[: page.pictured], page.rows[page.pictured :]
     left = (left - PER_IMAGE * len(rows)) * 3 // 4  # base64 turns three bytes into four
 
-    def count_from(before: int) -> Done:
-        return lambda done: runtime.progress(THUMBNAILS, before + done, len(rows))
+    def tell(done: int, before: int = 0) -> None:
+        runtime.progress(THUMBNAILS, before + done, len(rows))
 
-    count_from(0)(0)
+    tell(0)
     room = min(CARD_ROOM, left)
-    cards = make_sheets(store, first, room=room, cells=CARD_CELLS, on_done=count_from(0)) if room > 0 else None
+    cards = make_sheets(store, first, room=room, cells=CARD_CELLS, on_done=tell) if room > 0 else None
     if cards is None:
         return None
-    room = min(OTHER_ROOM, left - cards.bytes)
+    room, tell_others = min(OTHER_ROOM, left - cards.bytes), partial(tell, before=len(first))
     while others:
-        if made := make_sheets(store, others, room=room, cells=OTHER_CELLS, on_done=count_from(len(first))):
+        if made := make_sheets(store, others, room=room, cells=OTHER_CELLS, on_done=tell_others):
             return [cards, made]
         others = others[: len(others) // 2]  # still a fair sample: they are in random order
     return [cards]
@@ -139,7 +143,7 @@ class _Page:
         highlights: Highlights,
         points: NDArray[np.int64],
         places: NDArray[np.int64],
-        named: Rows,
+        named: list[int],
         absolute_paths: bool,
     ) -> None:
         groups = summary.groups(run)
@@ -156,19 +160,20 @@ class _Page:
             "categories": summary.categories(run, cards, self.rows),
             "map": {"image": on_map, **summary.points(run, points, places)},
         }
-        scores, a = run.metrics, run.assignments
-        found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
+        scores, a, home = run.metrics, run.assignments, os.path.abspath(run.folder)
+        shown_path = partial(summary.shown_path, absolute_paths=absolute_paths)
+        found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
             "highlights": highlights,
             "number": {card.category.id: at for at, card in enumerate(cards)},
             "pictures": lambda rows: " ".join(str(place[row]) for row in rows),
-            "review": f"sortal review {shlex.quote(readable(summary.folder_of(run, absolute_paths), LONGEST_PATH))}",
+            "review": f"sortal review {shlex.quote(readable(shown_path(str(run.folder)), LONGEST_PATH))}",
             "folders": [each["name"] for each in self.data["sources"] if each["name"] is not None],
             "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
-            "notes": summary.notes(run, absolute_paths),
-            "quarantine": summary.quarantine(run, absolute_paths),
-            "k_curve": charts.k_curve(run.k),
+            "notes": [each if absolute_paths else shared_text(each, run.facts, home) for each in run.facts.notes],
+            "quarantine": [replace(each, file=shown_path(each.file)) for each in run.quarantine],
+            "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
             "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
@@ -195,8 +200,9 @@ class _Page:
                 for each in sheets
             ],
         }
-        # The page has one script, so what is shared with the review, where scripts are modules, is not exported here.
-        script = "\n".join(["'use strict';", *map(_part, SCRIPTS)]).replace("\nexport ", "\n")
+        # The page has one script, so modules neither import nor export anything here.
+        modules = "\n".join(["'use strict';", *map(_part, SCRIPTS)])
+        script = re.sub(r"^import [^;]*;\n", "", modules, flags=re.MULTILINE).replace("\nexport ", "\n")
         html = _template().render(
             **self.values,
             data=_json(data),

@@ -4,7 +4,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,18 +12,16 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.exchange.naming import folder_names, last_part, shared_names, shared_text
-from sortal.images.decoding import Quarantined
-from sortal.runs.categories import cohesion, members, rows_of, typicality
+from sortal.exchange.naming import folder_names, last_part, shared_names
+from sortal.runs.categories import members, rows_of, typicality
 from sortal.runs.facts import Confused
 from sortal.runs.run import KNOWN, LABELLED, NEW, OPEN, STATUSES, Category, Run
 from sortal.system.text import duration, plural, readable, setting
 
-Rows = list[int]  # of the assignments
-
-GROUPS, MEMBERS = 60, 10  # candidates shown, and images of each
-CLASSES = 30  # of a readable confusion matrix; with more, only the largest confusions are listed
-LISTED = 40
+MOST_CANDIDATES, MEMBERS_SHOWN = 60, 10  # candidates, and images of each
+LARGEST_MATRIX = 30  # classes of a readable confusion matrix; with more, only the largest confusions are listed
+MOST_CONFUSIONS = 40
+LONGEST_PATH = 1000  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +30,8 @@ class Card:
 
     category: Category
     confidence: float | None  # mean over its unlabelled images; None if it has none
-    typical: Rows  # the most typical first
-    doubtful: Rows  # unlabelled and not typical, least confident first
+    typical: list[int]  # the most typical first
+    doubtful: list[int]  # unlabelled and not typical, least confident first
 
     @property
     def sure(self) -> tuple[int, int, float]:
@@ -56,16 +54,12 @@ def cards(run: Run, *, typical: int, doubtful: int) -> list[Card]:
     """Return a card per category, with at most this many typical and doubtful images."""
     a = run.assignments
     near = members(a.category_id, typicality(a), run.categories)
-    tight = cohesion(
-        rows_of(run.categories, a.category_id), a.distance, run.centres
-    )  # old runs have saved another measure
     doubts = members(a.category_id, a.confidence, run.categories, np.flatnonzero(a.status != LABELLED))
     made = []
-    for category, nearest, rows, whole in zip(run.categories, near, doubts, tight.tolist(), strict=True):
+    for category, nearest, rows in zip(run.categories, near, doubts, strict=True):
         first = nearest[:typical].tolist()
-        rest = [row for row in rows[: doubtful + typical].tolist() if row not in set(first)]
+        rest = [row for row in rows[: doubtful + typical].tolist() if row not in first]
         sure = float(a.confidence[rows].mean()) if len(rows) else None
-        category = replace(category, cohesion=whole if category.size else None)
         made.append(Card(category=category, confidence=sure, typical=first, doubtful=rest[:doubtful]))
     return made
 
@@ -82,13 +76,12 @@ def wrong(run: Run) -> NDArray[np.bool_]:
     return marked
 
 
-def groups(run: Run) -> list[Rows]:
+def groups(run: Run) -> list[list[int]]:
     """Return the most typical images of the first candidates."""
-    wanted, a = run.candidates[:GROUPS], run.assignments
-    places = zip(a.folders.tolist(), a.files, strict=True) if wanted else ()
-    rows = {place: row for row, place in enumerate(places)}
-    first = [[*zip(each.folders, each.files, strict=True)][:MEMBERS] for each in wanted]
-    return [[rows[place] for place in each if place in rows] for each in first]
+    a = run.assignments
+    rows = {place: row for row, place in enumerate(zip(a.folders.tolist(), a.files, strict=True))}
+    places = [zip(each.folders, each.files, strict=True) for each in run.candidates[:MOST_CANDIDATES]]
+    return [[rows[place] for place in [*each][:MEMBERS_SHOWN] if place in rows] for each in places]
 
 
 def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Confusion | None:
@@ -100,13 +93,16 @@ def confusion(counts: Sequence[Confused], categories: Sequence[Category]) -> Con
     for truth, _, count in counts:
         totals[truth] += count
     rows: dict[str, list[int]] = {}
-    if max(len(totals), len(known)) <= CLASSES:
+    if max(len(totals), len(known)) <= LARGEST_MATRIX:
         columns = {category: column for column, category in enumerate(known.values())}
         rows = {truth: [0] * (len(known) + 1) for truth in [*(name for name in known if name in totals), *totals]}
         for truth, category, count in counts:
             rows[truth][columns.get(category, len(known))] += count
     mistakes = [each for each in counts if known.get(each.truth) != each.category_id]
-    largest, more = sorted(mistakes, key=lambda each: -each.images)[:LISTED], max(0, len(mistakes) - LISTED)
+    largest, more = (
+        sorted(mistakes, key=lambda each: -each.images)[:MOST_CONFUSIONS],
+        max(0, len(mistakes) - MOST_CONFUSIONS),
+    )
     return Confusion(known=known, totals=totals, rows=rows, mistakes=largest, more=more)
 
 
@@ -124,14 +120,14 @@ def facts(run: Run, absolute_paths: bool) -> dict[str, list[tuple[str, str]]]:
     }
     rows = {
         title: [
-            (readable(name).replace("_", " "), readable(setting(_named(value, absolute_paths))))
+            (readable(name).replace("_", " "), readable(setting(shown_path(value, absolute_paths))))
             for name, value in values.items()
             if value is not None and value != {} and value != []
         ]
         for title, values in tables.items()
     }
     rows["Updates"] = [
-        (date(each.finished), f"{plural(each.images, 'image')} of {readable(_named(each.folder, absolute_paths))}")
+        (date(each.finished), f"{plural(each.images, 'image')} of {readable(shown_path(each.folder, absolute_paths))}")
         for each in facts.updates
     ]
     reviewed = Counter(each for each in run.assignments.reviewed.tolist() if each != OPEN)
@@ -139,26 +135,9 @@ def facts(run: Run, absolute_paths: bool) -> dict[str, list[tuple[str, str]]]:
     return {title: each for title, each in rows.items() if each}
 
 
-def _named(value: Any, absolute_paths: bool) -> Any:
-    """Return the last part of an absolute path, and any other value as it is."""
+def shown_path(value: Any, absolute_paths: bool) -> Any:
+    """Return the last part of an absolute path, unless those are wanted in full, and any other value as it is."""
     return last_part(value) if isinstance(value, str) and not absolute_paths else value
-
-
-def folder_of(run: Run, absolute_paths: bool) -> str:
-    """Return the folder of the run as it was given, if that does not say where it is on this computer."""
-    return str(run.folder) if absolute_paths else last_part(str(run.folder))
-
-
-def quarantine(run: Run, absolute_paths: bool) -> tuple[Quarantined, ...]:
-    """Return the files that could not be read."""
-    bad = run.quarantine
-    return bad if absolute_paths else tuple(replace(each, file=last_part(each.file)) for each in bad)
-
-
-def notes(run: Run, absolute_paths: bool) -> tuple[str, ...]:
-    if absolute_paths:
-        return run.facts.notes
-    return tuple(shared_text(each, run.facts, os.path.abspath(run.folder)) for each in run.facts.notes)
 
 
 def date(iso: str) -> str:
@@ -166,7 +145,7 @@ def date(iso: str) -> str:
     return readable(iso)[:16].replace("T", " ")
 
 
-def images(run: Run, rows: Rows, absolute_paths: bool = False) -> dict[str, Any]:
+def images(run: Run, rows: list[int], absolute_paths: bool = False) -> dict[str, Any]:
     """Return the columns of these rows for the page's scripts."""
     a, names = run.assignments, run.assignments.files if absolute_paths else shared_names(run)
     return {
@@ -184,14 +163,12 @@ def images(run: Run, rows: Rows, absolute_paths: bool = False) -> dict[str, Any]
 
 def sources(run: Run, absolute_paths: bool = False) -> list[dict[str, str | None]]:
     """Return the folders of the images: their names, and their addresses as seen from the report."""
-    found: list[dict[str, str | None]] = []
+    made: list[dict[str, str | None]] = []
     for each, name in zip(run.facts.images, folder_names(run.facts.images), strict=True):
-        if each.folder is None:
-            found.append({"name": None, "url": None})
-        else:
-            shown, url = each.folder if absolute_paths else name, _url(run, each.folder, absolute_paths)
-            found.append({"name": readable(shown, 1000), "url": None if url is None else f"{url}/"})
-    return found
+        url = each.folder and _url(run, each.folder, absolute_paths)
+        shown = each.folder if absolute_paths else name
+        made.append({"name": each.folder and readable(shown, LONGEST_PATH), "url": url and f"{url}/"})
+    return made
 
 
 def _irregular(run: Run, row: int, absolute_paths: bool) -> str | None:
@@ -228,11 +205,11 @@ def points(run: Run, rows: NDArray[np.int64], places: NDArray[np.int64]) -> dict
     return {"x": x, "y": y, "category": category, "status": _statuses(run, rows)}
 
 
-def _statuses(run: Run, rows: Rows | NDArray[np.int64]) -> list[int]:
+def _statuses(run: Run, rows: list[int] | NDArray[np.int64]) -> list[int]:
     return [STATUSES.index(status) for status in run.assignments.status[rows].tolist()]
 
 
-def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any]]:
+def categories(run: Run, made: Sequence[Card], rows: list[int]) -> list[dict[str, Any]]:
     """Return the cards for the page's scripts, which know images by their index among these rows."""
     place = {row: at for at, row in enumerate(rows)}
     on_page = members(run.assignments.category_id[rows], typicality(run.assignments)[rows], run.categories)
@@ -241,7 +218,9 @@ def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any
         {
             "name": readable(category.name),
             "new": category.kind == NEW,
-            **{name: getattr(category, name) for name in ("size", "labelled", "unsure")},
+            "size": category.size,
+            "labelled": category.labelled,
+            "unsure": category.unsure,
             "cohesion": _rounded(category.cohesion),
             "confidence": _rounded(card.confidence),
             "nearest": None if category.nearest_known_id is None else at[category.nearest_known_id],
@@ -249,7 +228,7 @@ def categories(run: Run, made: Sequence[Card], rows: Rows) -> list[dict[str, Any
             "doubtful": [place[row] for row in card.doubtful],
             "members": own.tolist(),
         }
-        for card, category, own in ((card, card.category, own) for card, own in zip(made, on_page, strict=True))
+        for card, category, own in zip(made, run.categories, on_page, strict=True)
     ]
 
 

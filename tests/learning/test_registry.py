@@ -22,7 +22,7 @@ from sortal.errors import InputError
 from sortal.learning.backbones import hub as hub_files
 from sortal.learning.backbones.backbone import Backbone, Spec
 from sortal.learning.backbones.convnet import ConvNet, ResNet
-from sortal.learning.backbones.loading import load_backbone
+from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.backbones.vit import VisionTransformer
 
 pytestmark = pytest.mark.usefixtures("no_network")

@@ -1,16 +1,12 @@
-// Data of the page, and thumbnails.
+// The data of the page, thumbnails, and the viewer of one image.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = JSON.parse(byId("data").textContent);
 const { images, categories } = data;
 const STATUSES = ["labelled", "known", "new", "unsure"];
 const wrong = new Set(images.wrong);
+const urls = new Map(); // of sheets
 
-const colourOfStatus = (status) => getComputedStyle(document.documentElement).getPropertyValue(`--${STATUSES[status]}`);
-
-// Pictures are side by side on sheets. A sheet becomes an object URL when it is first needed.
-
-const urls = new Map();
-
+/** The address of a sheet, which becomes an object URL when it is first needed. */
 function urlOf(group, at) {
   const key = `${group} ${at}`;
   if (!urls.has(key)) {
@@ -20,42 +16,17 @@ function urlOf(group, at) {
   return urls.get(key);
 }
 
-/** Locate the picture of an image; null if it has none. */
-function findPicture(image) {
-  let at = image;
-  for (const [group, sheets] of data.sheets.entries()) {
-    if (at < sheets.count) {
-      if (!data.width[image]) return null;
-      const { cell, columns } = sheets;
-      const perSheet = columns * columns;
-      const onSheet = Math.min(perSheet, sheets.count - at + (at % perSheet));
-      const [width, height] = [data.width[image], data.height[image]];
-      return {
-        group,
-        sheet: Math.floor(at / perSheet),
-        crisp: sheets.crisp,
-        side: Math.max(width, height),
-        width,
-        height,
-        x: (at % columns) * cell + Math.floor((cell - width) / 2),
-        y: Math.floor((at % perSheet) / columns) * cell + Math.floor((cell - height) / 2),
-        sheetWidth: Math.min(columns, onSheet) * cell,
-        sheetHeight: Math.ceil(onSheet / columns) * cell,
-      };
-    }
-    at -= sheets.count;
-  }
-  return null;
-}
+const findPicture = (image) => locatePicture(image, data.sheets, data.width, data.height);
 
 /** Draw the picture of an image in a square frame. */
 function frame(image) {
-  const found = findPicture(image);
-  if (!found) return make("span", { className: "frame" }, make("span", { className: "picture none", textContent: "no preview" }));
-  const picture = make("span", { className: found.crisp ? "picture crisp" : "picture" });
-  const places = { side: found.side, w: found.width, h: found.height, x: found.x, y: found.y, sw: found.sheetWidth, sh: found.sheetHeight };
-  for (const [name, value] of Object.entries(places)) picture.style.setProperty(`--${name}`, value);
-  picture.style.backgroundImage = `url("${urlOf(found.group, found.sheet)}")`;
+  const place = findPicture(image);
+  if (!place) {
+    return make("span", { className: "frame" }, make("span", { className: "picture none", textContent: "no preview" }));
+  }
+  const picture = make("span", { className: place.crisp ? "picture crisp" : "picture" });
+  for (const name of ["side", "w", "h", "x", "y", "sw", "sh"]) picture.style.setProperty(`--${name}`, place[name]);
+  picture.style.backgroundImage = `url("${urlOf(place.group, place.sheet)}")`;
   return make("span", { className: "frame" }, picture);
 }
 
@@ -69,9 +40,9 @@ function describe(image) {
     ["Status", STATUSES[images.status[image]]],
     ["Confidence", percent(images.confidence[image])],
   ];
-  const next = images.next[image];
+  const [next, truth] = [images.next[image], images.truth[image]];
   if (next !== images.category[image] && categories[next]) pairs.push(["Next nearest", categories[next].name]);
-  if (images.truth[image] !== null) pairs.push(["True class", images.truth[image] + (wrong.has(image) ? " (different)" : "")]);
+  if (truth !== null) pairs.push(["True class", truth + (wrong.has(image) ? " (different)" : "")]);
   return pairs;
 }
 
@@ -79,23 +50,28 @@ function describe(image) {
 function thumbnail(image, list, caption = lastPart(images.file[image])) {
   const status = images.status[image];
   const details = describe(image).map(([name, value]) => `${name}: ${value}`).join("\n");
-  const button = make(
-    "button",
-    { type: "button", className: "thumb", title: `${images.file[image]}\n${details}` },
+  const cross = { className: "wrong", textContent: "✕", title: "Belongs to a different class" };
+  return button(
     frame(image),
-    make("span", { className: "line" }, mark(status), status === 0 ? "labelled" : percent(images.confidence[image]), wrong.has(image) ? make("span", { className: "wrong", textContent: "✕", title: "Belongs to a different class" }) : null),
+    () => openViewer(image, list),
+    { className: "thumb", title: `${images.file[image]}\n${details}` },
+    make(
+      "span",
+      { className: "line" },
+      mark(status),
+      status === 0 ? "labelled" : percent(images.confidence[image]),
+      wrong.has(image) && make("span", cross),
+    ),
     isolated(caption, "file"),
   );
-  button.addEventListener("click", () => openViewer(image, list));
-  return button;
 }
 
 /** Fill an element with pages of thumbnails. */
 function fillPages(element, list, size, captionOf) {
   const thumbs = make("div", { className: "thumbs" });
   const place = make("span", { className: "small" });
-  const before = make("button", { type: "button", textContent: "← Previous" });
-  const after = make("button", { type: "button", textContent: "Next →" });
+  const before = button("← Previous", () => show(start - size));
+  const after = button("Next →", () => show(start + size));
   let start = 0;
   const show = (next) => {
     start = next;
@@ -105,9 +81,8 @@ function fillPages(element, list, size, captionOf) {
     before.disabled = start === 0;
     after.disabled = end === list.length;
   };
-  before.addEventListener("click", () => show(start - size));
-  after.addEventListener("click", () => show(start + size));
-  element.replaceChildren(thumbs, ...(list.length > size ? [make("p", { className: "pager" }, before, place, after)] : []));
+  const pager = make("p", { className: "pager" }, before, place, after);
+  element.replaceChildren(thumbs, ...(list.length > size ? [pager] : []));
   show(0);
 }
 
@@ -119,7 +94,8 @@ function originalOf(image) {
 
 function pathOf(image) {
   const { name } = data.sources[images.source[image]];
-  return name === null || images.file[image].startsWith("/") ? images.file[image] : `${name.replace(/\/$/, "")}/${images.file[image]}`;
+  const file = images.file[image];
+  return name === null || file.startsWith("/") ? file : `${name.replace(/\/$/, "")}/${file}`;
 }
 
 const viewer = byId("viewer");
@@ -127,12 +103,12 @@ const viewed = { list: [], at: 0 };
 
 function openViewer(image, list) {
   Object.assign(viewed, { list, at: list.indexOf(image) });
-  view();
+  showViewed();
   if (!viewer.open) viewer.showModal();
 }
 
 /** Show the image that the viewer is at: the original where the browser finds it, or else its thumbnail. */
-function view() {
+function showViewed() {
   const { list, at } = viewed;
   const image = list[at];
   const big = viewer.querySelector(".big");
@@ -148,10 +124,7 @@ function view() {
     original.src = url;
   }
   byId("viewer-title").replaceChildren(isolated(lastPart(images.file[image])));
-  const pairs = [...describe(image), ["File", pathOf(image)]];
-  viewer.querySelector("dl").replaceChildren(
-    ...pairs.map(([name, value]) => make("div", {}, make("dt", { textContent: name }), make("dd", {}, isolated(value)))),
-  );
+  viewer.querySelector("dl").replaceChildren(...definitions([...describe(image), ["File", pathOf(image)]]));
   byId("viewer-place").textContent = `${thousands(at + 1)} of ${thousands(list.length)}`;
   viewer.querySelector(".pager").hidden = list.length === 1;
   byId("before").disabled = at === 0;
@@ -163,13 +136,14 @@ function step(by) {
   const next = viewed.at + by;
   if (next < 0 || next >= viewed.list.length) return;
   viewed.at = next;
-  view();
+  showViewed();
 }
 
 /** Close all dialogs and go elsewhere on the page. */
 function leaveFor(go) {
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
-  go(images.category[viewed.list[viewed.at]], viewed.list[viewed.at]);
+  const image = viewed.list[viewed.at];
+  go(images.category[image], image);
 }
 
 byId("before").addEventListener("click", () => step(-1));
@@ -185,7 +159,9 @@ byId("viewer-map").addEventListener("click", () => leaveFor((category, image) =>
 byId("viewer-category").addEventListener("click", () => leaveFor((category) => showCategory(category)));
 
 const listed = (text) => text.split(" ").filter(Boolean).map(Number);
-for (const element of document.querySelectorAll("[data-frames]")) element.append(...listed(element.dataset.frames).map(frame));
+for (const element of document.querySelectorAll("[data-frames]")) {
+  element.append(...listed(element.dataset.frames).map(frame));
+}
 for (const element of document.querySelectorAll("[data-images]")) {
   const list = listed(element.dataset.images);
   element.append(...list.map((image) => thumbnail(image, list)));

@@ -1,37 +1,29 @@
-"""The server of a review: who is let in, what is answered, and that nothing is lost."""
+"""What pages are answered, and that no decision is lost."""
 
 from __future__ import annotations
 
+import errno
 import json
-import re
-import signal
-import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pytest
-from conftest import SortedRun
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.reviews import Client, saved_run, serving, session_of, token_of
+from support.reviews import Client, saved_run, serving, session_of
 from support.sample_run import HOSTILE
 
-import sortal
-from sortal.discovery.reviewing.open import open_review
-from sortal.errors import InputError
 from sortal.review import journal
 from sortal.review.actions import ACTIONS as ACTIONS_OF_PEOPLE
 from sortal.review.actions import Rename
 from sortal.review.loading import load_run
-from sortal.review.session import Session
 from sortal.runs.run import DECISIONS, Run
-from sortal.web.app.server import Server, application
+
+if TYPE_CHECKING:
+    pass
 
 
 @pytest.fixture
@@ -43,110 +35,6 @@ def run(tmp_path: Path) -> Run:
 def client(run: Run) -> Iterator[Client]:
     with serving(session_of(run)) as client:
         yield client.enter()
-
-
-# Who is let in
-
-
-PAGE = {"/", "/favicon.ico", "/static/{name:path}"}  # what holds nothing of the run
-
-
-def addresses(session: Session) -> list[tuple[str, str]]:
-    """Every method and path that a review answers and that is not of the bare page, with numbers filled in."""
-    found = [(method, route.path) for route in application(session).routes for method in sorted(route.methods or ())]  # type: ignore[attr-defined]
-    assert {path for _, path in found} >= {*PAGE, "/api/decide", "/thumb/{row:int}", "/image/{row:int}"}
-    return [(method, re.sub(r"\{[^}]*\}", "0", path)) for method, path in found if path not in PAGE]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"Authorization": None},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": "Bearer "},
-        {"Authorization": None, "Cookie": "key={key}; sortal-key={key}; Authorization=Bearer {key}"},
-        {"Host": "evil.example"},
-        {"Host": "127.0.0.1:1"},
-        {"Host": ""},
-        {"Sec_Fetch_Site": "cross-site"},
-        {"Sec_Fetch_Site": "same-site"},
-        {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"},
-    ],
-    ids=str,
-)
-def test_strangers_are_refused_whatever_they_ask(run: Run, client: Client, changes: dict[str, str | None]) -> None:
-    """A new address cannot be forgotten: all that the application answers are tried."""
-    body = json.dumps({"seen": 0, "action": {"do": "rename", "category": 4, "name": "mine"}}).encode()
-    sent = {name: value and value.format(key=client.key) for name, value in changes.items()}
-    tried = addresses(client.session)
-    assert len(tried) > 20
-    for method, path in tried:
-        given = body if method == "POST" else None
-        assert client.ask(method, path, given, Content_Type="application/json", **sent).code == 403, (method, path)
-    assert not (run.folder / DECISIONS).exists()
-    assert client.ask("GET", f"/api/overview?token={client.key}&key={client.key}", None, **sent).code == 403
-
-
-def test_the_bare_page_is_for_whoever_comes_by_a_right_name(client: Client) -> None:
-    """It holds nothing of the run, and must be found before there is a key, from a link in any program."""
-    client.key = None
-    for path in ("/", "/static/review/review.js", "/static/shared/style.css", "/favicon.ico"):
-        assert client.ask("GET", path).code in (200, 204)
-        assert client.ask("GET", path, Host="evil.example").code == 403
-        assert client.ask("GET", path, Sec_Fetch_Site="cross-site").code == 403
-    assert client.ask("GET", "/", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").code == 200
-    for path in ("/static/../api/overview", "/static/%2e%2e/api/overview", "//api/overview", "/x/../api/overview"):
-        assert client.ask("GET", path).code in (403, 404)
-
-
-@pytest.mark.parametrize("origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"])
-def test_other_sites_change_nothing(run: Run, client: Client, origin: str | None) -> None:
-    body = json.dumps({"seen": 0, "action": {"do": "rename", "category": 4, "name": "mine"}}).encode()
-    answer = client.ask("POST", "/api/decide", body, Content_Type="application/json", Origin=origin)
-    assert answer.code == 403
-    assert not (run.folder / DECISIONS).exists()
-    assert client.ask("GET", "/api/overview", Origin=None).code == 200
-
-
-def test_a_link_works_once_and_only_the_latest_does(run: Run) -> None:
-    with serving(session_of(run)) as client:
-        first, second = token_of(client.server.link()), token_of(client.server.link())
-        for wrong in (
-            b"",
-            b"guess",
-            first,
-            second[:-1],
-            second + b"x",
-            b"\xff",
-            b"x" * 10_000,
-        ):  # as often as one likes
-            answer = client.ask("POST", "/api/enter", wrong)
-            assert (answer.code, "Press Enter" in answer.json()["message"]) == (403, True)
-        assert client.ask("GET", "/api/enter", second).code == 405
-        assert client.ask("POST", "/api/enter", second, Origin="http://127.0.0.1:1").code == 403
-        assert client.ask("POST", "/api/enter", second, Sec_Fetch_Site="same-site").code == 403
-        answer = client.ask("POST", "/api/enter", second)
-        assert (answer.code, "set-cookie" in answer.headers) == (200, False)
-        assert client.ask("POST", "/api/enter", second).code == 403
-        client.key = answer.json()["key"]
-        assert client.get("/api/version") == {"version": 0}
-        assert client.enter().key == answer.json()["key"], "another link leads to the same review"
-
-
-def test_cookies_of_other_services_lock_nobody_out(client: Client) -> None:
-    """They are sent to all ports of a host: up to 180 of 4 KB, by Chromium."""
-    assert client.ask("GET", "/", Cookie="; ".join(f"c{n}={'x' * 4000}" for n in range(180))).code == 200
-
-
-def test_every_answer_forbids_what_a_page_does_not_need(client: Client) -> None:
-    for path in ("/", "/api/overview", "/thumb/0", "/nothing"):
-        headers = client.ask("GET", path).headers
-        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
-        assert "unsafe" not in headers["content-security-policy"]
-        assert headers["x-content-type-options"] == "nosniff"
-        assert not any(name.startswith("access-control") for name in headers)
-        assert "set-cookie" not in headers
-    assert client.ask("OPTIONS", "/api/decide").code in (403, 405)
 
 
 @pytest.mark.parametrize(
@@ -171,9 +59,6 @@ def test_every_answer_forbids_what_a_page_does_not_need(client: Client) -> None:
 )
 def test_paths_that_lead_nowhere_are_not_found(client: Client, path: str) -> None:
     assert client.ask("GET", path).code == 404
-
-
-# What is answered
 
 
 def test_a_page_sees_categories_images_and_its_decisions(run: Run, client: Client) -> None:
@@ -326,9 +211,6 @@ def test_nothing_makes_the_server_fail(tmp_path: Path) -> None:
     load_run(run.folder)
 
 
-# Nothing is lost
-
-
 def test_a_full_disk_is_explained_and_changes_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.decide(0, do="rename", category=4, name="fern").code == 200
     before = client.get("/api/overview")
@@ -370,7 +252,32 @@ def test_many_pages_decide_at_once_and_nothing_is_lost(run: Run, client: Client)
     assert len(names) == 48
 
 
-# The folder of the run
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (MemoryError(), "not enough memory"),
+        (ImportError("libtorch_cpu.so: failed to map segment from shared object"), "failed to map segment"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files"),
+    ],
+    ids=["memory", "library", "descriptors"],
+)
+def test_what_the_machine_lacks_is_said_to_the_page(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
+) -> None:
+    def lacking(*_: object) -> NoReturn:
+        raise error
+
+    with serving(session_of(run)) as client:
+        client.enter()
+        monkeypatch.setattr(client.session, "queue", lacking)
+        answer = client.ask("GET", "/api/queue")
+        assert (answer.code, said in answer.json()["message"]) == (503, True)
+        monkeypatch.setattr("sortal.review.journal.open_held", lacking)
+        answer = client.decide(0, do="rename", category=4, name="moss")
+        assert answer.code in (400, 503)
+        assert said in answer.json()["message"]
+        assert "permit writing" not in answer.json()["message"]
+        assert client.get("/api/version") == {"version": 0}
 
 
 def test_a_run_that_takes_the_place_of_the_one_under_review_is_left_alone(tmp_path: Path, run: Run) -> None:
@@ -404,35 +311,3 @@ def test_two_reviews_whose_folders_change_places_do_not_write_into_each_other(tm
         for each in (first, second):
             assert each.decide(int(decided), do="rename", category=5, name="moss").code == 503
     assert {load_run(tmp_path / name).decisions for name in "ab"} == {int(decided)}
-
-
-# Start and end
-
-
-def test_only_one_review_of_a_run_at_a_time_and_only_of_a_run(tmp_path: Path, run: Run) -> None:
-    with pytest.raises(InputError, match="A run must be a folder"):
-        open_review(tmp_path / "nothing")
-    assert not (tmp_path / "nothing").exists()
-    with serving(session_of(run)) as client, pytest.raises(InputError, match=r"cannot be used: .* Choose another port"):
-        Server(session_of(run), port=client.server.port)
-
-
-def test_the_command_serves_until_ctrl_c(sorted_run: SortedRun, tmp_path: Path) -> None:
-    folder = sorted_run.copy(tmp_path / "run").out
-    words = [sys.executable, "-m", "sortal", "review", str(folder), "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        link = process.stdout.readline()
-        assert re.match(r"Review: http://127\.0\.0\.1:\d+/#token=[\w-]{32}\n$", link)
-        port = int(link.rpartition(":")[2].partition("/")[0])
-        with pytest.raises(InputError, match="Another process is using"):
-            sortal.review(folder, browser=False)
-        for _ in range(600):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert "Traceback" not in errors

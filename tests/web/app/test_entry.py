@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import stat
-import subprocess
-import sys
 import threading
-import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING
-from urllib.request import url2pathname
 
 import pytest
-from conftest import SortedRun
-from support.reviews import Client, saved_run, serving, session_of, token_of
-from web.report.test_browser import CHROMIUM, browser  # noqa: F401
+from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
 
-from sortal.discovery.reviewing.open import serve
 from sortal.runs.run import DECISIONS, Run
-from sortal.web.app.doorway import Doorway
-from sortal.web.app.server import Server
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return saved_run(tmp_path / "run")
+    return saved_run(tmp_path / "a run")
 
 
 @pytest.fixture
@@ -46,7 +31,7 @@ def client(run: Run) -> Iterator[Client]:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:  # noqa: F811
+def page(browser: Browser) -> Iterator[Page]:
     """A page in which errors fail the test, but for requests that are refused on purpose."""
     context, errors = browser.new_context(), list[str]()
     page = context.new_page()
@@ -59,9 +44,6 @@ def page(browser: Browser) -> Iterator[Page]:  # noqa: F811
     yield page
     context.close()
     assert errors == []
-
-
-# Another service of the same host
 
 
 @contextmanager
@@ -92,7 +74,6 @@ def another_service(*cookies: str) -> Iterator[tuple[str, list[str]]]:
             thread.join()
 
 
-@in_chromium
 def test_another_service_of_the_host_learns_nothing_and_locks_nobody_out(client: Client, run: Run, page: Page) -> None:
     with another_service("sortal-key=evil", f"sortal-{client.server.port}=evil; Path=/") as (origin, seen):
         link = client.server.link()
@@ -121,10 +102,6 @@ def test_another_service_of_the_host_learns_nothing_and_locks_nobody_out(client:
     assert page.evaluate("() => document.cookie.length") > 500_000, "which the review got, and did not mind"
 
 
-# Links
-
-
-@in_chromium
 def test_a_link_leaves_no_token_and_a_page_can_be_reloaded_and_opened_again(client: Client, page: Page) -> None:
     asked = list[str]()
     page.on("request", lambda request: asked.append(request.url + str(request.headers)))
@@ -145,7 +122,6 @@ def test_a_link_leaves_no_token_and_a_page_can_be_reloaded_and_opened_again(clie
     assert other.evaluate("() => document.cookie") == ""
 
 
-@in_chromium
 def test_a_link_that_was_used_says_how_to_get_another(client: Client, page: Page) -> None:
     used = client.server.link()
     client.ask("POST", "/api/enter", token_of(used))
@@ -159,7 +135,6 @@ def test_a_link_that_was_used_says_how_to_get_another(client: Client, page: Page
     page.wait_for_selector(".tiles-of a")
 
 
-@in_chromium
 def test_a_page_without_a_link_and_one_of_an_earlier_review_say_so(run: Run, client: Client, page: Page) -> None:
     page.goto(client.origin + "/")
     page.wait_for_selector(".locked")
@@ -179,121 +154,3 @@ def test_a_page_without_a_link_and_one_of_an_earlier_review_say_so(run: Run, cli
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-# The browser is told by a file
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "home").mkdir()
-    monkeypatch.setattr(Path, "home", lambda: tmp_path / "home")
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The arguments of browsers that are started."""
-    found = list[str]()
-
-    def start(url: str, *_: object) -> bool:
-        found.append(url)
-        return True
-
-    monkeypatch.setattr(webbrowser, "open", start)
-    return found
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until = monotonic() + 60
-    while not condition():
-        assert monotonic() < until
-        sleep(0.01)
-
-
-def test_the_browser_is_told_a_file_that_only_its_owner_can_read(run: Run, home: Path, told: list[str]) -> None:
-    said = list[str]()
-    with Server(session_of(run)) as server:
-        thread = threading.Thread(target=serve, args=[server], kwargs={"browser": True, "say": said.append})
-        thread.start()
-        wait_for(lambda: told)
-        token = token_of(said[0].removeprefix("Review: "))
-        (address,) = told
-        assert token.decode() not in address, "other users can read the list of processes"
-        file = Path(url2pathname(address.removeprefix("file://")))
-        assert token in file.read_bytes()
-        assert file.parent.parent == home
-        assert not file.parent.name.startswith("."), "browsers that are snaps do not see hidden folders"
-        if os.name == "posix":
-            assert [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent)] == [0o600, 0o700]
-        server.stop()
-        thread.join(timeout=60)
-    assert [*home.iterdir()] == []
-
-
-@in_chromium
-def test_the_file_leads_to_the_review_and_is_gone_once_it_has(
-    client: Client, page: Page, home: Path, told: list[str]
-) -> None:
-    assert client.server._doorway.open(client.server.link())
-    page.goto(told[0])
-    page.wait_for_selector(".tiles-of a")
-    assert [*home.iterdir()] == []
-
-
-def test_without_a_private_place_no_browser_is_told_anything(
-    home: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    doorway = Doorway()
-    monkeypatch.setattr("sortal.web.app.doorway._is_private", lambda path: False)  # as on a file system without rights
-    assert not doorway.open("http://127.0.0.1:1/#token=x")
-    doorway.end()
-    monkeypatch.undo()
-    assert not doorway.open("http://127.0.0.1:1/#token=x"), "the review has ended"
-    doorway = Doorway()
-    monkeypatch.setattr(Path, "home", lambda: home / "missing")
-    assert not doorway.open("http://127.0.0.1:1/#token=x")
-    assert (told, [*home.iterdir()]) == ([], [])
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
-@pytest.mark.parametrize("home", ["home", "."], ids=["relative", "here"])
-def test_an_odd_home_or_browser_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "home").mkdir()
-    monkeypatch.setenv("HOME", home)
-    for command in ('"unclosed %s', "/nonexistent/browser %s", "true %s"):
-        monkeypatch.setattr(webbrowser, "open", lambda url, command=command: webbrowser.get(command).open(url))
-        opened, doorway = command == "true %s", Doorway()
-        assert doorway.open("http://127.0.0.1:1/#token=x") == opened
-        assert bool([*(tmp_path / home).glob("sortal-review-*")]) == opened, "what no browser was told of is not left"
-        doorway.end()
-    assert not [*tmp_path.rglob("sortal-review-*")]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the browser is a script")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
-def test_a_browser_that_stays_does_not_keep_the_review(sorted_run: SortedRun, tmp_path: Path, number: int) -> None:
-    """Not every browser leaves the terminal at once, and a signal to the review is none to it."""
-    script, ready = tmp_path / "browser", tmp_path / "ready"
-    script.write_text(f"#!/bin/sh\necho $$ > {ready}.new\nmv {ready}.new {ready}\nexec sleep 600\n")
-    script.chmod(0o700)
-    folder = sorted_run.copy(tmp_path / "run").out
-    environment = {**os.environ, "BROWSER": str(script), "HOME": str(tmp_path)}
-    words = [sys.executable, "-m", "sortal", "review", str(folder)]
-    with (
-        (tmp_path / "errors").open("wb+") as said,  # a pipe would stay open as long as the browser
-        subprocess.Popen(
-            words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
-        ) as process,
-    ):
-        try:
-            wait_for(ready.exists)
-            process.send_signal(number)
-            process.wait(timeout=60)
-        finally:
-            process.kill()
-            if ready.exists():
-                os.kill(int(ready.read_text()), signal.SIGKILL)
-    assert (process.returncode, (tmp_path / "errors").read_bytes()) == (0, b"")
-    assert not [*tmp_path.glob("sortal-review-*")]

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
-from web.app.test_review_browser import Open, opened, press, says  # noqa: F401
-from web.report.test_browser import CHROMIUM, browser  # noqa: F401
 
 from sortal.review.loading import load_run
 from sortal.runs.run import Run
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 CHANGED = "text => document.querySelector('#names[open]') || document.querySelector('.question').innerText !== text"
 OFFERED = "word => [...document.querySelectorAll('#found li')].some((line) => line.textContent.includes(word))"
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
 
 def planted(folder: Path, *, cut: bool = False, mixed: bool = False) -> Run:
@@ -204,8 +202,7 @@ def test_a_local_model_suggests_names_without_a_network(
 # In a browser
 
 
-@in_a_browser
-def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> None:  # noqa: F811
+def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> None:
     """Merge twins, confirm and name what is left, check the sample: nothing but keys, until nothing is left to ask."""
     run = planted(tmp_path / "run", cut=True)
     with serving(session_of(run)) as client:
@@ -242,8 +239,7 @@ def _asked(page: Page, question: str) -> None:
     page.wait_for_selector(".answers")
 
 
-@in_a_browser
-def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Open) -> None:  # noqa: F811
+def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Open) -> None:
     run = planted(tmp_path / "run", mixed=True)
     with serving(session_of(run)) as client:
         page = opened(client, "/category/2")
@@ -257,8 +253,7 @@ def test_a_mixed_category_is_split_in_three_gestures(tmp_path: Path, opened: Ope
     assert all(len({*truth[a.category_id == each].tolist()}) == 1 for each in (2, 3)), "both are pure"
 
 
-@in_a_browser
-def test_the_name_box_takes_nothing_that_was_not_typed(run: Run, client: Client, opened: Open) -> None:  # noqa: F811
+def test_the_name_box_takes_nothing_that_was_not_typed(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/category/2")
     page.wait_for_selector(".cell img")
     assert ", near class" in page.inner_text("h1")
@@ -273,8 +268,7 @@ def test_the_name_box_takes_nothing_that_was_not_typed(run: Run, client: Client,
     says(page, "to 'as'")
 
 
-@in_a_browser
-def test_a_question_is_put_off(run: Run, client: Client, opened: Open) -> None:  # noqa: F811
+def test_a_question_is_put_off(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/next")
     page.wait_for_selector(".answers")
     asked = page.inner_text(".question h1")
@@ -283,8 +277,7 @@ def test_a_question_is_put_off(run: Run, client: Client, opened: Open) -> None: 
     assert client.session.version == 0
 
 
-@in_a_browser
-def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None:  # noqa: F811
+def test_an_answer_is_taken_back(run: Run, client: Client, opened: Open) -> None:
     page = opened(client, "/next")
     page.wait_for_selector(".answers")
     before = page.inner_text(".question")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
-from web.report.test_browser import CHROMIUM, browser  # noqa: F401
 
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS, Run
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
-Open = Callable[..., "Page"]
 
 
 @pytest.fixture
@@ -33,58 +27,8 @@ def client(run: Run) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Open]:  # noqa: F811
-    """Open reviews in one window; console messages, and requests to anywhere else, are errors."""
-    events: list[str] = []
-    contexts: dict[int, BrowserContext] = {}
-
-    def noted(text: str) -> None:  # a late decision, and a server that has ended, are part of a test
-        if "409" not in text and "ERR_CONNECTION_REFUSED" not in text:
-            events.append(text)
-
-    def open_page(client: Client, path: str = "", *, size: tuple[int, int] = (1400, 900), dark: bool = False) -> Page:
-        port = client.server.port
-        if port not in contexts:
-            contexts[port] = browser.new_context(
-                viewport={"width": size[0], "height": size[1]},
-                color_scheme="dark" if dark else "light",
-                reduced_motion="reduce",
-            )
-            url = client.server.link()
-        else:
-            url = client.origin + "/"
-        page = contexts[port].new_page()
-        page.set_default_timeout(60_000)
-        page.on("console", lambda message: noted(message.text))
-        page.on("pageerror", lambda error: events.append(str(error)))
-        own = (client.origin, f"blob:{client.origin}")
-        page.on("request", lambda asked: events.append(asked.url) if not asked.url.startswith(own) else None)
-        page.goto(url)
-        page.wait_for_selector(".tiles-of a")
-        if path:
-            page.goto(f"{client.origin}/#{path}")
-            page.wait_for_selector("main > :not(.state)")
-        return page
-
-    yield open_page
-    for context in contexts.values():
-        context.close()
-    assert events == []
-
-
-def says(page: Page, text: str) -> None:
-    """Wait for a message."""
-    page.wait_for_function("text => document.getElementById('toast').textContent.includes(text)", arg=text)
-
-
 def names(run: Run) -> list[str]:
     return [each.name for each in load_run(run.folder).categories]
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
 
 
 def test_ten_categories_are_settled_by_keyboard_alone(run: Run, client: Client, opened: Open) -> None:

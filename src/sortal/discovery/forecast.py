@@ -1,0 +1,384 @@
+"""What a run or a prediction will cost: from the sizes of its arrays, and from three rates (`rates`).
+
+Whatever is not measured takes little time, which is proportional to the work by constants from `benchmarks/RESULTS.md`.
+"""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+
+from sortal.config import AUTO, CONVNET, VIEWS, Auto, Discovery, MethodName, Rounds, Training
+from sortal.discovery import defaults, stages
+from sortal.discovery.grouping.rounds import epochs_of_rounds
+from sortal.discovery.job import Job
+from sortal.discovery.pipeline import stages_of
+from sortal.discovery.rates import Measurements, measure, measure_step
+from sortal.discovery.sampling import TABLE_BYTES, free_disk, learned_part, remedies
+from sortal.errors import InputError, Remedy, Spelling
+from sortal.images.reading import read_images
+from sortal.learning import token_cache
+from sortal.learning.backbones import hub
+from sortal.learning.backbones.backbone import Backbone
+from sortal.learning.backbones.names import path_of_saved
+from sortal.learning.backbones.registry import load_backbone, load_without_weights
+from sortal.learning.features import LARGEST
+from sortal.learning.health import IMAGES
+from sortal.learning.methods import Method, make
+from sortal.learning.token_cache import TokenPlan
+from sortal.review.loading import load_run
+from sortal.runs.run import MODEL
+from sortal.system.device import choose_compute, choose_device, name_of
+from sortal.system.progress import Runtime
+from sortal.system.scratch import LARGE
+from sortal.system.text import byte_sizes, duration, plural
+from sortal.web.report import report
+
+FORWARD = 1 / 3  # share of the forward pass in a training step
+CHECK_SECONDS = 5e-5  # to check an image
+# To estimate k, and to cluster, by rows · clusters · features: on a GPU, and on two cores.
+K_SECONDS, CLUSTER_SECONDS = (3e-9, 2e-7), (1.3e-9, 3e-8)
+REPORT_SECONDS = 1.0, 4e-4  # for a report, and for each of its images
+FEATURE_BYTES = 4  # of each feature
+RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the thumbnail to find near-duplicates by
+LONG = 3600  # seconds from which a forecast names quicker settings
+FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
+FEWEST_VIEWS = 2  # of each image that are suggested
+START = "start"  # the time before the first stage, beside those of the stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a run and a prediction have in common; sizes in bytes."""
+
+    images: int
+    backbone: str
+    device: str
+    disk: int  # that it takes, or adds to the run's folder, at the peak
+    free_disk: int
+    seconds: dict[str, float]  # by stage
+    unreadable_sample: tuple[str, ...]  # unreadable files of the sample
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(json.loads(json.dumps(asdict(self))))  # tuples become lists
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionForecast(Forecast):
+    """The plan of a prediction and its cost."""
+
+    in_run: int  # images that the run has already
+    update: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunForecast(Forecast):
+    """The plan of a run and its cost."""
+
+    labelled: int
+    unlabelled: int
+    classes: int  # known ones
+    held_out: int  # labelled images reserved for calibration
+    k: int | Auto
+    method: MethodName
+    weights: str
+    epochs: int
+    views: int | None  # cached views of an image; None for new views in every epoch
+    tokens: TokenPlan | None  # the size and place of the cached views
+    memory: int  # at the peak, without that of a GPU
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """How much a run has to compute."""
+
+    learned: int  # images that it learns on
+    rest: int  # images whose category is predicted
+    k: int
+    estimates_k: bool
+    clusters: bool  # by k-means; otherwise a classifier tells the categories
+    width: int  # of features
+    steps: float  # of training
+    through_trunk: int  # views, while training
+    counts: int  # times that categories are counted between rounds of training
+    kept: bool  # whether the trunk's tokens are kept between rounds, so that features are nearly free
+    on_gpu: bool
+
+
+def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = None) -> RunForecast:
+    """Plan a job and predict the cost of running it from scratch, without touching its folder.
+
+    `spell` writes settings in notes as a front end does; by default as in Python. `since` is when the program began, by
+    `perf_counter`: a run takes as long to start.
+    """
+    whole, (job, _) = job, learned_part(job)
+    settings, recipe, n = job.settings, job.recipe, len(job.images)
+    notes: list[str] = []
+    backbone = _load_backbone(settings, notes)
+    started = {} if since is None else {START: round(perf_counter() - since, 3)}
+    training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
+    views, tokens = _planned_views(job, backbone, training, notes)
+    known, k = job.images.known, _expected_k(job)
+    method = make(recipe, backbone, k=k, known=known.tolist()) if recipe.learns else None
+    work = _work(job, backbone, training, views, k, rest=len(whole.images) - n)
+    measured = measure(
+        job.images,
+        backbone.to(job.device),
+        training.precision,
+        job.runtime,
+        max_pixels=settings.max_pixels,
+        step=None if method is None else partial(measure_step, job, method.to(job.device)),
+    )
+    found = RunForecast(
+        images=len(whole.images),
+        labelled=int(whole.images.labelled.sum()),
+        unlabelled=int(whole.images.unlabelled.sum()),
+        classes=len(known),
+        held_out=int(stages.held_out(job.images, np.arange(n), settings, np.ones(n, dtype=bool)).sum()),
+        k=settings.k,
+        method=settings.method,
+        backbone=backbone.spec.name,
+        weights=backbone.source,
+        device=name_of(job.device),
+        epochs=training.epochs,
+        views=views,
+        tokens=tokens,
+        memory=memory(work, measured, tokens),
+        disk=disk(work, measured, model_bytes(backbone, method), tokens),
+        free_disk=free_disk(job),
+        seconds=started | seconds(stages_of(whole), work, measured),
+        notes=(),
+        unreadable_sample=measured.unreadable,
+    )
+    advice = remedies(job, backbone, n) if found.disk > found.free_disk else ()
+    return replace(found, notes=(*notes, *_notes(job, found, measured, advice, spell)))
+
+
+def forecast_prediction(
+    run: str | os.PathLike[str],
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    update: bool = False,
+    max_pixels: int | None = None,
+    since: float | None = None,
+    runtime: Runtime = Runtime(),
+) -> PredictionForecast:
+    """Predict the cost of `sortal.predict` without touching the run; `since` is as for `forecast`."""
+    found, read = load_run(run), read_images(images, folders="ignore", need_labels=False)
+    backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
+    n, before = len(read), len(found.assignments)
+    each = {} if since is None else {START: perf_counter() - since}
+    limit = found.facts.settings.max_pixels if max_pixels is None else max_pixels
+    measured = measure(read, backbone.to(device), found.facts.precision, runtime, max_pixels=limit)
+    each |= {"pixels": n * measured.decode, "features": n * measured.view}
+    if update:
+        each["report"] = _seconds_to_report(before + n)
+    return PredictionForecast(
+        images=n,
+        in_run=before,
+        update=update,
+        backbone=backbone.spec.name,
+        device=name_of(device),
+        disk=round(n * (measured.stored + (1 + update) * FEATURE_BYTES * backbone.spec.width + TABLE_BYTES)),
+        free_disk=shutil.disk_usage(found.folder).free,
+        seconds={name: round(value, 3) for name, value in each.items()},
+        unreadable_sample=measured.unreadable,
+    )
+
+
+# The plan
+
+
+def _load_backbone(settings: Discovery, notes: list[str]) -> Backbone:
+    """Load the backbone, with arbitrary weights (which take the same time) instead of downloading any.
+
+    Weights that the run could not download are an error, as they would be then.
+    """
+    there = None if settings.weights is not None else _to_download(settings.backbone)
+    if there is None:
+        return load_backbone(settings.backbone, weights=settings.weights, seed=settings.seed)
+    hub.check_reachable(settings.backbone, *there)
+    notes.append(f"The weights of {settings.backbone} are not on this machine; the run downloads them first.")
+    backbone = load_without_weights(settings.backbone)
+    backbone.source = "the Hugging Face hub"
+    return backbone
+
+
+def _to_download(name: str) -> tuple[str, str] | None:
+    """Return the repository and the file of weights that are not on this machine, if the hub has them."""
+    if name == CONVNET or path_of_saved(name) is not None:
+        return None
+    import timm
+
+    try:
+        cfg = timm.get_pretrained_cfg(name)
+    except RuntimeError:  # unknown model: load_backbone raises a better error
+        return None
+    if cfg is None or not cfg.hf_hub_id:
+        return None
+    there = cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE
+    return there if hub.cached(*there) is None else None
+
+
+def _planned_views(
+    job: Job, backbone: Backbone, training: Training, notes: list[str]
+) -> tuple[int | None, TokenPlan | None]:
+    """Return how many views of each image are cached, and where; None for new views in every epoch."""
+    _, tokens = stages.token_plan(job, backbone, training, len(job.images))
+    if tokens is None:
+        return None, None
+    views = VIEWS if isinstance(training.views, str) else training.views
+    if tokens.where is None:
+        notes.append(f"{views} views of {plural(len(job.images), 'image')}: {tokens}, which is slower.")
+        return None, None
+    return views, tokens
+
+
+def _expected_k(job: Job) -> int:
+    """Return the given number of classes, or a guess: as many new classes as known ones."""
+    if isinstance(job.settings.k, int):
+        return job.settings.k
+    known = len(job.images.known)
+    return min(2 * known, known + int(job.images.unlabelled.sum()))
+
+
+def _work(job: Job, backbone: Backbone, training: Training, views: int | None, k: int, *, rest: int) -> Work:
+    n, losses, counts = len(job.images), job.recipe.losses, 0
+    if isinstance(losses, Rounds) and (tries := epochs_of_rounds(losses, training.epochs).tries):
+        counts = 1 + (tries if len(job.images.known) > 1 else 1)
+    steps, batch = max(n // training.batch_size, 1), 2 * training.batch_size  # of an epoch, and views of a step
+    through_trunk = 0
+    if backbone.has_trunk and training.epochs:  # views to learn from, and images whose health is measured
+        through_trunk = (training.epochs * steps * batch if views is None else n * views) + min(n, IMAGES)
+    return Work(
+        learned=n,
+        rest=rest,
+        k=k,
+        estimates_k=job.settings.k == AUTO,
+        clusters=job.recipe.clustering != "head",
+        width=backbone.spec.width,
+        steps=training.epochs * (steps + FORWARD * min(n, IMAGES) / batch),  # health is measured after each epoch
+        through_trunk=through_trunk,
+        counts=counts,
+        kept=counts > 0 and backbone.has_trunk and _tokens_fit(job, backbone),
+        on_gpu=job.on_gpu,
+    )
+
+
+def _tokens_fit(job: Job, backbone: Backbone) -> bool:
+    """Tell whether the tokens of one view of each image fit the memory that is kept for them."""
+    width = 2 if choose_compute(job.device, precision=job.recipe.training.precision, worthwhile=False).bf16 else 4
+    size = len(job.images) * width * math.prod(token_cache.token_shape(backbone))
+    return size <= stages.KEPT_SHARE * token_cache.free_bytes(job.device)
+
+
+# Costs
+
+
+def model_bytes(backbone: Backbone, method: Method | None) -> int:
+    """Return the bytes of a saved model, and of two checkpoints of its trained part, with weights and momentum."""
+    weights: list[torch.Tensor] = [*backbone.net.state_dict().values()]
+    trained = [value for value in method.parameters() if value.requires_grad] if method is not None else []
+    return sum(value.nbytes for value in weights) + 2 * 2 * sum(value.nbytes for value in trained)
+
+
+def memory(work: Work, measured: Measurements, tokens: TokenPlan | None) -> int:
+    """Return the peak memory: that of the process, and of the stage that adds most to it."""
+    rows = FEATURE_BYTES * work.learned * work.width
+    training = measured.working + (tokens.bytes if tokens is not None and tokens.where == "memory" else 0)
+    features = 3 * rows if rows < LARGE else 2 * LARGEST  # as computed, by content, and in order; large ones in files
+    return measured.base + RECORD_BYTES * work.learned + max(training, features)
+
+
+def disk(work: Work, measured: Measurements, model: int, tokens: TokenPlan | None) -> int:
+    """Return the peak size of the run's folder, while it holds cached tokens; `model` are the bytes of each round."""
+    rounds, row = 1 + work.counts, FEATURE_BYTES * work.width
+    pixels = round(work.learned * measured.stored)
+    features = (rounds + 1) * work.learned * row + 2 * work.rest * row  # in the cache and in the run
+    page = min(pixels, report.LIMIT)  # its thumbnails are smaller than the pixels
+    cached = tokens.bytes if tokens is not None and tokens.where == "file" else 0
+    return pixels + features + rounds * model + page + (work.learned + work.rest) * TABLE_BYTES + cached
+
+
+def seconds(order: Sequence[str], work: Work, measured: Measurements) -> dict[str, float]:
+    """Return the time of each stage, in this order.
+
+    Clusters are found twice, the second time to see how stable they are, and on the features of all rounds of training.
+    Between rounds, categories are counted: each time on new features, with two estimates of k, and with clusters for
+    that k and for another.
+    """
+    n, raw = work.learned, work.learned * measured.view
+    again = 0.0 if work.kept else raw  # other features of the same images
+    size = n * work.k * work.width * (1.0 if work.on_gpu else 2 / torch.get_num_threads())
+    k, clusters = (size * rate[0 if work.on_gpu else 1] for rate in (K_SECONDS, CLUSTER_SECONDS))
+    each = {
+        "pixels": n * measured.decode,
+        "check": n * CHECK_SECONDS,
+        "learn": work.through_trunk * measured.view
+        + work.steps * measured.step
+        + (raw if work.counts else 0.0)
+        + work.counts * (again + 2 * (k + clusters)),
+        "features": again,
+        "k": work.estimates_k * k + (raw if order.index("k") < order.index("learn") else 0.0),
+        "clusters": work.clusters * (2 + work.counts) * clusters,
+        "rest": work.rest * max(measured.decode, measured.view),  # images are read while others are in the network
+        "report": _seconds_to_report(n + work.rest),
+    }
+    return {stage: round(each[stage], 3) for stage in order}
+
+
+def _seconds_to_report(images: int) -> float:
+    fixed, each = REPORT_SECONDS
+    return fixed + each * min(images, report.IMAGES)
+
+
+# Notes
+
+
+def _notes(
+    job: Job, found: RunForecast, measured: Measurements, advice: Sequence[Remedy], spell: Spelling | None
+) -> list[str]:
+    notes = defaults.notes(
+        job.settings, job.recipe, mostly_tiny=measured.tiny, labelled=found.labelled, on_gpu=job.on_gpu
+    )
+
+    def add(problem: str, *ways: Remedy) -> None:
+        error = InputError(problem, *ways)
+        notes.append(str(error) if spell is None else error.text(spell))
+
+    if found.disk > found.free_disk:
+        needed, free = byte_sizes(found.disk, found.free_disk)
+        elsewhere = Remedy("choose a folder on another disk")
+        add(f"Not enough disk space: {needed} needed, {free} free.", elsewhere, *advice)
+    if (took := sum(found.seconds.values())) >= LONG and (ways := quicker(found, job.settings.learn_on)):
+        add(f"This takes about {duration(took)}; other settings are quicker.", *ways)
+    if found.memory - measured.base > token_cache.free_memory():
+        needed, free = byte_sizes(found.memory - measured.base, token_cache.free_memory())
+        notes.append(f"There may not be enough memory: {needed} more needed, {free} free. Choose a smaller backbone.")
+    if job.cache.is_dir() and any(job.cache.iterdir()):
+        notes.append("These are the costs from scratch; this run will reuse the cache of an earlier one and cost less.")
+    return notes
+
+
+def quicker(found: RunForecast, learn_on: int | None) -> list[Remedy]:
+    """Return the settings that would make a run quicker; which of them costs least accuracy depends on the images."""
+    ways = []
+    sample = max(FEWEST_SUGGESTED, 1000 * round(SUGGESTED_SHARE * found.images / 1000))
+    if learn_on is None and sample <= found.images // 2:
+        ways.append(Remedy("learn on some of the images, and predict the others", learn_on=sample))
+    if found.method != "kmeans" and found.epochs:
+        if found.epochs > 1:
+            ways.append(Remedy("train for fewer epochs", epochs=max(found.epochs // 4, 1)))
+        if found.backbone != CONVNET and (found.views is None or found.views > FEWEST_VIEWS):
+            ways.append(Remedy("cache fewer views of each image", views=FEWEST_VIEWS))
+        ways.append(Remedy("do not train at all", method="kmeans"))
+    return ways
