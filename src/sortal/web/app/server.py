@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import uvicorn
 
-from sortal.review.session import Session
+from sortal.reviews.session import Session
 from sortal.web.app.doorway import Doorway
 from sortal.web.app.guard import Connection, Guard
 from sortal.web.app.listening import listen, place_of
