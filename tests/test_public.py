@@ -23,7 +23,7 @@ PUBLIC = {  # every name users may import from `sortal`, and where it lives
     "estimate_k": "sortal.clustering.estimate_k",
     "export": "sortal.exchange.export",
     "import_annotations": "sortal.exchange.importing",
-    "load_run": "sortal.review.loading",
+    "load_run": "sortal.reviews.loading",
     "predict": "sortal.discovery.prediction",
     "read_images": "sortal.images.reading",
     "review": "sortal.discovery.reviewing.open",

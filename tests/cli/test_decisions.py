@@ -10,9 +10,9 @@ from support.command_line import invoke, refused
 from support.sample_run import sample_run
 
 from sortal.cli import app
-from sortal.review import journal
-from sortal.review.actions import Action, Move, Rename, Undo
-from sortal.review.loading import save_run
+from sortal.reviews import journal
+from sortal.reviews.actions import Action, Move, Rename, Undo
+from sortal.reviews.loading import save_run
 from sortal.runs.run import DECISIONS
 
 

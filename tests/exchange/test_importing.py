@@ -16,9 +16,10 @@ from support.sample_run import as_sorted, sample_run
 from sortal.errors import InputError
 from sortal.exchange.export import export
 from sortal.exchange.importing import ImportResult, import_annotations
-from sortal.review import journal
-from sortal.review.actions import Accept, Action, Create, Move, Rename, Undo
-from sortal.review.loading import load_run, save_run
+from sortal.images.review_states import STATE_WORDS
+from sortal.reviews import journal
+from sortal.reviews.actions import Accept, Action, Create, Move, Rename, Undo
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, Run
 
@@ -85,7 +86,7 @@ def states(run: Run, *rows: int) -> list[tuple[str, str]]:
     """Return the category and the state of rows of the reviewed run."""
     found = load_run(run.folder)
     a = found.assignments
-    return [(found.names[int(a.category_id[row])], str(a.reviewed[row])) for row in rows]
+    return [(found.names[int(a.category_id[row])], STATE_WORDS[a.reviewed[row]]) for row in rows]
 
 
 def test_choices_of_label_studio_confirm_move_and_create(run: Run, tmp_path: Path) -> None:

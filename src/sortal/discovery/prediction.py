@@ -23,7 +23,7 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.review.loading import load_run, locked_run, save_run
+from sortal.reviews.loading import load_run, locked_run, save_run
 from sortal.runs.building import assess, build_run, hash_images, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
@@ -36,7 +36,7 @@ from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
 from sortal.web.report import report
 
-COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
+PREDICTED_COLUMNS = ("file_name", "category", "category_id", "status", "confidence", "distance", "next_category")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class Prediction:
 
     def columns(self) -> list[tuple[str, Column]]:
         """Return what the table says of each image, by name."""
-        return [column for column in columns_of(self.assignments, self.run.names) if column[0] in COLUMNS]
+        return [column for column in columns_of(self.assignments, self.run.names) if column[0] in PREDICTED_COLUMNS]
 
     def to_csv(self) -> bytes:
         """Return the table as CSV in UTF-8."""

@@ -88,5 +88,9 @@ def bytes_of_pixels(job: Job, backbone: Backbone, n: int) -> int:
 
 def free_disk(job: Job) -> int:
     """Return the free bytes of the disk that the job's cache is on."""
-    there: Path = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(existing_folder(job.cache)).free
+
+
+def existing_folder(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that exists."""
+    return next(each for each in (folder.absolute() / "_").parents if each.is_dir())

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from sortal.exchange.naming import folder_names, shared_names
 from sortal.images.exported import ExportedRow
 from sortal.images.originals import ChangedError, Originals, indexes_below
-from sortal.runs.run import MOVED, REJECTED, Run
+from sortal.images.review_states import ReviewState, words_of
+from sortal.runs.run import Run
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime
 
@@ -58,12 +59,13 @@ class Format:
 def rows_of(run: Run) -> tuple[ExportedRow, ...]:
     """Return one row per image, in the order of the run."""
     a, names = run.assignments, run.names
-    ids, reviewed = a.category_id.tolist(), a.reviewed.tolist()
+    ids, reviewed = a.category_id.tolist(), words_of(a.reviewed)
+    rejected, moved = (a.reviewed == ReviewState.REJECTED).tolist(), (a.reviewed == ReviewState.MOVED).tolist()
     called = [names[each] for each in ids]
     confidence = [round(each, 6) if isfinite(each) else None for each in a.confidence.tolist()]
     labels = [
-        "" if label is None or state == REJECTED else name if state == MOVED else label
-        for label, state, name in zip(a.labels, reviewed, called, strict=True)
+        "" if label is None or wrong else name if elsewhere else label
+        for label, wrong, elsewhere, name in zip(a.labels, rejected, moved, called, strict=True)
     ]
     folders, at = folder_names(run.facts.images), a.folders.tolist()
     where = shared_names(run), [folders[each] for each in at], paths_of(run)

@@ -13,21 +13,20 @@ from sortal.errors import InputError, listing
 from sortal.exchange.annotations import Annotation, read_annotations
 from sortal.exchange.labelstudio import choices_of
 from sortal.exchange.naming import shared_names
-from sortal.images import exported
 from sortal.images.class_names import as_name
 from sortal.images.exported import Statement, utf8
-from sortal.review.actions import Accept, Change, Create, Move
-from sortal.review.effects import Review
-from sortal.review.joining import ELSEWHERE, surviving
-from sortal.review.journal import Decision, append, decide, in_words, read, reviewed
-from sortal.review.loading import locked_run
-from sortal.runs.run import DECISIONS, LABELLED, REVIEWED, Run
+from sortal.images.review_states import SEEN
+from sortal.reviews.actions import Accept, Change, Create, Move
+from sortal.reviews.history import Decision, Review
+from sortal.reviews.joining import ELSEWHERE
+from sortal.reviews.journal import append, decide, read, replay
+from sortal.reviews.loading import locked_run
+from sortal.runs.run import DECISIONS, LABELLED, Run
 from sortal.runs.storage import check_run
 
 Target: TypeAlias = int | str  # the id of a category, or the name of a new one
 WishKind: TypeAlias = Literal["put", "confirm", "dispute"]  # in the order in which decisions are written
 IMPORT_KEY = "import-"  # at the start of the keys of imported decisions
-SEEN_STATES = [REVIEWED.index(each) for each in exported.SEEN]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ def import_annotations(
     found = read_annotations(Path(file))
     with locked_run(folder, raw=True) as raw:
         mine = read(folder / DECISIONS, raw.facts)
-        review = reviewed(raw, mine)
+        review = replay(raw, mine)
         matched, missing = _match(raw, [each if by is None else replace(each, by=by) for each in found.annotations])
         if missing and not matched:
             raise InputError(
@@ -97,7 +96,7 @@ def import_annotations(
         missing=tuple(missing),
         disagreeing=tuple(disagreeing),
         decisions=tuple(lines),
-        words=tuple(in_words(raw, [*mine, *lines])[len(mine) :]),
+        words=tuple(replay(raw, [*mine, *lines]).words[len(mine) :]),
     )
 
 
@@ -133,7 +132,7 @@ def _earlier_imports(run: Run, lines: Sequence[Decision]) -> dict[tuple[str, Tar
 
     A category that was to be created is also there by its name.
     """
-    standing, review = {each.key for each in surviving(lines)[0]}, Review(run)
+    standing, review = {step.key for step in replay(run, lines).done}, Review(run)
     contents = {*run.assignments.contents}  # a disputed line may be about others
     found: dict[tuple[str, Target], bool] = {}
     for each in lines:
@@ -170,7 +169,7 @@ def _wishes(
         if others:
             disagreeing.append(assignments.files[rows[0]])
             continue
-        seen = np.isin(review.reviewed[rows], SEEN_STATES)
+        seen = np.isin(review.reviewed[rows], SEEN)
         if isinstance(to, int) and (review.category[rows] == to).all():
             kind: WishKind = "confirm"
             settled = (seen | (assignments.status[rows] == LABELLED)).all()

@@ -13,7 +13,8 @@ from xml.sax.saxutils import escape
 from sortal import __version__
 from sortal.errors import InputError, Remedy
 from sortal.exchange.format import LeftOut, Request, is_there, visit, write_json
-from sortal.images.exported import LABEL_STUDIO_DATA, SEEN, ExportedRow, utf8
+from sortal.images.exported import LABEL_STUDIO_DATA, ExportedRow, utf8
+from sortal.images.review_states import SEEN_WORDS
 from sortal.system.files import write_atomically
 
 QUOTED = {'"': "&quot;", "\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}  # which attributes would lose
@@ -64,7 +65,7 @@ def _task(row: ExportedRow, root: str, choice: str, version: str) -> dict[str, A
         },
         "predictions": [{"result": result, "score": row.confidence, "model_version": version}],
     }
-    decided = row.label or row.reviewed in SEEN
+    decided = row.label or row.reviewed in SEEN_WORDS
     return {**task, "annotations": [{"result": result}]} if decided else task
 
 

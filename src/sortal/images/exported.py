@@ -13,6 +13,7 @@ from unicodedata import normalize
 from sortal.config import FoldersMean
 from sortal.errors import InputError, Remedy, listing
 from sortal.images.class_names import as_name
+from sortal.images.review_states import SEEN_WORDS, SETTLED_WORDS
 from sortal.system.regular_files import read_json
 from sortal.system.text import plural
 
@@ -55,8 +56,6 @@ LABEL_STUDIO_DATA = ("file_name", *STATE_COLUMNS)
 EXPORTED = ("file_name", "category", "category_id", "status", "reviewed", "label")
 PREDICTED = ("file_name", "category", "category_id", "status")
 READ = (*EXPORTED, "truth", "sorted_as", "image_folder", "source", "content")  # columns that reading needs
-SEEN = ("confirmed", "moved")  # what `reviewed` says where a person has decided on the category of an image they saw
-DECIDED = (*SEEN, "accepted unseen")  # or of any image
 
 
 def utf8(text: str) -> str:
@@ -98,7 +97,7 @@ class Statement:
     @property
     def was_seen(self) -> bool:
         """Whether a person had decided on the category after seeing the image."""
-        return self.reviewed in SEEN
+        return self.reviewed in SEEN_WORDS
 
     @property
     def is_edited(self) -> bool:
@@ -108,7 +107,7 @@ class Statement:
     @property
     def given(self) -> str | None:
         """The class that a person has given: an edited category, else a label, else a category decided in a review."""
-        if self.is_edited or (self.label is None and self.reviewed in DECIDED):
+        if self.is_edited or (self.label is None and self.reviewed in SETTLED_WORDS):
             return self.category
         return self.label
 

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,6 +27,7 @@ from sortal.system import cache
 from sortal.system.files import writing
 from sortal.system.mapping import check_whole
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import regular
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
@@ -225,19 +225,12 @@ class SharedTokens:
             self.folder.rmdir()
 
 
-# By the first block of the tail and the side of the images
-_SHAPES: WeakKeyDictionary[Backbone, dict[tuple[int, int], tuple[int, ...]]] = WeakKeyDictionary()
-
-
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
-    """Return the shape of the tokens of one view, which is computed once."""
+    """Return the shape of the tokens of one view."""
     size = backbone.spec.image_size
-    shapes, key = _SHAPES.setdefault(backbone, {}), (backbone.split, size)
-    if key not in shapes:
-        pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
-        with torch.no_grad():
-            shapes[key] = tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
-    return shapes[key]
+    pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
+    with torch.no_grad():
+        return tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
 
 
 def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[np.int16], int, Callable[[int], None]]:
@@ -246,12 +239,13 @@ def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
-        with writing(file, size), file.open("wb") as empty:
+        with writing(file, size), open(file, "wb", opener=regular) as empty:
             if hasattr(os, "posix_fallocate"):  # so that writing cannot run out of disk space
                 os.posix_fallocate(empty.fileno(), 0, size)
             else:
                 empty.truncate(size)
-    array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
+    with open(file, "rb+", opener=regular) as opened:
+        array = np.memmap(opened, dtype=np.int16, mode="r+", shape=shape)
 
     def commit(done: int) -> None:
         array.flush()

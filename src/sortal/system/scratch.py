@@ -8,6 +8,8 @@ from tempfile import TemporaryFile
 import numpy as np
 from numpy.typing import NDArray
 
+from sortal.system.open_folder import make_folder
+
 LARGE = 2**28  # bytes from which an array is kept in a file
 
 
@@ -20,7 +22,7 @@ def scratch(shape: tuple[int, ...], folder: Path | None) -> NDArray[np.float32]:
     if folder is None or size < LARGE:
         return np.zeros(shape, dtype=np.float32)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with TemporaryFile(dir=folder) as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)  # a full disk must raise here; later it would be a bus error
