@@ -1,7 +1,6 @@
 """Sorting in stages: pixels, training, features, the number of classes, clusters. One function per stage."""
 
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -41,6 +40,7 @@ from sortal.system.files import write_atomically
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
+from sortal.system.resources import free_disk
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
@@ -341,13 +341,12 @@ def token_plan(job: Job, backbone: Backbone, training: Training, n: int) -> tupl
         return Budget(), None
     views = VIEWS if isinstance(training.views, str) else training.views
     needed = math.ceil(n / job.processes.size) * views * 2 * math.prod(token_cache.token_shape(backbone))
-    there = next(each for each in (job.cache.absolute() / "_").parents if each.is_dir())
-    room = int(DISK_SHARE * shutil.disk_usage(there).free)
+    room = int(DISK_SHARE * free_disk(job.cache))
     # Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
     # processes have no files of tokens.
     to_file = needed <= room and not job.on_gpu and job.processes.size == 1
     budget = Budget(disk=room, file_first=to_file)
-    return budget, token_cache.plan_tokens(needed, budget, job.device, there)
+    return budget, token_cache.plan_tokens(needed, budget, job.device, job.cache)
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:

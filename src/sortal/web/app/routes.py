@@ -23,7 +23,7 @@ from sortal.images.store.pixel_store import fit
 from sortal.review import growing
 from sortal.review.session import Session, StaleError
 from sortal.review.viewable import LostError
-from sortal.system.mapping import check_whole
+from sortal.system.mapped_arrays import check_whole
 from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
