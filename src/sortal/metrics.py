@@ -267,3 +267,12 @@ def jaccard(one: NDArray[np.int64], other: NDArray[np.int64], shape: tuple[int, 
     either = common.sum(axis=1, keepdims=True) + common.sum(axis=0) - common
     shares: NDArray[np.float64] = common / np.maximum(either, 1)
     return shares
+
+
+def match_by_overlap(shares: NDArray[np.float64], allowed: NDArray[np.bool_]) -> dict[int, int]:
+    """Match rows with columns of overlaps, each at most once, the largest overlap first, among the allowed pairs."""
+    found: dict[int, int] = {}
+    for row, column in zip(*np.unravel_index(np.argsort(-shares, axis=None), shares.shape), strict=True):
+        if allowed[row, column] and row not in found and column not in found.values():
+            found[int(row)] = int(column)
+    return found

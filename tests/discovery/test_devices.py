@@ -30,7 +30,7 @@ from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import Record
 from sortal.research.benchmark.select import choose
 from sortal.research.benchmark.task import Task
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.review.loading import load_run
 from sortal.system.progress import Runtime
 

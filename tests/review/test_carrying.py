@@ -18,6 +18,7 @@ from support.tiny_folder import sort
 from sortal.discovery import stages
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
+from sortal.images.review_states import ReviewState
 from sortal.review import journal
 from sortal.review.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
 from sortal.review.loading import load_run
@@ -72,10 +73,10 @@ def assert_kept(run: Run, decided: dict[str, str], rejected: tuple[str, int]) ->
     found = {content: run.names[int(each)] for content, each in zip(a.contents, a.category_id, strict=True)}
     assert {content: found[content] for content in decided} == decided
     states = dict(zip(a.contents, a.reviewed.tolist(), strict=True))
-    assert {states[content] for content in decided} == {"confirmed", "moved"}
+    assert {states[content] for content in decided} == {ReviewState.CONFIRMED, ReviewState.MOVED}
     content, category = rejected
     assert int(a.category_id[a.contents.index(content)]) != category
-    assert states[content] == "rejected"
+    assert states[content] == ReviewState.REJECTED
     assert rejected in run.rejected
     kinds = {each.name: each.kind for each in run.categories}
     assert kinds["willow"] == kinds["rowan"] == kinds["copper beech"] == "known"
@@ -128,8 +129,10 @@ def test_reviewed_labels_never_calibrate_confidence(copied: Run, tmp_path: Path,
     monkeypatch.setattr(stages, "held_out", noted)
     after = sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=7)
     states = after.assignments.reviewed
-    assert (states == "confirmed").sum() == sum(each.size for each in found.categories if each.kind == "known")
-    assert not drawn[-1][states != "no"].any()
+    assert (states == ReviewState.CONFIRMED).sum() == sum(
+        each.size for each in found.categories if each.kind == "known"
+    )
+    assert not drawn[-1][states != ReviewState.OPEN].any()
 
 
 def test_a_named_category_without_a_decided_image_is_recognised_or_reported(copied: Run, tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_merged_classes_stay_merged_and_everything_decided_leaves_nothing_to_sor
     with pytest.raises(InputError, match="nothing left to sort"):
         sort(tmp_path / "images", tmp_path / "run", method="kmeans", k=5)
     assert load_run(found.folder).decisions == 5, "nothing is lost"
-    assert (load_run(found.folder).assignments.reviewed == "confirmed").all()
+    assert (load_run(found.folder).assignments.reviewed == ReviewState.CONFIRMED).all()
 
 
 def test_a_renamed_class_stays_renamed_however_often_it_is_sorted(copied: Run, tmp_path: Path) -> None:

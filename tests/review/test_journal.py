@@ -1,4 +1,4 @@
-"""Journals that were not written by Sortal: whatever is in them, the file, the line and the fault are named."""
+"""The journal: decisions are on disk or not at all; of damaged ones the file, the line and the fault are named."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.decisions import note
 from support.made_up_journals import IMPORTED, put, random_journal
 from support.reviews import saved_run, session_of
 
-from sortal.errors import InputError
+from sortal.errors import InputError, NoSpaceError
 from sortal.exchange.importing import import_annotations
 from sortal.review import joining, journal
 from sortal.review.actions import Action, Create, Rename, Undo
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.review.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
@@ -34,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def in_words(run: Run) -> object:
-    return journal.in_words(run, journal.read(run.folder / DECISIONS, run.facts))
+    return journal.replay(run, journal.read(run.folder / DECISIONS, run.facts)).words
 
 
 def ways(run: Run, other: Path) -> dict[str, tuple[Path, Callable[[], object]]]:
@@ -137,3 +138,68 @@ def followed(places: Collection[Path], read: Callable[[], object]) -> bool:
             raise
         return False
     return True
+
+
+def test_anybody_may_decide(saved: Run) -> None:
+    note(saved, Rename(category=5, name="fern"), by="\udcff ada\n")
+    (line,) = journal.read(saved.folder / DECISIONS, saved.facts)
+    assert line.by == "\udcff ada\n"
+
+
+def test_a_torn_last_line_is_dropped_and_then_replaced(saved: Run) -> None:
+    note(saved, Rename(category=5, name="fern"), Rename(category=4, name="moss"))
+    path = saved.folder / DECISIONS
+    whole = path.read_bytes()
+    for cut in range(len(whole.splitlines(keepends=True)[0]), len(whole)):
+        path.write_bytes(whole[:cut])
+        names = load_run(saved.folder).names
+        assert (names[5] == "fern") == (whole[:cut].count(b"\n") >= 2)
+        assert names[4] != "moss"
+    note(saved, Rename(category=4, name="lichen"))
+    assert load_run(saved.folder).names == {**saved.names, 5: "fern", 4: "lichen"}
+
+
+def test_a_journal_that_somebody_else_has_changed_refuses_decisions(saved: Run) -> None:
+    path, line = saved.folder / DECISIONS, journal.decide(Undo())
+    after = journal.append(path, saved.facts, [line], after=0)
+    assert after == journal.length(path) == path.stat().st_size
+    for content in (None, b"", path.read_bytes() * 2):
+        path.unlink() if content is None else path.write_bytes(content)
+        with pytest.raises(InputError, match="must not be changed during a review"):
+            journal.append(path, saved.facts, [line], after=after)
+        assert (path.read_bytes() if path.exists() else None) == content
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [lines[0].replace(b"sortal decisions 1", b"something")], "begins with 'sortal decisions 1'"),
+        (lambda lines: [lines[0].replace(b'"run": "', b'"run": "f')], "are about another run"),
+        (lambda lines: [lines[0], b"{]\n", lines[1]], "Line 2 of .* is damaged"),
+        (lambda lines: [lines[0], b"3\n"], "Line 2 of .* is damaged: it is not an object"),
+        (lambda lines: [lines[0], lines[1].replace(b"rename", b"dance")], "Line 2 .*do must be one of"),
+        (lambda lines: [lines[0], lines[1].replace(b'"by": "ada"', b'"by": 3')], "Line 2 .*by must be text, got '3'"),
+    ],
+)
+def test_damaged_journals_are_refused(saved: Run, change: Any, message: str) -> None:
+    note(saved, Rename(category=5, name="fern"))
+    path = saved.folder / DECISIONS
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(InputError, match=message):
+        load_run(saved.folder)
+    assert load_run(saved.folder, raw=True).names == saved.names
+
+
+def test_a_decision_that_cannot_be_written_leaves_the_journal_as_it_was(
+    saved: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note(saved, Rename(category=5, name="fern"))
+    before = (saved.folder / DECISIONS).read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(NoSpaceError, match="No space left on device"):
+        note(saved, Rename(category=4, name="moss"))
+    assert (saved.folder / DECISIONS).read_bytes() == before

@@ -12,7 +12,7 @@ from support.planted import contents, cut, planted, planted_run
 
 from sortal.discovery.reviewing.advice import Advice
 from sortal.review.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.review.questions import ALIKE, LAST, MIXED, SCREEN, Guide, Question
 from sortal.runs.run import Run
 

@@ -19,6 +19,7 @@ from support.sample_run import sample_run
 from sortal.discovery.prediction import redraw
 from sortal.discovery.reviewing.open import open_session
 from sortal.images import decoding
+from sortal.images.review_states import ReviewState
 from sortal.images.store.pixel_store import PixelStore
 from sortal.review.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
@@ -140,7 +141,7 @@ def test_no_question_is_about_what_cannot_be_seen(run: Run) -> None:
         assert client.decide(0, do="accept category", category=2).json()["words"] == "Confirmed 1 image"
         assert client.decide(1, do="accept category", category=3).json()["words"] == "Confirmed all of 'new 2'"
     reviewed = load_run(run.folder).assignments.reviewed
-    assert [row for row in range(40) if row % 4 == 2 and reviewed[row] == "confirmed"] == [2]
+    assert [row for row in range(40) if row % 4 == 2 and reviewed[row] == ReviewState.CONFIRMED] == [2]
 
 
 def test_a_file_that_changes_during_a_review_is_noticed_and_so_is_one_that_comes_back(run: Run, client: Client) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sortal.errors import InputError
 from sortal.review import actions, journal
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.runs.run import Run
 
 IDS = (*range(9), -1, 2**40, 10**30)

@@ -12,7 +12,7 @@ from sortal.system.text import plain, plural, shorten
 
 if TYPE_CHECKING:
     from sortal.exchange.importing import ImportResult
-    from sortal.review.journal import Decision
+    from sortal.review.history import Decision
 
 DECISIONS_EXAMPLES = """\
 Examples:
@@ -46,7 +46,7 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
 
     found = load_run(run, raw=True)
     lines = journal.read(run / DECISIONS, found.facts)
-    listed = [*zip(lines, journal.in_words(found, lines), strict=True)]
+    listed = [*zip(lines, journal.replay(found, lines).words, strict=True)]
     if json:
         print_json([{**each.to_json(), "words": words} for each, words in listed])
     elif listed:
@@ -109,7 +109,6 @@ def print_imported(found: "ImportResult") -> None:
     print(f"{plural(found.images, 'image')} in {plain(found.file)} ({found.format}): {count} added.")
     print_list("Added", added)
     print_list("Not carried out", _sentences(found.decisions, found.words, disputed=True))
-    print_list("Names taken for others", [f"{line(name)} → {line(meant)}" for name, meant in found.respelt.items()])
     print_list("Left out, not in the run", [line(file) for file in found.missing])
     print_list("Left out, with several categories", [line(file) for file in found.disagreeing])
     if found.unchanged:

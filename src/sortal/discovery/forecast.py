@@ -52,7 +52,7 @@ RECORD_BYTES = 3000  # of memory for each image: names, digests, places, and the
 LONG = 3600  # seconds from which a forecast names quicker settings
 FEWEST_SUGGESTED, SUGGESTED_SHARE = 2000, 0.1  # images to learn on that are suggested: so many at least, or this share
 FEWEST_VIEWS = 2  # of each image that are suggested
-START = "start"  # the time before the first stage, beside those of the stages
+STARTING = "start"  # the time before the first stage, beside those of the stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ def forecast(job: Job, spell: Spelling | None = None, *, since: float | None = N
     settings, recipe, n = job.settings, job.recipe, len(job.images)
     notes: list[str] = []
     backbone = _load_backbone(settings, notes)
-    started = {} if since is None else {START: round(perf_counter() - since, 3)}
+    started = {} if since is None else {STARTING: round(perf_counter() - since, 3)}
     training = recipe.training if recipe.learns else replace(recipe.training, epochs=0)
     views, tokens = _planned_views(job, backbone, training, notes)
     known, k = job.images.known, _expected_k(job)
@@ -176,7 +176,7 @@ def forecast_prediction(
     found, read = load_run(run), read_images(images, folders="ignore", need_labels=False)
     backbone, device = load_backbone(str(found.folder / f"{MODEL}.json")), choose_device(runtime.device, None)
     n, before = len(read), len(found.assignments)
-    each = {} if since is None else {START: perf_counter() - since}
+    each = {} if since is None else {STARTING: perf_counter() - since}
     limit = found.facts.settings.max_pixels if max_pixels is None else max_pixels
     measured = measure(read, backbone.to(device), found.facts.precision, runtime, max_pixels=limit)
     each |= {"pixels": n * measured.decode, "features": n * measured.view}
@@ -233,12 +233,13 @@ def _planned_views(
     job: Job, backbone: Backbone, training: Training, notes: list[str]
 ) -> tuple[int | None, TokenPlan | None]:
     """Return how many views of each image are cached, and where; None for new views in every epoch."""
-    _, tokens = stages.token_plan(job, backbone, training, len(job.images))
-    if tokens is None:
+    if not training.epochs or training.views is None or not backbone.has_trunk:
         return None, None
-    views = VIEWS if isinstance(training.views, str) else training.views
+    n, views = len(job.images), VIEWS if isinstance(training.views, str) else training.views
+    needed = n * views * 2 * math.prod(token_cache.token_shape(backbone))
+    tokens = token_cache.plan_tokens(needed, stages.token_budget(job), job.device, job.cache)
     if tokens.where is None:
-        notes.append(f"{views} views of {plural(len(job.images), 'image')}: {tokens}, which is slower.")
+        notes.append(f"{views} views of {plural(n, 'image')}: {tokens}, which is slower.")
         return None, None
     return views, tokens
 

@@ -154,8 +154,7 @@ def _check(job: Job, pixels: PixelStore, stages: Stages, runtime: Runtime) -> bo
     images = job.images
     key = cache.key("check", images.files, images.labels.tolist(), images.classes, cache.hashed(pixels.digests))
     path = job.cache / "check" / f"{key}.json"
-    found = cache.load(path)
-    if not isinstance(found, dict) or not found.keys() >= {"findings", "mostly_tiny"}:
+    if (found := cache.load(path)) is None:
         health = check_stored(images, pixels, runtime=runtime)
         found = {"findings": _findings(health), "mostly_tiny": 2 * len(health.tiny) > len(images)}
         cache.save(path, found)

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -200,19 +199,12 @@ class SharedTokens:
             self.folder.rmdir()
 
 
-# By the first block of the tail and the side of the images
-_SHAPES: WeakKeyDictionary[Backbone, dict[tuple[int, int], tuple[int, ...]]] = WeakKeyDictionary()
-
-
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
-    """Return the shape of the tokens of one view, which is computed once."""
+    """Return the shape of the tokens of one view."""
     size = backbone.spec.image_size
-    shapes, key = _SHAPES.setdefault(backbone, {}), (backbone.split, size)
-    if key not in shapes:
-        pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
-        with torch.no_grad():
-            shapes[key] = tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
-    return shapes[key]
+    pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
+    with torch.no_grad():
+        return tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
 
 
 def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[np.int16], int, Callable[[int], None]]:

@@ -1,14 +1,13 @@
-"""What people can decide about a run: the actions, as records, as JSON and in words."""
+"""What people can decide about a run: the actions, as records and as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 from sortal.system.json_records import read_record
-from sortal.system.text import plural, shorten
 
 Contents: TypeAlias = tuple[str, ...]
-LONGEST = 200  # characters of a name in words
+LONGEST_NAME = 200  # characters of the name of a category
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,46 +156,3 @@ def from_json(value: Mapping[str, Any]) -> Action:
     if not isinstance(verb, str) or verb not in ACTIONS:
         raise ValueError(f"do must be one of {', '.join(ACTIONS)}, got {str(verb)[:60]!r}")
     return read_record(ACTIONS[verb], {key: each for key, each in value.items() if key != "do"}, verb)
-
-
-def describe(action: Action, names: Mapping[int, str]) -> str:
-    """Say in words what an action does; `names` are those of the categories then, by id."""
-
-    def name(category: int) -> str:
-        return quoted(names.get(category, f"category {category}"))
-
-    def quoted(text: str) -> str:
-        return repr(shorten(text, LONGEST))
-
-    if isinstance(action, Rename):
-        return f"Renamed {name(action.category)} to {quoted(action.name)}"
-    if isinstance(action, Merge):
-        merged = [*map(name, action.categories)]
-        return f"Merged {', '.join(merged[1:])} into {', '.join(merged[:1])}"
-    if isinstance(action, AcceptCategory):
-        return f"Confirmed all of {name(action.category)}"
-    if isinstance(action, Undo | Redo):
-        return "Undid" if isinstance(action, Undo) else "Redid"
-    if isinstance(action, Keep):
-        kept = [name(each) for each in action.categories]
-        return f"Kept {' and '.join(kept)} {'apart' if len(kept) > 1 else 'whole'}"
-    if isinstance(action, Grow):
-        if not action.seen and not action.unseen:
-            return f"Left all of {name(action.category)} open"
-        unseen = f" and accepted {len(action.unseen):,} unseen" if action.unseen else ""
-        return f"Confirmed {plural(len(action.seen), 'image')} of {name(action.category)}{unseen}"
-    if isinstance(action, Audit):
-        sampled = plural(len(action.right) + len(action.wrong), "image")
-        return f"Audited {sampled} accepted unseen: {len(action.wrong):,} wrong"
-    images = plural(len(action.images), "image")
-    if isinstance(action, Refit):
-        return f"Refitted the categories, which moved {images}"
-    if isinstance(action, Split):
-        return f"Split {images} off as {quoted(action.name)}"
-    if isinstance(action, Create):
-        return f"Put {images} into the new category {quoted(action.name)}"
-    if isinstance(action, Move):
-        return f"Moved {images} to {name(action.category)}"
-    if isinstance(action, Reject):
-        return f"Rejected {images} from {name(action.category)}"
-    return f"Confirmed {images}"

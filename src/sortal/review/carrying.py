@@ -5,7 +5,6 @@ its name, a new one if it shares more than half of its images with one that was 
 named; one with a name of its own is known from now on. An image never returns to a category that it was rejected from.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,15 +13,18 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
-from sortal.metrics import jaccard
+from sortal.images.review_states import SETTLED, ReviewState
+from sortal.metrics import jaccard, match_by_overlap
 from sortal.review.journal import archive_name
 from sortal.review.loading import load_run
-from sortal.runs.categories import free_names, is_generated
+from sortal.review.rejections import keep_away
+from sortal.runs.categories import free_names, ids_of, is_generated, positions
 from sortal.runs.confidence import Features
-from sortal.runs.run import CONFIRMED, DECISIONS, KNOWN, MOVED, NEW, OPEN, UNSEEN, Category, Kind, Run
+from sortal.runs.run import DECISIONS, KNOWN, NEW, Category, Kind, Run
 from sortal.runs.storage import peek
 
-SAME, NAMED = 0.5, 0.2  # overlap (Jaccard) above which a new category is one of the earlier run, or one with a name
+SAME_OVERLAP = 0.5  # (Jaccard) above which a new category is one of the earlier run
+NAMED_OVERLAP = 0.2  # the same, if people have named that one
 
 
 def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
@@ -41,26 +43,26 @@ def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
             (place / DECISIONS).rename(place / archive_name(place))
         return None
     named = any(each.former or (not each.labelled and not is_generated(each.name)) for each in run.categories)
-    return run if run.decisions or named or (run.assignments.reviewed != OPEN).any() or run.rejected else None
+    return run if run.decisions or named or run.assignments.reviewed.any() or run.rejected else None
 
 
 @dataclass(frozen=True, eq=False)
-class Review:
+class EarlierReview:
     """The decisions about an earlier run, for images given by their contents; without such a run there are none."""
 
     before: Run | None
     contents: tuple[str, ...]  # of the images that are sorted now
 
     @property
-    def states(self) -> NDArray[np.str_]:
-        """What people have said of each image (n,)."""
+    def states(self) -> NDArray[np.int64]:
+        """What people have said of each image (n,): its ReviewState."""
         if self.before is None:
-            return np.full(len(self.contents), OPEN)
+            return np.zeros(len(self.contents), dtype=np.int64)
         a = self.before.assignments
         # Of copies, one that was settled counts.
         order = np.argsort(a.settled, kind="stable").tolist()
-        known = {a.contents[row]: str(a.reviewed[row]) for row in order}
-        return np.array([known.get(each, OPEN) for each in self.contents], dtype=np.str_)
+        known = {a.contents[row]: int(a.reviewed[row]) for row in order}
+        return np.array([known.get(each, ReviewState.OPEN) for each in self.contents], dtype=np.int64)
 
     def labelled(self, images: ImageSet) -> tuple[ImageSet, NDArray[np.bool_]]:
         """Label the images whose category was decided, whatever label they had; also return their mask (n,)."""
@@ -100,7 +102,7 @@ class Review:
                 same = earlier_of[each.name]
                 found[row] = replace(each, id=same.id, former=same.former)
         taken = {each.id for each in found.values()}
-        for row, earlier in self._matched(outlined, own, taken).items():
+        for row, earlier in self._matched(self.before, outlined, own, taken).items():
             kind: Kind = "new" if is_generated(earlier.name) else "known"
             found[row] = replace(outlined[row], id=earlier.id, name=earlier.name, kind=kind)
         fresh = self.before.facts.next_id
@@ -119,23 +121,19 @@ class Review:
         return tuple(found[row] for row in range(len(outlined))), lost
 
     def _matched(
-        self, outlined: tuple[Category, ...], own: NDArray[np.int64], taken: set[int]
-    ) -> Mapping[int, Category]:
+        self, before: Run, outlined: tuple[Category, ...], own: NDArray[np.int64], taken: set[int]
+    ) -> dict[int, Category]:
         """Match the new categories with those of the earlier run that are not taken, by the images they share."""
-        assert self.before is not None
-        a = self.before.assignments
-        where = dict(zip(a.contents, a.category_id.tolist(), strict=True))
-        free = [each for each in self.before.categories if each.id not in taken]
-        number = {each.id: at for at, each in enumerate(free)}
+        where = dict(zip(before.assignments.contents, before.assignments.category_id.tolist(), strict=True))
+        free = [each for each in before.categories if each.id not in taken]
         rows = [row for row, content in enumerate(self.contents) if content in where]
-        others = np.array([number.get(where[self.contents[row]], len(free)) for row in rows], dtype=np.int64)
-        shared = jaccard(own[rows], others, (len(outlined), len(free) + 1))[:, :-1]
-        found: dict[int, Category] = {}
-        for row, at in zip(*np.unravel_index(np.argsort(-shared, axis=None), shared.shape), strict=True):
-            least = SAME if is_generated(free[at].name) else NAMED
-            if outlined[row].kind == NEW and shared[row, at] > least and free[at] not in found.values():
-                found.setdefault(int(row), free[at])
-        return found
+        earlier = np.array([where[self.contents[row]] for row in rows], dtype=np.int64)
+        ids = [*(each.id for each in free), *taken]
+        shares = jaccard(own[rows], positions(earlier, ids), (len(outlined), len(ids)))[:, : len(free)]
+        least = [SAME_OVERLAP if is_generated(each.name) else NAMED_OVERLAP for each in free]
+        is_new = np.array([each.kind == NEW for each in outlined], dtype=bool)
+        found = match_by_overlap(shares, is_new[:, None] & (shares > np.array(least)))
+        return {row: free[at] for row, at in found.items()}
 
     def kept_away(
         self, own: NDArray[np.int64], categories: tuple[Category, ...], x: Features, centres: Features
@@ -143,15 +141,7 @@ class Review:
         """Move images (n, d) out of categories, rows (n,) of the centres (k, d), that they were rejected from."""
         if self.before is None or not self.before.rejected:
             return own
-        barred: dict[str, set[int]] = {}
-        for content, category in self.before.rejected:
-            barred.setdefault(content, set()).add(category)
-        moved, ids = own.copy(), np.array([each.id for each in categories])
-        settled = np.isin(self.states, (CONFIRMED, MOVED, UNSEEN))
-        for row, content in enumerate(self.contents):
-            if not settled[row] and ids[own[row]] in barred.get(content, ()):
-                distance = np.linalg.norm(centres - x[row], axis=1)
-                distance[np.isin(ids, [*barred[content]])] = np.inf
-                if np.isfinite(distance).any():
-                    moved[row] = int(distance.argmin())
-        return moved
+        category, ids, open_ = ids_of(categories, own), [each.id for each in categories], ~np.isin(self.states, SETTLED)
+        rejected = self.before.rejected
+        moved = keep_away(category, x, self.contents, centres, ids, rejected, open_=open_, otherwise=category)
+        return positions(moved, ids)

@@ -1,38 +1,40 @@
-"""The decisions of two people about the same run, joined: nothing is lost, and contradictions are left for people."""
+"""The decisions of two people about the same run, joined by their outcome; contradictions are left for people."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sortal.errors import InputError
+from sortal.images.review_states import SEEN, SETTLED, ReviewState
 from sortal.review.actions import (
     Accept,
-    AcceptCategory,
-    Audit,
     Change,
+    Contents,
     Create,
     Grow,
     Keep,
     Merge,
     Move,
-    Redo,
     Refit,
     Reject,
     Rename,
     Split,
-    Undo,
 )
-from sortal.review.effects import Review
-from sortal.review.journal import Decision, append, in_words, read, reviewed
+from sortal.review.history import Decision, Review, Step
+from sortal.review.journal import append, read, replay
 from sortal.review.loading import locked_run
-from sortal.runs.run import DECISIONS, OPEN, REVIEWED, Run
+from sortal.runs.confidence import Ints
+from sortal.runs.run import DECISIONS, Run
 
-ELSEWHERE = "Here these images were put elsewhere."  # why a decision about images is disputed
+ELSEWHERE = "Here these images were put elsewhere."  # why a decision is disputed
 CONFIRMED = "Here these images were confirmed."
+REFITTED = "A refit depends on all decisions before it. Refit again here."
+MISSING = "A category does not exist here."
+APART = "Here they are kept apart."
+UNDONE = "They undid a decision that still stands here."
 
 
 def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
@@ -46,185 +48,178 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
         mine, theirs = read(folder / DECISIONS, run.facts), read(other, run.facts)
         if not theirs:
             raise InputError(f"There are no decisions in {str(other)!r}.")
-        reviewed(run, theirs, other)  # refuses what does not follow from this run
+        replay(run, theirs, other)  # refuses what does not follow from this run
         lines = join(run, mine, theirs)
         if lines:
             append(folder / DECISIONS, run.facts, lines)
-    return lines, in_words(run, [*mine, *lines])[len(mine) :]
+    return lines, replay(run, [*mine, *lines]).words[len(mine) :]
 
 
 def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> list[Decision]:
     """Return the lines that bring another person's journal about the same run, as it was sorted, into mine.
 
-    Nothing is lost: what contradicts a decision of mine is disputed, which leaves the state as it is, for people to
-    settle. Their new categories get ids of their own, and one with the name of one of mine is the same category.
+    What they settled in the end, image by image, is settled here if I said nothing of it. Names, merges and what is to
+    be kept follow likewise. What contradicts a decision of mine that they do not know is disputed: it changes nothing.
     """
-    ours, context = reviewed(run, mine), Review(run)
-    decided = np.zeros(len(ours.reviewed), dtype=bool)  # of which I have said something
-    for before in ours.done:
-        if not isinstance(before.change, Merge | Split | Refit):
-            decided[before.rows] = True
-    decided &= ours.reviewed != REVIEWED.index(OPEN)  # an audit may have opened some again
-    have = {each.key.partition(".")[0] for each in mine}
-    taken, taken_back = surviving(theirs)
-    standing = {id(each) for each in taken}
-    ids: dict[int, int] = {}
-    lines: list[Decision] = []
-    for each in theirs:
-        if each.disputed:
-            continue
-        if id(each) not in standing:
-            context.take(each.action)  # what was undone has used up ids
-            continue
-        assert not isinstance(each.action, Undo | Redo)
-        key, there = each.key.partition(".")[0], {*context.categories}
-        if key in have:
-            if isinstance(each.action, Split | Create):  # the id that it got here
-                for line in mine:
-                    if line.key == key and isinstance(line.action, Split | Create | Move):
-                        ids[each.action.category] = line.action.category
-            context.take(each.action)
-            ids |= dict.fromkeys({*context.categories} - there - {*ids}, -1)  # they do not exist here
-            continue
-        made = _rebased(each.action, context, ours, decided, ids)
-        context.take(each.action)
-        for number, (change, reason) in enumerate(made):
-            line = replace(each, key=each.key if number == 0 else f"{each.key}.{number}", action=change)
-            if not reason:
-                try:
-                    ours.take(change)
-                    if isinstance(each.action, Split | Create) and isinstance(change, Split | Create | Move):
-                        ids[each.action.category] = change.category
-                except InputError as error:
-                    reason = str(error)
-            lines.append(replace(line, disputed=reason))
-        ids |= dict.fromkeys({*context.categories} - there - {*ids}, -1)
-    for each in surviving(mine)[0]:
-        if (undo := taken_back.get(each.key)) and undo.key not in have:
-            lines.append(replace(undo, disputed="They undid a decision that still stands here."))
-    return lines
+    return _Joining(run, mine, theirs).lines
 
 
-def surviving(lines: Iterable[Decision]) -> tuple[list[Decision], dict[str, Decision]]:
-    """Return the decisions that no later line has undone, and the line that undid each of the others, by its key."""
-    done: list[Decision] = []
-    undone: list[Decision] = []
-    by: dict[str, Decision] = {}
-    for each in lines:
-        if each.disputed:
-            continue
-        if isinstance(each.action, Undo):
-            undone.append(done.pop())
-            by[undone[-1].key] = each
-        elif isinstance(each.action, Redo):
-            done.append(undone.pop())
-            by.pop(done[-1].key, None)  # keys that were made up may be the same
+class _Joining:
+    """Two reviews of one run: `ours`, which takes over what is in `theirs`, and the lines that do so."""
+
+    def __init__(self, run: Run, mine: Sequence[Decision], theirs: Sequence[Decision]) -> None:
+        self.run, self.ours, self.theirs = run, replay(run, mine), replay(run, theirs)
+        self.lines, self.by_key = list[Decision](), {line.key: line for line in theirs}
+        have = {_origin(line.key) for line in mine}
+        known = {_origin(step.key) for step in self.theirs.done}
+        unknown = [step for step in self.ours.done if _origin(step.key) not in known]  # to them
+        self.opinion = _last_steps(self.ours, unknown) >= 0  # (n,) images that I said something of
+        self.renamed = {step.change.category for step in unknown if isinstance(step.change, Rename)}
+        self.named = dict(_names_given(self.ours.done))
+        last = _last_steps(self.theirs, self.theirs.done)
+        for number, step in enumerate(self.theirs.done):
+            if _origin(step.key) not in have:
+                self._take_over(step, np.flatnonzero(last == number))
+        for step in self.ours.done:
+            undo = self.theirs.undone_by.get(step.key)
+            if undo is not None and undo not in have:
+                self.lines.append(replace(self.by_key[undo], disputed=UNDONE))
+
+    def _take_over(self, step: Step, rows: Ints) -> None:
+        """Take over a step of theirs; `rows` are the images that it is the last to say something of."""
+        match step.change:
+            case Rename(category=category, name=name):
+                self._rename(step, category, name)
+            case Merge(categories=ids):
+                into = tuple(dict.fromkeys(each for each in map(self._here, ids) if each is not None))
+                apart = any(other in self.ours.categories[one].apart for one, other in combinations(into, 2))
+                if len(into) > 1:
+                    self._add(step, Merge(categories=into), APART if apart else "")
+            case Keep(categories=ids):
+                kept = tuple(dict.fromkeys(each for each in map(self._here, ids) if each is not None))
+                if len(kept) == len(ids):
+                    self._add(step, Keep(categories=kept))
+            case Split(images=images, category=category) if category in self.theirs.categories:
+                rows = self.ours.rows_of(images)
+                self._place(step, category, rows[~self.opinion[rows]], new=Split)
+                self._place(step, category, rows[self.opinion[rows]], ELSEWHERE)
+            case Refit():
+                self._add(step, step.change, REFITTED)
+            case _:
+                for category in dict.fromkeys(self.theirs.category[rows].tolist()):
+                    self._settle(step, category, rows[self.theirs.category[rows] == category])
+                self._reject(step, rows[self.theirs.reviewed[rows] == ReviewState.REJECTED])
+
+    def _rename(self, step: Step, category: int, name: str) -> None:
+        """Rename a category unless it has another name there by now; one that is not here is created with its name."""
+        own = self._here(category)
+        if own is None or category not in self.theirs.categories or self.theirs.categories[category].name != name:
+            return
+        if (now := self.ours.categories[own].name) != name:
+            reason = f"Here it was renamed to {now!r}." if own in self.renamed else ""
+            self._add(step, Rename(category=own, name=name), reason)
+
+    def _settle(self, step: Step, category: int, rows: Ints) -> None:
+        """Settle images in a category as they are there; what I have put elsewhere is disputed."""
+        ours, states = self.ours, self.theirs.reviewed[rows]
+        against = self.opinion[rows] & (ours.category[rows] != self._here(category))
+        seen, unseen = rows[np.isin(states, SEEN) & ~against], rows[(states == ReviewState.UNSEEN) & ~against]
+        is_here = ours.category[seen] == self._here(category)
+        self._place(step, category, seen[~is_here])
+        if confirmed := self._contents(seen[is_here & ~np.isin(ours.reviewed[seen], SEEN)]):
+            self._add(step, Accept(images=confirmed))
+        own, grown = self._here(category), unseen[~ours.settled[unseen]]
+        if own is None:
+            self._place(step, category, grown, MISSING)
+        elif len(grown):
+            self._add(step, Grow(category=own, seen=(), unseen=self._contents(grown), wrong=()))
+        self._place(step, category, rows[against & np.isin(states, SETTLED)], ELSEWHERE)
+
+    def _place(
+        self, step: Step, category: int, rows: Ints, reason: str = "", *, new: type[Create | Split] = Create
+    ) -> None:
+        """Put images into a category of theirs, which is created if it is not here."""
+        if not len(rows):
+            return
+        own, images = self._here(category), self._contents(rows)
+        if own is None:
+            name = self.theirs.categories[category].name
+            self._add(step, new(images=images, category=self.ours.next_id, name=name), reason)
         else:
-            done.append(each)
-            undone.clear()
-    return done, by
+            self._add(step, Move(images=images, category=own), reason)
+
+    def _reject(self, step: Step, rows: Ints) -> None:
+        """Reject images from every category that they were rejected from there; what I have settled is disputed."""
+        ours = self.ours
+        barred = {(content, self._here(category)) for content, category in self.theirs.rejected - self.run.rejected}
+        settled = self.opinion & np.isin(ours.reviewed, SETTLED)
+        while len(rows):
+            category = int(ours.category[rows[0]])
+            here = (ours.category[rows] == category) & (settled[rows] == settled[rows[0]])
+            part, rows = rows[here], rows[~here]
+            wrong = [content for content in self._contents(part) if (content, category) in barred]
+            if wrong:
+                reason = CONFIRMED if settled[part[0]] else ""
+                if self._add(step, Reject(images=tuple(wrong), category=category), reason):
+                    rows = np.concatenate([rows, part])  # where they are now may be wrong as well
+
+    def _here(self, category: int) -> int | None:
+        """Return the category here that one of theirs is, or was merged into; None if there is none.
+
+        One that they have created is the one here that has got its name, or a name that it had.
+        """
+        own: int | None = category
+        if category >= self.run.facts.next_id:
+            others = {each.name for each in self.theirs.categories.values() if each.id != category}
+            names = [name for name, each in _names_given(self.theirs.done) if each == category and name not in others]
+            own = next((self.named[name] for name in reversed(names) if name in self.named), None)
+        for step in self.ours.done:
+            if isinstance(step.change, Merge) and own in step.change.categories[1:]:
+                own = step.change.categories[0]
+        return own if own in self.ours.categories else None
+
+    def _contents(self, rows: Ints) -> Contents:
+        return tuple(dict.fromkeys(self.ours.contents_of(rows.tolist())))
+
+    def _add(self, step: Step, change: Change, reason: str = "") -> bool:
+        """Add a line, which is disputed if there is a reason or it is impossible here; tell whether it is not."""
+        number = sum(_origin(line.key) == _origin(step.key) for line in self.lines)
+        line = replace(self.by_key[step.key], key=f"{step.key}.{number}" if number else step.key, action=change)
+        if not reason:
+            try:
+                self.ours.take(change, line.key)
+                self.named |= dict(_names_given(self.ours.done[-1:]))
+            except InputError as error:
+                reason = str(error)
+        self.lines.append(replace(line, disputed=reason))
+        return not reason
 
 
-def _rebased(
-    change: Change, theirs: Review, ours: Review, decided: NDArray[np.bool_], ids: dict[int, int]
-) -> list[tuple[Change, str]]:
-    """Return what their change, made in their state, is in ours: changes, each with a reason if it is disputed.
-
-    `decided` (n,) are the images of which I have said something; `ids` are ours of categories that they have created.
-    """
-
-    def here(category: int) -> int:
-        category = ids.get(category, category)
-        for before in ours.done:  # where it was merged into
-            if isinstance(before.change, Merge) and category in before.change.categories[1:]:
-                category = before.change.categories[0]
-        return category
-
-    if isinstance(change, Rename):
-        own, was = here(change.category), theirs.categories[change.category].name
-        now = ours.categories[own].name if own in ours.categories else was
-        if now == change.name:
-            return []
-        renamed = replace(change, category=own)
-        return [(renamed, "" if now == was else f"Here it was renamed to {now!r}.")]
-    if isinstance(change, Merge):
-        into = tuple(dict.fromkeys(map(here, change.categories)))
-        return [(Merge(categories=into), "")] if len(into) > 1 else []
-    if isinstance(change, Keep):
-        same = tuple(dict.fromkeys(map(here, change.categories)))
-        if len(same) < len(change.categories):
-            return []  # they are one here
-        missing = {*same} - {*ours.categories}
-        return [(Keep(categories=same), "A category does not exist here." if missing else "")]
-    if isinstance(change, Refit):
-        return [(change, "A refit depends on all decisions before it. Refit again here.")]
-    if isinstance(change, Grow):
-        return _grown(change, ours, decided, here(change.category))
-    if isinstance(change, Audit):
-        if ours.unseen[ours.rows_of((*change.right, *change.wrong))].all():
-            return [(change, "")]
-        # Here some were not accepted unseen, so it is no sample, but what it says of images holds.
-        found = _images(Accept(images=change.right), theirs, ours, decided, here) if change.right else []
-        for content in change.wrong:
-            away = Reject(images=(content,), category=int(theirs.category[theirs.rows_of([content])[0]]))
-            found += _images(away, theirs, ours, decided, here)
-        return found
-    if isinstance(change, AcceptCategory):
-        rows = theirs.members(change.category)
-        contents = tuple(dict.fromkeys(theirs.base.assignments.contents[row] for row in rows.tolist()))
-        change = Accept(images=contents)
-        if not contents:
-            return []
-    if isinstance(change, Split | Create):
-        named = [each.id for each in ours.categories.values() if each.name == change.name]
-        if named:
-            return _images(Move(images=change.images, category=named[0]), theirs, ours, decided, lambda own: named[0])
-        following = ours.next_id
-        return _images(replace(change, category=following), theirs, ours, decided, lambda own: following)
-    return _images(change, theirs, ours, decided, here)
+def _origin(key: str) -> str:
+    """Return the key of the decision that a line comes from: one may become several when it is joined."""
+    return key.partition(".")[0]
 
 
-def _grown(change: Grow, ours: Review, decided: NDArray[np.bool_], own: int) -> list[tuple[Change, str]]:
-    """Separate the images of a grown category on which we agree from those that we have put elsewhere."""
-
-    def against(content: str, *, wrong: bool) -> bool:
-        row = int(ours.rows_of([content])[0])
-        return bool(decided[row]) and (int(ours.category[row]) == own) == wrong
-
-    parts: dict[bool, dict[str, tuple[str, ...]]] = {}
-    for disputed in (False, True):
-        parts[disputed] = {
-            name: tuple(each for each in getattr(change, name) if against(each, wrong=name == "wrong") == disputed)
-            for name in ("seen", "unseen", "wrong")
-        }
-    return [
-        (Grow(category=own, **part), ELSEWHERE if disputed else "")
-        for disputed, part in parts.items()
-        if any(part.values())
-    ]
+def _names_given(steps: Sequence[Step]) -> list[tuple[str, int]]:
+    """Return the names that people gave, and the categories that got them, the oldest first."""
+    found: list[tuple[str, int]] = []
+    for step in steps:
+        match step.change:
+            case Create(category=category, name=name) | Split(category=category, name=name):
+                found.append((name, category))
+            case Rename(category=category, name=name):
+                found.append((name, category))
+            case Refit(categories=categories, names=names):
+                new = sorted({*categories} - {*step.former.categories})
+                found += zip(names, new, strict=True)
+    return found
 
 
-def _images(
-    change: Any, theirs: Review, ours: Review, decided: NDArray[np.bool_], here: Callable[[int], int]
-) -> list[tuple[Change, str]]:
-    """Separate the images on which we agree, or have no opinion, from those that we have put elsewhere."""
-    where: dict[tuple[bool, bool, int], list[str]] = {}
-    for content in change.images:
-        row = theirs.rows_of([content])[0]
-        target = here(int(theirs.category[row])) if isinstance(change, Accept) else here(change.category)
-        is_here = int(ours.category[row]) == target
-        against = bool(decided[row]) and (is_here if isinstance(change, Reject) else not is_here)
-        if isinstance(change, Reject) and not is_here and not against:
-            continue  # it has left that category
-        moves = isinstance(change, Accept) and not is_here
-        where.setdefault((against, moves, target), []).append(content)
-    found: list[tuple[Change, str]] = []
-    for (against, moves, target), contents in where.items():
-        part: Change = replace(change, images=tuple(contents))
-        if moves:
-            part = Move(images=tuple(contents), category=target)
-        elif isinstance(part, Move | Reject):
-            part = replace(part, category=target)
-        why = CONFIRMED if isinstance(change, Reject) else ELSEWHERE
-        found.append((part, why if against else ""))
+def _last_steps(review: Review, steps: Sequence[Step]) -> Ints:
+    """Return the number (n,) of the last of some steps that said something of an image; −1 without one."""
+    last = np.full(len(review.category), -1)
+    for number, step in enumerate(steps):
+        if not isinstance(step.change, Merge | Split | Refit):
+            last[step.former.rows] = number
+    found: Ints = np.where(review.reviewed == ReviewState.OPEN, -1, last)  # an audit may have opened some again
     return found

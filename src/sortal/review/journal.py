@@ -7,41 +7,23 @@ import json
 import os
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sortal.errors import NO_SPACE, InputError, NoSpaceError
 from sortal.review import actions
-from sortal.review.actions import Action, Redo, Undo
-from sortal.review.effects import Review
+from sortal.review.actions import Action
+from sortal.review.history import Decision, Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder
 from sortal.system.open_folder import Identity, open_held
 from sortal.system.regular_files import open_regular, parse_json, read_regular
-from sortal.system.text import shorten
 
 FORMAT = "sortal decisions 1"
-FIRST = 2  # number of the first line with a decision, after the header
-LONGEST = 300  # characters of why a decision is disputed, in words
-HEADER = 4096  # bytes of the first line at most
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decision:
-    """A line of the journal."""
-
-    key: str  # random, so that it is recognised in any journal
-    at: str  # ISO 8601
-    by: str
-    action: Action
-    disputed: str = ""  # why it was not carried out, if it contradicts an earlier one
-
-    def to_json(self) -> dict[str, Any]:
-        about = {"key": self.key, "at": self.at, "by": self.by, **actions.to_json(self.action)}
-        return {**about, "disputed": self.disputed} if self.disputed else about
+FIRST_LINE = 2  # number of the first line with a decision, after the header
+LONGEST_HEADER = 4096  # bytes of the first line at most
 
 
 def decide(action: Action, by: str | None = None) -> Decision:
@@ -82,7 +64,7 @@ def read(path: Path, facts: RunFacts) -> tuple[Decision, ...]:
         raise InputError(f"Decisions must be a file that begins with {FORMAT!r}, got {str(path)!r}, which does not.")
     if header.get("run") != run_key(facts):
         raise _foreign(path)
-    return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=FIRST))
+    return tuple(_read_decision(path, number, each) for number, each in enumerate(rest, start=FIRST_LINE))
 
 
 def _read_line(path: Path, number: int, line: bytes) -> dict[str, Any]:
@@ -167,7 +149,7 @@ def _open(path: Path, folder: Identity | None, after: int | None) -> tuple[int, 
 def _check_header(path: Path, file: Any, facts: RunFacts) -> None:
     """Raise InputError unless an open journal is about the run of these facts."""
     file.seek(0)
-    header = _read_line(path, 1, file.readline(HEADER))
+    header = _read_line(path, 1, file.readline(LONGEST_HEADER))
     if header.get("run") != run_key(facts):
         raise _foreign(path)
 
@@ -210,56 +192,15 @@ def archive_name(folder: Path) -> str:
     return f"{stem}-{number}.{suffix}"
 
 
-@dataclass
-class History:
-    """The words of what can be undone and of what can be redone, the last of them first to go."""
+def replay(run: Run, lines: Iterable[Decision], path: Path | None = None) -> Review:
+    """Return the review of a run, as sorted, after all lines of a journal, which anyone may have written.
 
-    done: list[str] = field(default_factory=list)
-    undone: list[str] = field(default_factory=list)
-
-    def add(self, action: Action, words: str) -> str:
-        """Take an action into account that these words describe, and return what to say of it."""
-        if isinstance(action, Undo):
-            self.undone.append(self.done.pop())
-            return f"{words}: {lower(self.undone[-1])}"
-        if isinstance(action, Redo):
-            self.done.append(self.undone.pop())
-            return f"{words}: {lower(self.done[-1])}"
-        self.done.append(words)
-        self.undone.clear()
-        return words
-
-
-def in_words(run: Run, lines: Iterable[Decision], history: History | None = None) -> list[str]:
-    """Say in words what each line did to the run as it was sorted, and take it into the history."""
-    review, history, found = Review(run), history or History(), list[str]()
-    for number, each in enumerate(lines, start=FIRST):
-        text = actions.describe(each.action, {own.id: own.name for own in review.categories.values()})
-        if each.disputed:
-            found.append(f"Disputed: {lower(text)}. {shorten(each.disputed, LONGEST)}")
-        else:
-            _follow(review, each, run.folder / DECISIONS, number)
-            found.append(history.add(each.action, text))
-    return found
-
-
-def lower(text: str) -> str:
-    """Begin a sentence in small letters."""
-    return f"{text[:1].lower()}{text[1:]}"
-
-
-def reviewed(run: Run, lines: Iterable[Decision], path: Path | None = None) -> Review:
-    """Return the review of a run after all lines of a journal that are not disputed; by default that of the run."""
+    InputError names the line that cannot be carried out, and the file: `path`, or that of the run.
+    """
     review = Review(run)
-    for number, each in enumerate(lines, start=FIRST):
-        if not each.disputed:
-            _follow(review, each, path or run.folder / DECISIONS, number)
+    for number, line in enumerate(lines, start=FIRST_LINE):
+        try:
+            review.follow(line)
+        except InputError as error:
+            raise _damaged(path or run.folder / DECISIONS, number, error) from error
     return review
-
-
-def _follow(review: Review, line: Decision, path: Path, number: int) -> None:
-    """Carry out a line of a journal, which may have been written by anyone."""
-    try:
-        review.take(line.action)
-    except InputError as error:
-        raise _damaged(path, number, error) from error

@@ -30,7 +30,7 @@ def load_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Run:
 def _load(place: Path, *, raw: bool) -> Run:
     run = storage.read_run(place)
     lines = () if raw else journal.read(place / DECISIONS, run.facts)
-    return replace(journal.reviewed(run, lines).run(), decisions=len(lines)) if lines else run
+    return replace(journal.replay(run, lines).run(), decisions=len(lines)) if lines else run
 
 
 @contextmanager

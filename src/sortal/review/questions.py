@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from sortal.review import growing
 from sortal.review.actions import Refit
 from sortal.review.audit import due
-from sortal.review.effects import Review
 from sortal.review.growing import PAGE, TYPICAL, Ranking
+from sortal.review.history import Review
 from sortal.review.journal import run_key
 from sortal.review.likeness import Likeness
 from sortal.review.state import ReviewedCategory

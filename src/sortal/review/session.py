@@ -1,9 +1,7 @@
 """A review in progress: the state that pages see, and decisions that are on disk before they count."""
 
 import threading
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,16 +9,19 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.originals import STATES, Originals
+from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.review import growing, journal
-from sortal.review.actions import Action, Grow, Refit, describe, from_json
-from sortal.review.journal import Decision, History, lower
+from sortal.review.actions import Action, Grow, Refit, from_json
+from sortal.review.history import Decision, lower
 from sortal.review.questions import Advisor, Guide
-from sortal.review.viewable import only_seen
+from sortal.review.state import NO_ROWS
+from sortal.review.viewable import only_viewable
 from sortal.runs import projection
+from sortal.runs.categories import is_generated, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.projection import Placer
-from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, REVIEWED, Run
+from sortal.runs.run import DECISIONS, KNOWN, LABELLED, NEW, Run
 from sortal.system.open_folder import check_folder, identity_of
 from sortal.system.text import readable
 
@@ -58,10 +59,8 @@ class Session:
         self._places: tuple[Ints, Ints] | None = None
         self._overview: dict[str, Any] = {}
         self._about: dict[str, tuple[int, bytes]] = {}  # the version, and the state of files, of what is kept above
-        self._review = journal.reviewed(self.run, self.lines)
-        self._history = History()
+        self._review = journal.replay(self.run, self.lines)
         self._length = journal.length(self.run.folder / DECISIONS)
-        self._told = journal.in_words(self.run, self.lines, self._history)
         self._confidence: tuple[list[tuple[int, bool, float | None]], Ints, Floats] = (
             [],
             np.zeros(0, np.int64),
@@ -73,25 +72,21 @@ class Session:
         """The number of decisions so far."""
         return len(self.lines)
 
-    def decide(self, seen: int, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out a decision by someone who has seen this many; images are given by their rows."""
+    def decide(self, version: int, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out a decision by someone who knows the state of this version; images are given by their rows."""
         with self._lock:
-            if seen != self.version:
-                raise StaleError(self._told[max(0, seen) :])
-            action = only_seen(self._action(request), self._review, self.originals)
-            words = describe(action, {each.id: each.name for each in self._review.categories.values()})
-            line, before = journal.decide(action), deepcopy(self._history)
+            if version != self.version:
+                raise StaleError(self._review.words[max(0, version) :])
+            line = journal.decide(only_viewable(self._action(request), self._review, self.originals))
             try:
-                self._review.take(action)
-                words = self._history.add(action, words)
+                self._review.follow(line)
                 path, after = self.run.folder / DECISIONS, self._length
                 self._length = journal.append(path, self.run.facts, [line], after=after, folder=self._folder)
             except BaseException:
-                self._review, self._history = journal.reviewed(self.run, self.lines), before
+                self._review = journal.replay(self.run, self.lines)
                 raise
             self.lines.append(line)
-            self._told.append(words)
-            return {"version": self.version, "words": words}
+            return {"version": self.version, "words": self._review.words[-1]}
 
     def check(self) -> None:
         """Raise InputError if the folder of the run has been replaced."""
@@ -163,25 +158,22 @@ class Session:
                 return self._overview
             review, a = self._review, self.run.assignments
             sure, settled = self._sure(), self._review.settled
-            ids = [*review.categories]
-            order = np.argsort(review.category, kind="stable")
-            ends = np.searchsorted(review.category[order], ids, "right")
-            starts = np.searchsorted(review.category[order], ids, "left")
-            rows = {each: order[start:end] for each, start, end in zip(ids, starts, ends, strict=True)}
-            centres = dict(zip(ids, review.centres(ids), strict=True))
-            states = Counter(np.array(REVIEWED)[review.reviewed].tolist())
-            near = self._nearest_known(ids, np.stack([*centres.values()]))
-            cards = [self._card(each, rows[each], centres[each], sure, settled) for each in ids]
-            categories = [{**card, "near": near[card["id"]][:1]} for card in cards]
+            ids, rows = [*review.categories], rows_by(review.category)
+            centres, states = review.centres(ids), words_of(review.reviewed)
+            near = self._nearest_known(ids, centres)
+            categories = [
+                {**self._card(each, rows.get(each, NO_ROWS), centre, sure, settled), "near": near[each][:1]}
+                for each, centre in zip(ids, centres, strict=True)
+            ]
             self._overview = {
                 "version": self.version,
                 "run": readable(self.run.folder.resolve().name),
                 "images": len(a),
                 "settled": int(settled.sum()),
                 "categories": categories,
-                "states": {state: states.get(state, 0) for state in REVIEWED},
-                "undo": lower(self._history.done[-1]) if self._history.done else None,
-                "redo": lower(self._history.undone[-1]) if self._history.undone else None,
+                "states": {word: states.count(word) for word in STATE_WORDS},
+                "undo": lower(review.done[-1].words) if review.done else None,
+                "redo": lower(review.undone[-1].words) if review.undone else None,
                 "free_name": review.free_name(),
                 "unseen": self._precision(),
                 "unsure_below": self.run.confidence.unsure_below,
@@ -249,7 +241,7 @@ class Session:
             raise InputError("This review cannot cluster again.")
         with self._advising:  # one at a time, while others may decide
             with self._lock:
-                version, review = self.version, journal.reviewed(self.run, self.lines)
+                version, review = self.version, journal.replay(self.run, self.lines)
             proposal = self.advisor.refit(review)
             with self._lock:
                 self._proposal = version, proposal
@@ -360,6 +352,7 @@ class Session:
             "id": number,
             "name": readable(own.name),
             "kind": own.kind,
+            "unnamed": own.kind == NEW and is_generated(own.name),
             "size": len(rows),
             "labelled": int((a.status[rows] == LABELLED).sum()),
             "settled": int(settled[rows].sum()),

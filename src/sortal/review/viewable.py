@@ -4,21 +4,21 @@ from collections.abc import Iterable
 
 from sortal.errors import InputError
 from sortal.images.originals import Originals
-from sortal.review.actions import Accept, AcceptCategory, Action, Audit, Grow, Refit
-from sortal.review.effects import Review
+from sortal.review.actions import Accept, AcceptCategory, Action, Audit, Create, Grow, Move, Reject, Split
+from sortal.review.history import Review
 from sortal.system.text import readable
 
 
 class LostError(InputError):
     """A decision about images whose files are gone or have changed."""
 
-    def __init__(self, told: str, rows: list[int]) -> None:
+    def __init__(self, reason: str, rows: list[int]) -> None:
         way_out = "Put the earlier files back, or run sortal discover again to sort what is there now."
-        super().__init__(f"Nothing was decided, because {told}. {way_out}")
+        super().__init__(f"Nothing was decided, because {reason}. {way_out}")
         self.rows = rows
 
 
-def only_seen(action: Action, review: Review, originals: Originals) -> Action:
+def only_viewable(action: Action, review: Review, originals: Originals) -> Action:
     """Return an action if all images that it is about can be seen now; raise LostError otherwise.
 
     One about a whole category becomes one about those of its images that can be. Copies are decided together, so a
@@ -37,13 +37,15 @@ def only_seen(action: Action, review: Review, originals: Originals) -> Action:
 
 def _about(action: Action, review: Review) -> list[str]:
     """Return the contents of the images that an action says something about, each once."""
-    found: Iterable[str] = getattr(action, "images", ())
-    if isinstance(action, AcceptCategory):
-        found = (review.base.assignments.contents[row] for row in review.members(action.category).tolist())
-    elif isinstance(action, Grow):
-        found = (*action.seen, *action.unseen, *action.wrong)
-    elif isinstance(action, Audit):
-        found = (*action.right, *action.wrong)
-    elif isinstance(action, Refit):  # which says nothing about a single image
-        found = ()
+    match action:
+        case Split() | Create() | Move() | Accept() | Reject():
+            found: Iterable[str] = action.images
+        case AcceptCategory():
+            found = review.contents_of(review.members(action.category).tolist())
+        case Grow():
+            found = (*action.seen, *action.unseen, *action.wrong)
+        case Audit():
+            found = (*action.right, *action.wrong)
+        case _:
+            found = ()
     return list(dict.fromkeys(found))

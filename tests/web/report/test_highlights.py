@@ -11,7 +11,7 @@ from support.sample_run import QUICK, sample_run
 from support.stores import same_store, small_store
 
 from sortal.review.actions import Refit
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.runs.confidence import Ints
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run

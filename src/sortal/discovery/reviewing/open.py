@@ -107,14 +107,8 @@ def open_session(
     names, model = (None if each is None else Path(each) for each in (words, text_model))
     advisor = advise(run, store, words=names, text_model=model, runtime=runtime)
     threading.Thread(target=_import_ahead, daemon=True).start()
-    return Session(
-        run=run,
-        store=store,
-        originals=originals,
-        place=_placer(runtime.device),
-        lines=list(lines),
-        advisor=advisor,
-    )
+    place = _placer(runtime.device)
+    return Session(run=run, store=store, originals=originals, place=place, lines=list(lines), advisor=advisor)
 
 
 def _import_ahead() -> None:

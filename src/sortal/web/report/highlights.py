@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.review.effects import Review
+from sortal.review.history import Review
 from sortal.review.questions import Advising, Guide, Question
 from sortal.runs import projection
 from sortal.runs.run import NEW, UNSURE, Run
