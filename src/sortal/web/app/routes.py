@@ -25,7 +25,7 @@ from sortal.reviews import growing
 from sortal.reviews.actions import LONGEST_NAME
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
-from sortal.system.mapping import check_whole
+from sortal.system.mapped_arrays import check_whole
 from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
