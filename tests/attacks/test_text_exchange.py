@@ -20,8 +20,8 @@ from support.world import Trial
 
 from sortal.exchange.export import FORMATS, export
 from sortal.exchange.labelstudio import choices_of
-from sortal.review.journal import JOURNAL_FORMAT, run_key
-from sortal.review.loading import load_run
+from sortal.reviews.journal import JOURNAL_FORMAT, run_key
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 from sortal.system import csv_tables as tables
 

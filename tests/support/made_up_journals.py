@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from sortal.errors import InputError
-from sortal.review import actions, journal
-from sortal.review.history import Review
+from sortal.reviews import actions, journal
+from sortal.reviews.history import Review
 from sortal.runs.run import Run
 
 IDS = (*range(9), -1, 2**40, 10**30)

@@ -25,16 +25,16 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import BLOCK, FeatureCache
 from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
-from sortal.review.carrying import EarlierReview
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.run import KNOWN, Assignments, Run
 from sortal.system import cache
 from sortal.system.device import choose_compute
+from sortal.system.mapped_arrays import scratch
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 from sortal.system.text import plural
 from sortal.system.workers import JsonObject, WorkItem
 from sortal.web.report import report, summary

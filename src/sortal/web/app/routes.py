@@ -21,11 +21,11 @@ from sortal.errors import InputError, NoSpaceError
 from sortal.images.originals import STATES, TOLD
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
-from sortal.review import growing
-from sortal.review.actions import LONGEST_NAME
-from sortal.review.session import Session, StaleError
-from sortal.review.viewable import LostError
-from sortal.system.mapping import check_whole
+from sortal.reviews import growing
+from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.session import Session, StaleError
+from sortal.reviews.viewable import LostError
+from sortal.system.mapped_arrays import check_whole
 from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller

@@ -18,10 +18,10 @@ from support.reviews import saved_run, session_of
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.exchange.importing import import_annotations
-from sortal.review import joining, journal
-from sortal.review.actions import Action, Create, Rename, Undo
-from sortal.review.history import Review
-from sortal.review.loading import load_run
+from sortal.reviews import joining, journal
+from sortal.reviews.actions import Action, Create, Rename, Undo
+from sortal.reviews.history import Review
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 pytestmark = pytest.mark.usefixtures("quickly")

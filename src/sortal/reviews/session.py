@@ -12,12 +12,12 @@ from sortal.errors import InputError
 from sortal.images.originals import STATES, Originals
 from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
-from sortal.review import growing, journal
-from sortal.review.actions import Action, Grow, Refit, from_json
-from sortal.review.history import Decision, lower
-from sortal.review.questions import Advisor, Guide
-from sortal.review.state import NO_ROWS, ReviewedCategory
-from sortal.review.viewable import only_viewable
+from sortal.reviews import growing, journal
+from sortal.reviews.actions import Action, Grow, Refit, from_json
+from sortal.reviews.history import Decision, lower
+from sortal.reviews.questions import Advisor, Guide
+from sortal.reviews.state import NO_ROWS, ReviewedCategory
+from sortal.reviews.viewable import only_viewable
 from sortal.runs import projection
 from sortal.runs.categories import is_generated, nearest_first, rows_by
 from sortal.runs.confidence import Floats, Ints

@@ -11,14 +11,14 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.review import growing
-from sortal.review.actions import Refit
-from sortal.review.audit import due
-from sortal.review.growing import PAGE, TYPICAL, Ranking
-from sortal.review.history import Review
-from sortal.review.journal import run_key
-from sortal.review.likeness import Likeness
-from sortal.review.state import ReviewedCategory
+from sortal.reviews import growing
+from sortal.reviews.actions import Refit
+from sortal.reviews.audit import due
+from sortal.reviews.growing import PAGE, TYPICAL, Ranking
+from sortal.reviews.history import Review
+from sortal.reviews.journal import run_key
+from sortal.reviews.likeness import Likeness
+from sortal.reviews.state import ReviewedCategory
 from sortal.runs.categories import is_generated, nearest_first, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.run import KNOWN, NEW, Run

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from sortal.errors import NO_SPACE, InputError, NoSpaceError
-from sortal.review import actions
-from sortal.review.actions import Action
-from sortal.review.history import Decision, Review
+from sortal.reviews import actions
+from sortal.reviews.actions import Action
+from sortal.reviews.history import Decision, Review
 from sortal.runs.facts import RunFacts
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import sync_folder

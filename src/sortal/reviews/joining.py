@@ -9,11 +9,11 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.review_states import SEEN, SETTLED, ReviewState
-from sortal.review import actions
-from sortal.review.actions import Change, Contents, Create, Merge, Move, Split
-from sortal.review.history import Decision, Review, Step
-from sortal.review.journal import append, read, replay
-from sortal.review.loading import locked_run
+from sortal.reviews import actions
+from sortal.reviews.actions import Change, Contents, Create, Merge, Move, Split
+from sortal.reviews.history import Decision, Review, Step
+from sortal.reviews.journal import append, read, replay
+from sortal.reviews.loading import locked_run
 from sortal.runs.confidence import Ints
 from sortal.runs.run import DECISIONS, Run
 
