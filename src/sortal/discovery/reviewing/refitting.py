@@ -14,13 +14,13 @@ from sortal.discovery.grouping import shared_kmeans
 from sortal.discovery.grouping.clusters import smooth
 from sortal.discovery.grouping.stability import cluster_again
 from sortal.errors import InputError
-from sortal.metrics import jaccard, match_by_overlap
 from sortal.reviews.actions import Refit
 from sortal.reviews.carrying import SAME_OVERLAP
 from sortal.reviews.history import Review
 from sortal.reviews.rejections import keep_away
 from sortal.runs.categories import free_names, nearest_first, positions
 from sortal.runs.confidence import Features, Ints, stable_shares
+from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import sizes_of
 from sortal.system.distributed import Processes
 

@@ -190,7 +190,10 @@ class Pictures:
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        content = self.kept.get((row, side)) or self._draw(row, side)
+        try:
+            content = self.kept.get((row, side)) or self._draw(row, side)
+        except InputError as error:  # the pixels have been cut
+            raise HTTPException(503, str(error)) from error
         return Response(content, media_type="image/webp", headers=headers)
 
     def _draw(self, row: int, side: int) -> bytes:
