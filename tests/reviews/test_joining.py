@@ -29,6 +29,7 @@ from sortal.reviews.actions import (
     Move,
     Reject,
     Rename,
+    Split,
     Undo,
 )
 from sortal.reviews.audit import NO_TALLY
@@ -218,3 +219,69 @@ def test_a_refit_of_ours_contradicts_nobody() -> None:
     found, lines = two([refit(a, (5, 5, 5, 5))], [Accept(images=a[:2]), grow(4, unseen=a[2:])])
     assert not any(each.disputed for each in lines)
     assert places(found, a) == [4] * 4
+
+
+def noted(by: str, *taken: Action) -> list[Decision]:
+    return [journal.decide(each, by) for each in taken]
+
+
+def test_a_change_of_mind_after_joining_replaces_what_was_joined() -> None:
+    a = some(RUN, 4, 3)
+    mine, theirs = noted("ada", Accept(images=a[:1])), noted("bob", Move(images=a[1:], category=1))
+    mine += joining.join(RUN, mine, theirs)
+    theirs += noted("bob", Move(images=a, category=2))
+    mine += joining.join(RUN, mine, theirs)
+    assert places(journal.replay(RUN, mine), a) == [4, 2, 2]
+    assert [each.disputed for each in mine] == ["", "", "", "Here these images were put elsewhere."]
+
+
+def test_a_name_that_they_give_after_joining_is_taken_over_and_no_category_is_made_twice() -> None:
+    a, mine = some(RUN, 4, 4), list[Decision]()
+    theirs = noted("bob", Create(images=a[:2], category=6, name="fern"))
+    mine += joining.join(RUN, mine, theirs)
+    theirs += noted("bob", Rename(category=6, name="moss"), Move(images=a[2:3], category=6))
+    mine += joining.join(RUN, mine, theirs)
+    mine += noted("ada", Merge(categories=(1, 6)))
+    theirs += noted("bob", Move(images=a[3:], category=6))
+    mine += joining.join(RUN, mine, theirs)
+    found = journal.replay(RUN, mine)
+    assert {*found.categories} == {*range(6)}
+    assert places(found, a) == [1] * 4, "where moss was merged into here"
+
+
+def test_who_joins_both_ways_keeps_what_they_decided() -> None:
+    a = some(RUN, 4, 2)
+    ada, bob = noted("ada", Move(images=a, category=1)), noted("bob", Move(images=a, category=2))
+    ada_after, bob_after = [*ada, *joining.join(RUN, ada, bob)], [*bob, *joining.join(RUN, bob, ada)]
+    assert places(journal.replay(RUN, ada_after), a) == [1, 1]
+    assert places(journal.replay(RUN, bob_after), a) == [2, 2]
+    assert not joining.join(RUN, ada_after, bob_after)
+    assert not joining.join(RUN, bob_after, ada_after)
+
+
+def test_an_image_leaves_every_category_that_they_rejected_it_from() -> None:
+    (content,), theirs = some(RUN, 4, 1), list[Action]()
+    review = Review(RUN)
+    for _ in range(3):
+        theirs.append(Reject(images=(content,), category=places(review, [content])[0]))
+        review.take(theirs[-1])
+    found, lines = two([Rename(category=3, name="oak")], theirs)
+    assert [type(each.action) for each in lines] == [Reject] * 3
+    assert (places(found, [content]), states(found, [content])) == (places(review, [content]), ["rejected"])
+    assert found.rejected == review.rejected
+
+
+def test_what_is_kept_apart_here_is_not_merged_and_a_split_is_one_here() -> None:
+    a = some(RUN, 4, 5)
+    found, lines = two(
+        [Keep(categories=(2, 3)), Move(images=a[:1], category=1)],
+        [Merge(categories=(2, 3)), Split(images=a, category=6, name="fern"), Rename(category=6, name="moss")],
+    )
+    assert [each.disputed for each in lines] == [
+        "Here they are kept apart.",
+        "",
+        "Here these images were put elsewhere.",
+    ]
+    assert found.categories[6].name == "moss"
+    assert places(found, a) == [1, 6, 6, 6, 6]
+    assert states(found, a[1:]) == ["no"] * 4, "a split says nothing about an image"

@@ -27,7 +27,7 @@ class Merge:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Put images of one category into a new one. This says nothing about a single image."""
+    """Put images of one category into a new one. This does not confirm any image."""
 
     images: Contents
     category: int  # the new one; an id never used before
@@ -103,7 +103,7 @@ class Keep:
 
 @dataclass(frozen=True, kw_only=True)
 class Refit:
-    """Put images into the categories that clustering again has found. This says nothing about a single image."""
+    """Put images into the categories that clustering again has found. This does not confirm any image."""
 
     images: Contents
     to: tuple[int, ...]  # category of each image

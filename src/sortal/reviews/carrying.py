@@ -1,8 +1,9 @@
 """What people decided about an earlier run in the same folder, carried over to a new one.
 
-Images whose category a person has decided count as labelled, by their content. Categories keep their ids: a class by
-its name, a new one if it shares more than half of its images with one that was there, or a fifth if that has been
-named; one with a name of its own is known from now on. An image never returns to a category that it was rejected from.
+Images whose category a person has decided count as labelled; they are recognised by their content. Categories keep
+their ids. A class is recognised by its name. A new category is an earlier one if the two share more than half of their
+images, or a fifth if a person has named that one, which then counts as known. An image never returns to a category that
+it was rejected from.
 """
 
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ NAMED_OVERLAP = 0.2  # the same, if people have named that one
 
 
 def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
-    """Return the run in a folder if people have reviewed it; a damaged one that has no journal counts as none.
+    """Return the run in a folder if people have reviewed it, else None; a damaged run without a journal is ignored.
 
     With `force`, the journal of a damaged run is put aside.
     """
@@ -48,7 +49,7 @@ def reviewed_run(place: Path, *, force: bool = False) -> Run | None:
 
 @dataclass(frozen=True, eq=False)
 class EarlierReview:
-    """The decisions about an earlier run, for images given by their contents; without such a run there are none."""
+    """The decisions about the earlier run, if there is one, for images given by their contents."""
 
     before: Run | None
     contents: tuple[str, ...]  # of the images that are sorted now
@@ -92,7 +93,7 @@ class EarlierReview:
         return found, given
 
     def named(self, outlined: tuple[Category, ...], own: NDArray[np.int64]) -> tuple[tuple[Category, ...], list[str]]:
-        """Give categories, of which the rows (n,) are `own`, the ids they had; also return names that are lost."""
+        """Give categories their earlier ids; also return lost names. `own` (n,) is the row of an image's category."""
         if self.before is None:
             return outlined, []
         earlier_of = {each.name: each for each in self.before.categories}

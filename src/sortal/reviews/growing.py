@@ -107,6 +107,6 @@ def outcome(ranking: Ranking, answers: str, wrong: Sequence[int]) -> tuple[list[
 
 
 def _rows(ranking: Ranking, page: int) -> list[int]:
-    """Return what is shown of a page: typical images come with the first."""
+    """Return the rows shown with a page; the first comes with typical images."""
     typical = ranking.typical.tolist() if page == ranking.first else []
     return [*typical, *ranking.page(page).tolist()]

@@ -88,7 +88,7 @@ class Review(State):
         return step
 
     def run(self) -> Run:
-        """Return the reviewed run; the given one if nothing was changed."""
+        """Return the reviewed run, or the run as sorted if no decision stands."""
         return super().run() if self.done else self.base
 
     def confidence(self) -> Floats:
@@ -97,7 +97,7 @@ class Review(State):
 
 
 def lower(text: str) -> str:
-    """Begin a sentence in small letters."""
+    """Return a sentence that begins in lower case."""
     return f"{text[:1].lower()}{text[1:]}"
 
 

@@ -45,9 +45,9 @@ def merge(folder: Path, other: Path) -> tuple[list[Decision], list[str]]:
 def join(run: Run, mine: Sequence[Decision], theirs: Sequence[Decision], other: Path | None = None) -> list[Decision]:
     """Return the lines that bring another person's journal about the same run, as it was sorted, into mine.
 
-    What they settled in the end, image by image, is settled here if I said nothing of it. Names, merges and what is to
-    be kept follow likewise. What contradicts a decision of mine that they do not know is disputed: it changes nothing.
-    A line of theirs that does not follow from the run is refused; it is in the file `other`.
+    What they have settled in the end is settled here, image by image, if I have not decided on it. Names, merges and
+    categories to be kept follow. What contradicts a decision of mine that they do not know of becomes a disputed line,
+    which changes nothing. InputError names the line of the file `other` that cannot be carried out.
     """
     joining = _Joining(replay(run, mine), replay(run, theirs, other), {line.key: line for line in theirs})
     joining.take_over({_origin(line.key) for line in mine})
@@ -61,7 +61,7 @@ class _Joining:
         self.ours, self.theirs, self.their_lines, self.lines = ours, theirs, their_lines, list[Decision]()
         known = {_origin(step.key) for step in theirs.done}
         unknown = [step for step in ours.done if _origin(step.key) not in known]  # to them
-        self.opinion = _last_steps(ours, unknown) >= 0  # (n,) images that I said something of
+        self.opinion = _last_steps(ours, unknown) >= 0  # (n,) images that I have decided on
         self.renamed = {step.change.category for step in unknown if isinstance(step.change, actions.Rename)}
         self.named = dict(_names_given(ours.done))
 
@@ -77,7 +77,7 @@ class _Joining:
                 self.lines.append(replace(self.their_lines[undo], disputed=STILL_STANDS))
 
     def _take_over(self, step: Step, rows: Ints) -> None:
-        """Take over a step of theirs; `rows` are the images that it is the last to say something of."""
+        """Take over a step of theirs; `rows` are the images that no later step decides on."""
         match step.change:
             case actions.Rename(category=category, name=name):
                 self._rename(step, category, name)
@@ -101,7 +101,7 @@ class _Joining:
                 self._reject(step, rows[self.theirs.reviewed[rows] == ReviewState.REJECTED])
 
     def _rename(self, step: Step, category: int, name: str) -> None:
-        """Rename a category unless it has another name there by now; one that is not here is created with its name."""
+        """Rename a category, unless a later step renames it again; one that is not here is created with its name."""
         own = self._here(category)
         if own is None or category not in self.theirs.categories or self.theirs.categories[category].name != name:
             return
@@ -110,7 +110,7 @@ class _Joining:
             self._add(step, actions.Rename(category=own, name=name), reason)
 
     def _settle(self, step: Step, category: int, rows: Ints) -> None:
-        """Settle images in a category as they are there; what I have put elsewhere is disputed."""
+        """Settle images in a category as they have; dispute those that I have put elsewhere."""
         ours, states = self.ours, self.theirs.reviewed[rows]
         against = self.opinion[rows] & (ours.category[rows] != self._here(category))
         seen, unseen = rows[np.isin(states, SEEN) & ~against], rows[(states == ReviewState.UNSEEN) & ~against]
@@ -139,7 +139,7 @@ class _Joining:
             self._add(step, Move(images=images, category=own), reason)
 
     def _reject(self, step: Step, rows: Ints) -> None:
-        """Reject images from every category that they were rejected from there; what I have settled is disputed."""
+        """Reject images from the categories that they rejected them from; dispute those that I have settled."""
         ours = self.ours
         barred = {
             (content, self._here(category)) for content, category in self.theirs.rejected - self.ours.base.rejected
@@ -156,9 +156,9 @@ class _Joining:
                     rows = np.concatenate([rows, part])  # where they are now may be wrong as well
 
     def _here(self, category: int) -> int | None:
-        """Return the category here that one of theirs is, or was merged into; None if there is none.
+        """Return the id here of a category of theirs, or of the one it was merged into; None if there is none.
 
-        One that they have created is the one here that was given its name, or a name that it had.
+        A category that they created is recognised by its name, or by an earlier name of it.
         """
         own: int | None = category
         if category >= self.ours.base.facts.next_id:
@@ -177,7 +177,7 @@ class _Joining:
         return tuple(dict.fromkeys(self.ours.contents_of(rows.tolist())))
 
     def _add(self, step: Step, change: Change, reason: str = "") -> bool:
-        """Add a line, which is disputed if there is a reason or it is impossible here; tell whether it is not."""
+        """Add a line, disputed for the given reason or if it is impossible here; tell whether it was carried out."""
         number = sum(_origin(line.key) == _origin(step.key) for line in self.lines)
         line = replace(self.their_lines[step.key], key=f"{step.key}.{number}" if number else step.key, action=change)
         if not reason:
@@ -208,7 +208,7 @@ def _names_given(steps: Sequence[Step]) -> list[tuple[str, int]]:
 
 
 def _last_steps(review: Review, steps: Sequence[Step]) -> Ints:
-    """Return the number (n,) of the last of some steps that said something of an image; −1 without one."""
+    """Return the number (n,) of the last of these steps that decided on each image; −1 without one."""
     last = np.full(len(review.category), -1)
     for number, step in enumerate(steps):
         if not isinstance(step.change, Merge | Split | actions.Refit):

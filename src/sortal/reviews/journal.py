@@ -39,7 +39,7 @@ def _user() -> str:
 
 
 def run_key(facts: RunFacts) -> str:
-    """Return what tells a run from every other one that decisions may be about."""
+    """Return a key of a run, by which the journal of another run is recognised."""
     about = [facts.hashes.model, facts.hashes.images, facts.hashes.features, facts.finished]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
 
@@ -115,8 +115,8 @@ def append(
 ) -> int:
     """Append decisions, which are on disk when this returns; if they cannot be written, the file stays as it was.
 
-    Returns the length of the file. With `after`, this must have been its length before: nobody else has changed it.
-    With `folder`, it must be in that one, and always in the one that is locked, if its path is that of one.
+    Returns the length of the file. `after` is the length that it must have had before, so that nobody else has changed
+    it; `folder` is the folder that it must be in.
     """
     text = "".join(f"{json.dumps(each.to_json())}\n" for each in more)
     try:
@@ -178,7 +178,7 @@ def length(path: Path) -> int:
 
 
 def archive_name(folder: Path) -> str:
-    """Return a name for a journal that a new state of its run has taken in."""
+    """Return a free name for a journal whose decisions have become part of the run."""
     stem, suffix = DECISIONS.split(".")
     number = 1
     while (folder / f"{stem}-{number}.{suffix}").exists():

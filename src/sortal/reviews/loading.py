@@ -15,7 +15,7 @@ from sortal.system.text import plural
 
 
 def load_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Run:
-    """Load the run that `discover` saved in `folder`, waiting for a process that is just writing it.
+    """Load the run that `discover` saved in `folder`, and wait if a process is writing it.
 
     Decisions of people who reviewed it are taken into account; `raw` loads it as it was saved.
 
@@ -35,7 +35,7 @@ def _load(place: Path, *, raw: bool) -> Run:
 
 @contextmanager
 def locked_run(folder: str | os.PathLike[str], *, raw: bool = False) -> Iterator[Run]:
-    """Load a run that no other process can change while the enclosed code runs; nothing is locked but a run."""
+    """Lock the folder of a run while the enclosed code runs, and load it; a folder without a run is not locked."""
     place = Path(folder)
     storage.check_run(place)
     with disk.lock_folder(place):
@@ -53,7 +53,7 @@ def save_run(run: Run, files: Mapping[str, bytes | Path | None] | None = None) -
 
 
 def _put_aside(run: Run) -> dict[str, Path | None]:
-    """Return the changes that end the journal; refuse to lose decisions that the run does not take into account."""
+    """Return the change of files that puts the journal aside; refuse it if the run misses some of its decisions."""
     path, saved = run.folder / DECISIONS, storage.peek(run.folder)
     lines = journal.read(path, saved) if saved is not None else ()
     if len(lines) != run.decisions:

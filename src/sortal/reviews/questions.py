@@ -21,7 +21,7 @@ from sortal.reviews.likeness import Likeness
 from sortal.reviews.state import ReviewedCategory
 from sortal.runs.categories import is_generated, nearest_first, rows_by
 from sortal.runs.confidence import Floats, Ints
-from sortal.runs.run import KNOWN, NEW, Run
+from sortal.runs.run import KNOWN, NEW, Run, sizes_of
 
 LOOK, KEY, CLICK, POINT, HAND, DECIDE = 0.2, 0.28, 0.2, 1.1, 0.4, 1.35  # seconds
 ANSWER = DECIDE + KEY
@@ -41,7 +41,7 @@ QuestionKind = Literal["grow", "merge", "split", "audit", "page", "image"]
 
 
 class Advisor(Protocol):
-    """Proposes what takes clustering, or another model."""
+    """Makes proposals that need clustering or another model."""
 
     def parts(self, rows: Ints, anchored: Ints, count: int) -> list[Ints]:
         """Divide rows into parts; those that are `anchored` stay in the first."""
@@ -97,7 +97,7 @@ class Guide:
         return sorted(found, key=lambda each: -each.worth)
 
     def likely(self, review: Review, sure: Floats, *, among: int) -> tuple[list[Question], list[Question]]:
-        """Return what is most likely to be merged, and what to be split, however likely that is, the likeliest first.
+        """Return the most likely merges and splits, the most likely first, even if none is likely.
 
         Only the largest categories are compared, and only new ones are split.
         """
@@ -115,7 +115,7 @@ class Guide:
         return growing.rank(rows, sure[rows])
 
     def parts(self, review: Review, category: int, count: int) -> list[Ints]:
-        """Divide a category into so many parts, the first of which has what is labelled or confirmed."""
+        """Divide a category into `count` parts; labelled and confirmed images are in the first."""
         rows = self._there(review.members(category))
         digest, kept = _digest(rows, review.reviewed[rows]), self._parts.get((category, count))
         if kept is None or kept[0] != digest:
@@ -127,9 +127,9 @@ class Guide:
     def sample(self, review: Review) -> list[int]:
         """Draw images that were accepted unseen, for an audit: always the same ones until something changes."""
         found, unseen = list[int](), self._there(np.flatnonzero(review.unseen))
-        counts = np.bincount(review.category[unseen])
-        for each in sorted(np.flatnonzero(counts).tolist(), key=lambda each: (-counts[each], each)):
-            rows = unseen[review.category[unseen] == each]
+        by_category = sorted(rows_by(review.category[unseen]).items(), key=lambda item: (-len(item[1]), item[0]))
+        for each, among in by_category:
+            rows = unseen[among]
             count = due(len(rows), review.categories[each].tally)
             if count and (not found or len(found) + count <= SCREEN):
                 seed = [int(run_key(self.run.facts), 16), each, len(rows)]
@@ -163,7 +163,7 @@ class Guide:
         return found
 
     def _pages(self, review: Review, sure: Floats, free: dict[int, Ints]) -> list[Question]:
-        """Pages of what was left open, the surest first; and a random sample of it, image by image."""
+        """Ask about pages of images that were left open, the surest first, and about single ones drawn at random."""
         found, rest = [], list[int]()
         for each, rows in free.items():
             if not len(rows) or not _looked_at(review.categories[each], len(rows)):
@@ -187,7 +187,7 @@ class Guide:
         ids = [*free]
         if len(ids) < 2:
             return []
-        alike, sizes = self._alike(review, review.category, ids), np.bincount(review.category)
+        alike, sizes = self._alike(review.category, ids, review.centres(ids)), sizes_of(review.category)
         pairs = np.argwhere(np.triu(alike >= least, 1))
         pairs = pairs[np.argsort(-alike[pairs[:, 0], pairs[:, 1]], kind="stable")]
         found = list[Question]()
@@ -202,7 +202,7 @@ class Guide:
             likely, both = float(alike[pair]), (first.id, second.id)
             rows = tuple(tuple(self.typical(review, each, BESIDE)) for each in both)
             worth = best * likely * saved / (2 * BESIDE * LOOK + ANSWER)
-            images = int(sizes[[*both]].sum())
+            images = sizes[first.id] + sizes[second.id]
             found.append(Question(kind="merge", categories=both, rows=rows, images=images, likely=likely, worth=worth))
             if len(found) == OFFERED:
                 break
@@ -235,8 +235,8 @@ class Guide:
         if not rows:
             return []
         ids = tuple(dict.fromkeys(review.category[rows].tolist()))
-        counts = np.bincount(review.category[review.unseen])
-        waiting = sum(due(int(n), review.categories[each].tally) for each, n in enumerate(counts.tolist()) if n)
+        counts = sizes_of(review.category[review.unseen])
+        waiting = sum(due(count, review.categories[each].tally) for each, count in counts.items())
         worth = np.inf if waiting >= SCREEN else LAST  # as soon as a screen is full, or nearly at the end
         return [Question(kind="audit", categories=ids, rows=(tuple(rows),), images=len(rows), worth=float(worth))]
 
@@ -254,35 +254,28 @@ class Guide:
         if kept is None or kept[0] != digest:
             split, other = review.category.copy(), max(review.categories) + 1
             split[parts[1]] = other
-            among = [each for each in np.unique(review.category).tolist() if each != category]
+            among = [each for each in sizes_of(review.category) if each != category]
             distance = ((review.centres(among) - review.centres([category])) ** 2).sum(axis=1)
             rivals = [among[at] for at in np.argsort(distance, kind="stable")[:RIVALS]]
-            alike = self._alike(review, split, [category, other, *rivals], {category: parts[0], other: parts[1]})
+            middles = [np.asarray(self.run.features[part], dtype=np.float64).mean(axis=0) for part in parts]
+            centres = np.concatenate([middles, review.centres(rivals)])
+            alike = self._alike(split, [category, other, *rivals], centres)
             self._mixed[category] = kept = digest, 1 - float(alike[0, 1])
         return kept[1]
 
-    def _alike(
-        self, review: Review, category: Ints, ids: Sequence[int], parts: dict[int, Ints] | None = None
-    ) -> Floats:
-        """Return how likely each two of the categories are one class; `parts` are those with other images than now."""
+    def _alike(self, category: Ints, ids: Sequence[int], centres: Floats) -> Floats:
+        """Return how likely each two of the categories (k, k) with these ids and centres are one class."""
         run = self.run
         if self._likeness is None:
             self._likeness = Likeness(run.features, run.facts.settings.seed)
         temperature = run.confidence.temperature
         if run.head is not None:  # whose scores are no distances
             temperature = max(OF_SQUARES * float(np.mean(run.assignments.distance**2)), 1e-6)
-        parts = parts or {}
-        centres = np.zeros((len(ids), run.features.shape[1]))
-        known = [at for at, each in enumerate(ids) if each not in parts]
-        centres[known] = review.centres([ids[at] for at in known])
-        for at, each in enumerate(ids):
-            if each in parts:
-                centres[at] = np.asarray(run.features[parts[each]], dtype=np.float64).mean(axis=0)
         return self._likeness.between(category, ids, centres, temperature)
 
 
 def _looked_at(category: ReviewedCategory, left: int) -> bool:
-    """Tell whether what is left open in a category was left when it was grown, but for a few that came later."""
+    """Tell whether a person has seen what is open in a category: it was left open when the category was last grown."""
     return category.grown is not None and left < category.grown + PAGE_IMAGES
 
 

@@ -33,7 +33,7 @@ COMPARED_AT_ONCE = 2**14  # images that are compared at once
 
 
 class StaleError(Exception):
-    """A decision by someone who has not seen the latest ones."""
+    """A decision by someone who does not know the latest ones."""
 
     def __init__(self, missed: list[str]) -> None:
         super().__init__("Others have decided meanwhile.")
@@ -60,11 +60,7 @@ class Session:
         self._kept: dict[str, tuple[tuple[int, bytes], dict[str, Any]]] = {}  # with the version and states of files
         self._review = journal.replay(self.run, self.lines)
         self._length = journal.length(self.run.folder / DECISIONS)
-        self._confidence: tuple[list[tuple[int, bool, float | None]], Ints, Floats] = (
-            [],
-            np.zeros(0, np.int64),
-            np.zeros(0),
-        )
+        self._confidence: tuple[tuple[Any, ...], Floats] | None = None  # and what it depends on
 
     @property
     def version(self) -> int:
@@ -72,7 +68,7 @@ class Session:
         return len(self.lines)
 
     def decide(self, version: int, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out a decision by someone who knows the state of this version; images are given by their rows."""
+        """Carry out a decision by someone who knows the decisions up to `version`; images are given by their rows."""
         with self._lock:
             if version != self.version:
                 raise StaleError(self._review.words[max(0, version) :])
@@ -92,11 +88,11 @@ class Session:
         check_folder(self.run.folder, self._folder)
 
     def look(self, row: int) -> str:
-        """Look at the file of an image now, and say what became of it; empty if it has the content that was sorted."""
+        """Look at the file of an image now; say what happened to it, or nothing if its content is unchanged."""
         return self.originals.look(row)
 
     def _action(self, request: Mapping[str, Any]) -> Action:
-        """Read a request: images are given by their rows, and the server knows what else follows from it."""
+        """Read a request, in which images are given by their rows, and complete it by what only the server knows."""
         found, verb = dict(request), request.get("do")
         if verb == "refit":
             if self._proposal is None or self._proposal[0] != self.version:
@@ -206,7 +202,7 @@ class Session:
             return self._current("queue", ask)
 
     def grow(self, number: int, answers: str) -> dict[str, Any] | None:
-        """Return the next page of a category that is being grown, and what the answers so far amount to."""
+        """Return the next page of a category that is being grown, and what the answers so far would accept."""
         with self._lock:
             if number not in self._review.categories:
                 return None
@@ -226,7 +222,7 @@ class Session:
             }
 
     def parts(self, number: int, count: int) -> dict[str, Any] | None:
-        """Propose to split a category into so many parts."""
+        """Propose how to split a category into `count` parts."""
         with self._lock:
             if number not in self._review.categories:
                 return None
@@ -259,7 +255,7 @@ class Session:
         }
 
     def names(self, number: int) -> dict[str, Any] | None:
-        """Suggest names for a category; none is ever given by itself."""
+        """Suggest names for a category, for a person to choose from."""
         with self._lock:
             if number not in self._review.categories:
                 return None
@@ -281,7 +277,7 @@ class Session:
         return [[ids[at] for at in row] for row in np.argsort(squared, axis=1, kind="stable")[:, :MOST_NEAR].tolist()]
 
     def category(self, number: int, order: str) -> dict[str, Any] | None:
-        """List the images of a category, all of them, in an order; None if there is no such category."""
+        """List all images of a category, by "doubt" or the most typical first; None without such a category."""
         with self._lock:
             if number not in self._review.categories:
                 return None
@@ -369,9 +365,8 @@ class Session:
     def _sure(self) -> Floats:
         """The confidence (n,) of all images now; it is computed again only after images have moved."""
         review = self._review
-        now = [(each.id, each.by_hand, each.stability) for each in review.categories.values()]
-        before, category, sure = self._confidence
-        if before != now or not np.array_equal(category, review.category):
-            sure = review.confidence()
-            self._confidence = now, review.category.copy(), sure
-        return np.where(review.settled & ~review.unseen, 1.0, sure)
+        categories = ((each.id, each.by_hand, each.stability) for each in review.categories.values())
+        now = (*categories, review.category.tobytes())
+        if self._confidence is None or self._confidence[0] != now:
+            self._confidence = now, review.confidence()
+        return np.where(review.settled & ~review.unseen, 1.0, self._confidence[1])

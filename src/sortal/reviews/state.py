@@ -38,7 +38,7 @@ class ReviewedCategory:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """What some rows become, and all categories and rejections."""
+    """Category and state of some rows, and all categories and rejections."""
 
     rows: Ints  # (m,)
     category: Ints  # (m,) ids
@@ -80,7 +80,7 @@ class State:
         categories: Mapping[int, ReviewedCategory] | None = None,
         rejected: Rejections | None = None,
     ) -> Outcome:
-        """Return what would be if rows (m,) had another category or state, one for all or (m,), or others changed."""
+        """Return this state with some of it replaced; category and state of the rows (m,) may be one for all."""
         return Outcome(
             rows=rows,
             category=self.category[rows] if category is None else np.broadcast_to(category, rows.shape),
@@ -90,7 +90,7 @@ class State:
         )
 
     def put(self, outcome: Outcome) -> Outcome:
-        """Change the state, and return what to put to have the former one again."""
+        """Change the state, and return the outcome that would restore it."""
         former = self.outcome(outcome.rows)
         self.category[outcome.rows], self.reviewed[outcome.rows] = outcome.category, outcome.reviewed
         self.categories, self.rejected = outcome.categories, outcome.rejected
@@ -100,7 +100,7 @@ class State:
     # Images and categories
 
     def rows_of(self, contents: Sequence[str]) -> Ints:
-        """Return the rows of all images with these contents, none of which is given twice."""
+        """Return the rows of all images with these contents, each given once; raise InputError otherwise."""
         if len({*contents}) < len(contents):
             raise InputError("Every image must be given once.")
         if missing := [content for content in contents if content not in self._rows]:
@@ -131,7 +131,7 @@ class State:
         return np.equal(self.reviewed, ReviewState.UNSEEN)
 
     def taken_names(self) -> list[str]:
-        """Return the names that mean a category, former ones included."""
+        """Return the names of categories, former ones included, which no other category may get."""
         return [name for each in self.categories.values() for name in (each.name, *each.former)]
 
     def free_name(self) -> str:
@@ -205,7 +205,7 @@ class State:
         return assess(a, self.base.features, categories, centres, confidence, head).confidence
 
     def _ids(self) -> list[int]:
-        """Return the categories of the reviewed run; one that decisions have emptied is gone, so nothing goes there."""
+        """Return the ids of the reviewed run; nothing is to be predicted in a category that decisions have emptied."""
         sizes, touched = sizes_of(self.category), self._touched
         return [each for each in self.categories if each in sizes or (each in self._start and each not in touched)]
 
@@ -223,7 +223,7 @@ class State:
         return categories, centres, self._confidence(ids, centres, touched), self._head(ids, exact)
 
     def _confidence(self, ids: Sequence[int], centres: Features, touched: set[int]) -> Confidence:
-        """Return the parameters of confidence; what was made by hand does not depend on clustering, so it is stable."""
+        """Return the parameters of confidence; a category made by hand counts as stable."""
         c, start, own = self.base.confidence, self._start, positions(self.category, ids)
         usual, deviation = spread(place(self.base.features, centres, 1.0, row=own).distance, own, len(ids))
         for at, each in enumerate(ids):

@@ -1,4 +1,4 @@
-"""Which images a decision is about, and whether a person can have seen them: their files must be as when sorted."""
+"""Which images a decision is about, and whether their files still have the content that was sorted."""
 
 from collections.abc import Iterable
 
@@ -19,10 +19,10 @@ class LostError(InputError):
 
 
 def only_viewable(action: Action, review: Review, originals: Originals) -> Action:
-    """Return an action if all images that it is about can be seen now; raise LostError otherwise.
+    """Return an action if all images that it is about can be viewed now; raise LostError otherwise.
 
-    One about a whole category becomes one about those of its images that can be. Copies are decided together, so a
-    content is lost only with the last file that had it.
+    An action about a whole category is limited to those that can. Copies are decided together, so a content is lost
+    only with the last file that had it.
     """
     contents = _about(action, review)
     rows = originals.lost(contents)

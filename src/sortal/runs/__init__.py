@@ -1,1 +1,1 @@
-"""Runs: a saved result, what can be computed from it, and its exports."""
+"""Runs: what a saved result is, and what can be computed from it."""

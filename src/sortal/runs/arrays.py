@@ -1,4 +1,4 @@
-"""Arrays of a run as .npy files; features in several, so that rows can be added without writing all of them again."""
+"""Arrays of a run as .npy files. Added rows of features get a file of their own, so the others are not rewritten."""
 
 import io
 from itertools import count, takewhile
@@ -17,7 +17,7 @@ DAMAGED_HEADER = (OSError, EOFError, ValueError, TypeError, ArithmeticError, Mem
 
 
 def segment(at: int) -> str:
-    """Return the name of a file of features, of which the first has number 0."""
+    """Return the name of a feature file by its number, from 0."""
     return FEATURES if at == 0 else f"features-{at + 1}.npy"
 
 
@@ -27,7 +27,7 @@ def segments(place: Path) -> list[str]:
 
 
 def npy_parts(array: Features) -> tuple[bytes, memoryview]:
-    """Return the two parts of a .npy file, its header and the array, of which no copy is made."""
+    """Return the header and the data of a .npy file, without copying the array."""
     header, rows = io.BytesIO(), np.ascontiguousarray(array)
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(rows))
     return header.getvalue(), rows.reshape(-1).view(np.uint8).data
@@ -40,7 +40,7 @@ def read_features(place: Path) -> Features:
 
 
 def read_array(path: Path) -> Features:
-    """Map an array into memory, which must be the whole file: a header cannot claim more than there is."""
+    """Map an array into memory; refuse a header that claims more than the file holds."""
     try:
         open_regular(path).close()  # or opening a pipe would block
         with HEADER_LOCK:

@@ -1,4 +1,4 @@
-"""Runs from images in categories: everything that follows from the categories is computed in one place."""
+"""Build a run from images in categories: the one place where everything that follows from them is computed."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ def contents_of(digests: NDArray[np.bytes_]) -> tuple[str, ...]:
 
 
 def unassigned(images: ImageSet, contents: NDArray[np.bytes_], *, folder: int = 0) -> Assignments:
-    """Return assignments of images to no category yet; `contents` (n,) are their digests."""
+    """Return the assignments of images that are in no category yet; `contents` (n,) are their digests."""
     n, names = len(images), (*images.classes, *images.new_classes, None)
     return Assignments(
         files=images.files,
@@ -86,9 +86,10 @@ def assess(
     *,
     reassign: bool = False,
 ) -> Assignments:
-    """Compute status, confidence and distances of images; `reassign` them first by the head, else to the nearest.
+    """Compute status, confidence and distances of images; `reassign` first moves each to its most likely category.
 
-    Where a person has seen an image and decided on its category, confidence is 1; none that was decided on is unsure.
+    An image that a person has seen and decided on has a confidence of 1. One that was decided on, seen or not, is never
+    unsure.
     """
     own = None if reassign else rows_of(categories, assignments.category_id)
     placement = place(x, centres, confidence.temperature, row=own, head=head)

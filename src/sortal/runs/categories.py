@@ -33,13 +33,13 @@ def free_names(taken: Sequence[str], count: int) -> list[str]:
 
 
 def is_generated(name: str) -> bool:
-    """Tell whether a name is one of "new 1", "new 2", …, which nobody gave."""
+    """Tell whether a name is one of "new 1", "new 2", …, which Sortal makes up."""
     start, _, number = name.partition(" ")
     return start == NEW and number.isascii() and number.isdigit() and not number.startswith("0")
 
 
 def describe(categories: Sequence[Category], a: Assignments, centres: Features) -> tuple[Category, ...]:
-    """Return the categories with what follows from their images and their centres (k, d)."""
+    """Complete categories by what follows from their images and centres (k, d): sizes, cohesion, typical files."""
     own, k = rows_of(categories, a.category_id), len(centres)
     labelled, unsure = (np.bincount(own[a.status == status], minlength=k).tolist() for status in (LABELLED, UNSURE))
     tight = cohesion(own, a.distance, centres)
@@ -65,8 +65,9 @@ def describe(categories: Sequence[Category], a: Assignments, centres: Features) 
 def cohesion(row: Ints, distance: Floats, centres: Features) -> Floats:
     """Return the cohesion (k,) of each category: 1 − its images' mean squared distance to its centre / that of all.
 
-    `row` (n,) is that of an image's centre (k, d), and `distance` (n,) is to it. That of all images, to their common
-    centre, is the spread within categories plus that of the centres. Without images, it is 1.
+    `row` (n,) is the row of each image's centre (k, d), and `distance` (n,) the distance to it. The mean squared
+    distance of all images to their common centre is the spread within categories plus that between centres. A category
+    without images has a cohesion of 1.
     """
     k, squared, middle = len(centres), distance**2, centres.astype(np.float64)
     counts = np.bincount(row, minlength=k)
@@ -114,7 +115,7 @@ def find_candidates(
 
 
 def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:
-    """Return the row (n,) of each id among the categories, which is that of its centre; −1 stays −1."""
+    """Return the row (n,) of each id among the categories, and so of its centre; −1 stays −1."""
     rows = positions(ids, [category.id for category in categories])
     if (rows[ids >= 0] < 0).any():
         raise ValueError("every image must be in a category that exists")
@@ -122,7 +123,7 @@ def rows_of(categories: Sequence[Category], ids: Ints) -> Ints:
 
 
 def positions(values: Ints, ids: Sequence[int]) -> Ints:
-    """Return the position (n,) of each value among ids, all different; −1 for a value that is none of them."""
+    """Return the position (n,) of each value in a list of different ids, or −1."""
     own = np.array(ids, dtype=np.int64)
     if not len(own):
         return np.full(len(values), -1)
@@ -153,7 +154,7 @@ def rows_by(category: Ints) -> dict[int, Ints]:
     """Return the rows of each category that has any, by its id; `category` (n,) has the ids."""
     ids, starts = np.unique(np.sort(category), return_index=True)
     order = np.argsort(category, kind="stable")
-    return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True))
+    return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=False))  # without ids, one empty part
 
 
 def nearest_first(x: Features, rows: Ints, centre: Floats | None = None) -> Ints:

@@ -1,16 +1,17 @@
 """Confidence that an image is in the right category, calibrated on held-out labelled images and repeated clustering.
 
 An image of squared distances d² to the centres belongs to category j with probability softmax(−d² / T)_j, as in a
-mixture of equally wide, round clusters. T is the most probable one given the held-out labels and what is usual, so that
-a few of them change it little. Where a method has trained a classifier, its scores take the place of −d².
+mixture of equally wide, round clusters. T is the most probable temperature given the held-out labels and a prior around
+the usual one, so that a few labels change it little. Where a method has trained a classifier, its scores take the place
+of −d².
 
 Held-out images are of known classes and say nothing about new categories, which may be parts of a class or mixtures.
 The images of such a category do not stay together when half of the images are clustered again (Lange, Roth, Braun and
 Buhmann, Neural Computation 2004), so the share that does is a factor of the confidence in every category. Images on a
-border move anyway, which their probability already tells, so it is also their weight in that share. Nor does a network
-that was trained differently find such a category again, so its overlap with the most similar one there limits the mean
-confidence in a category: the probability is raised to a power, which doubtful images feel more than certain ones. Last,
-an image unlike all others is recognised by its unusual distance from its centre.
+border move anyway and have a low probability, so the share is weighted by it. Nor does a network
+that was trained differently find such a category again, so the overlap with its most similar category limits the mean
+confidence: the probability is raised to a power, which lowers small probabilities most. Finally, an image unlike all
+others is recognised by its unusual distance from its centre.
 """
 
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Confidence:
         return sure
 
     def beyond(self, row: Ints, distance: Floats) -> Floats:
-        """Return the standard deviations (n,) by which distances to the centres of these rows exceed the usual."""
+        """Return by how many standard deviations (n,) the distances to the centres exceed the usual ones."""
         found: Floats = (distance - self.usual[row]) / self.deviation[row]
         return found
 
@@ -89,9 +90,9 @@ def calibrate(
     overlap: Floats | None = None,
     head: Matrix | None = None,
 ) -> Confidence:
-    """Fit to features (n, d) at rows (n,) of the centres (k, d); `truth` (n,) are the right rows of the `held_out`.
+    """Calibrate on features (n, d) at rows (n,) of the centres (k, d); `truth` (n,) has the right rows.
 
-    `agreement` (n,) is how often an image stayed in its category when clustered again; NaN for one that had to.
+    `agreement` (n,) is how often an image stayed in its category when clustered again; NaN where it could not leave.
     `overlap` (k,) is the share of a category that another training run found again. The scores of a `head` (k, d + 1)
     replace distances; without held-out images its probabilities are as they were trained.
     """
@@ -215,7 +216,7 @@ def _exponent(probability: Floats, row: Ints, limit: Floats) -> Floats:
 
 
 def _lowered(probability: Floats, power: Floats) -> Floats:
-    """Raise probabilities (n,) to their powers (n,); as 1 would always stay 1, none counts as more than SURE."""
+    """Raise probabilities (n,) to their powers (n,), capped at SURE first, because 1 would stay 1."""
     found: Floats = np.where(power > 1, np.minimum(probability, SURE) ** power, probability)
     return found
 

@@ -16,7 +16,7 @@ CURVE_POINTS, BINS = 200, 10  # of a curve, and of confidence
 
 
 def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metrics | None:
-    """Score the unlabelled images of known truth, by one assignment of categories to classes; None without any.
+    """Score the unlabelled images whose true class is known, under one match to categories; None without any.
 
     Images whose category a person has decided are left out, as labelled ones are.
     """
@@ -43,7 +43,7 @@ def evaluate(assignments: Assignments, categories: Sequence[Category]) -> Metric
 
 
 def score(truth: Sequence[str | None], category: NDArray[np.int64], categories: Sequence[Category]) -> SplitScores:
-    """Score images of known truth in categories (n,), given by their ids."""
+    """Score images whose true class is known; `category` (n,) has ids."""
     names = {each.id: each.name for each in categories}
     s = metrics.evaluate(truth, category, old=known_names(categories), categories=[names[j] for j in category.tolist()])
     return SplitScores(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,11 +61,7 @@ class Assignments:
 
     def select(self, rows: NDArray[np.bool_]) -> "Assignments":
         """Return the rows of a mask (n,)."""
-        columns: dict[str, Any] = {
-            name: column[rows] if isinstance(column, np.ndarray) else tuple(compress(column, rows))
-            for name, column in vars(self).items()
-        }
-        return Assignments(**columns)
+        return self.take(np.flatnonzero(rows))
 
     def take(self, order: NDArray[np.int64]) -> "Assignments":
         """Return the rows in this order."""
@@ -87,7 +82,7 @@ class Assignments:
 
 @dataclass(frozen=True, kw_only=True)
 class Category:
-    """A known class, or one that was found. Its id is never reused, and no position of it means anything."""
+    """A known class, or one that was found. It is identified by its id, which is never reused."""
 
     id: int
     name: str
@@ -204,7 +199,7 @@ class Run:
         return image_set(a.files, paths=self.paths(), labels=a.labels, truth=a.truth)
 
     def part(self, rows: NDArray[np.int64]) -> "Run":
-        """Return the run of the images in `rows` alone, in this order, in the same categories."""
+        """Return a run of only these images, in this order and in the same categories."""
         a = self.assignments.take(rows)
         sizes = sizes_of(a.category_id)
         categories = tuple(replace(each, size=sizes.get(each.id, 0)) for each in self.categories)

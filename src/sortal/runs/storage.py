@@ -122,7 +122,7 @@ def _json(value: Any) -> bytes:
 
 
 def read_whole(place: Path, read: Callable[[], Whole]) -> Whole:
-    """Return what a function reads from the folder of a run, once no other process has written there meanwhile."""
+    """Return what a function reads from a run's folder; repeat it if another process wrote there meanwhile."""
     patience = monotonic() + WAIT
     while True:
         before = _stamp(place)
@@ -153,7 +153,7 @@ def _stamp(place: Path) -> tuple[int, int] | None:
 
 
 class _NoRunError(Exception):
-    """Says what a folder is or has instead of a run."""
+    """A folder is not that of a run, for a reason."""
 
 
 def peek(folder: Path) -> RunFacts | None:
@@ -165,7 +165,7 @@ def peek(folder: Path) -> RunFacts | None:
 
 
 def why_damaged(folder: Path) -> str:
-    """Say what is wrong with the run in a folder that has the tables of one; empty where it has none, or is right."""
+    """Say what is wrong with a folder that has the tables of a run; empty if nothing is, or it has none."""
     if not all((folder / name).exists() for name in (RUN, ASSIGNMENTS, CATEGORIES, CENTRES)):
         return ""
     try:
@@ -228,6 +228,9 @@ def read_run(place: Path) -> Run:
         with _naming(place, name):
             return read(place / name)
 
+    def record(kind: type[Whole]) -> Callable[[Path], Whole]:
+        return lambda path: read_record(kind, read_json(path), path.name)
+
     facts = part(RUN, lambda _: _facts_of(about))
     categories = part(CATEGORIES, _read_categories)
     ids = {each.id for each in categories}
@@ -236,11 +239,9 @@ def read_run(place: Path) -> Run:
         has.add(HEAD)
     parts: dict[str, Any] = {
         "assignments": part(ASSIGNMENTS, lambda path: _read_assignments(path, len(facts.images))),
-        "k": part(K_CHOICE, lambda path: read_record(KChoice, read_json(path), K_CHOICE)),
-        "confidence": part(CONFIDENCE, lambda path: read_record(Confidence, read_json(path), CONFIDENCE)),
-        "metrics": part(METRICS, lambda path: read_record(Metrics, read_json(path), METRICS))
-        if METRICS in has
-        else None,
+        "k": part(K_CHOICE, record(KChoice)),
+        "confidence": part(CONFIDENCE, record(Confidence)),
+        "metrics": part(METRICS, record(Metrics)) if METRICS in has else None,
         "features": part(FEATURES, lambda _: arrays.read_features(place)),
         "centres": part(CENTRES, arrays.read_finite),
         "quarantine": part(QUARANTINE, _read_quarantine),
@@ -253,7 +254,7 @@ def read_run(place: Path) -> Run:
 
 
 def check_features(run: Run) -> None:
-    """Raise InputError unless the features of a run are those that were saved; all of them are read."""
+    """Raise InputError unless the features of a run match their digest, which takes reading all of them."""
     if cache.hashed(run.features) != run.facts.hashes.features:
         raise InputError(
             f"The run in {str(run.folder)!r} is damaged: {FEATURES} does not match its digest.",

@@ -1,8 +1,8 @@
 """Clustering again after decisions: the features stay; clusters, their number and their stability are found anew.
 
-Images that a person has settled are labelled with their category. Where these are few in a category that a person has
-merged, split, kept or put an image into, its most typical images are taken for labelled, too: of each category that was
-merged, so that they stay together, and of both that are to be kept apart, so that they stay so.
+Images that a person has settled are labelled with their category. If a category that a person has merged,
+split, kept or put an image into has few of them, its most typical images count as labelled, too. So the parts of a
+merged category stay together, and categories that are to be kept apart stay apart.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def _anchors(review: Review) -> tuple[list[int], Ints]:
 
 
 def _number(x: Features, labels: Ints, review: Review, device: str) -> int:
-    """Estimate the number of clusters: as many as there are categories, or a few more; people merge what is one."""
+    """Estimate the number of clusters: that of the categories, or somewhat more, because people can merge."""
     now, anchored, free = len(sizes_of(review.category)), int(labels.max()) + 1, int((labels < 0).sum())
     least = max(anchored, now)
     most = min(max(round(now * WIDER), least), anchored + free, len(x))
