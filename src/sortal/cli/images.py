@@ -98,7 +98,7 @@ def print_health(found: "Health", tiny: int) -> None:
 
 def _print_classes(found: "Health") -> None:
     *known, unlabelled = found.classes
-    if len(known) > printing.MOST_ROWS:
+    if len(known) > printing.TABLE_ROWS:
         known.sort(key=lambda each: -each.images)
     rows = [(printing.name(each.name), each.images, each.unreadable) for each in known]
     shown = printing.abridge(rows, "more class", "more classes", last=SMALLEST_CLASSES)

@@ -10,11 +10,11 @@ from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
 from sortal.config import AUTO
-from sortal.research.benchmark.presets import DATASETS, PRESETS
+from sortal.research.benchmark.presets import DATASET_TITLES, PRESETS
 from sortal.research.benchmark.records import Record
 
-NOTHING = "–"
-SHARED = ("version", "weights")  # the same on all data sets of a row
+NO_FIGURE = "–"
+SAME_IN_ROW = ("version", "weights")  # the same on all data sets of a row
 
 Group: TypeAlias = Sequence[Record]  # runs that differ only in the seed, by seed
 
@@ -31,7 +31,7 @@ class Figure:
     digits: int = 1
 
     def __str__(self) -> str:
-        own = NOTHING if self.mean is None else f"{self.mean:.{self.digits}f}"
+        own = NO_FIGURE if self.mean is None else f"{self.mean:.{self.digits}f}"
         if self.sd is not None:
             own += f" ± {self.sd:.{self.digits}f}"
         if self.published is None:
@@ -93,7 +93,7 @@ def lines(label: str, by_column: Mapping[str, Sequence[Record]]) -> tuple[dict[s
 
 def _way(record: Record) -> dict[str, Any]:
     """Return everything that must be the same in one mean."""
-    named = {name: getattr(record, name) for name in (*SHARED, "backbone", "method", "clustering")}
+    named = {name: getattr(record, name) for name in (*SAME_IN_ROW, "backbone", "method", "clustering")}
     counts = {"k": record.k.asked, "classes": record.k.true, "images": record.transductive.images}
     return {**named, **counts, **flat(record.recipe)}
 
@@ -110,11 +110,11 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _row_differences(labels: Sequence[str], found: Sequence[Mapping[str, Sequence[Record]]]) -> list[str]:
     """Describe how the rows that one became differ: on all data sets, then on each."""
     ways = [{column: _way(records[0]) for column, records in groups.items()} for groups in found]
-    heads = [{name: way[name] for name in SHARED} for groups in ways for way in [*groups.values()][:1]]
+    heads = [{name: way[name] for name in SAME_IN_ROW} for groups in ways for way in [*groups.values()][:1]]
     notes = [_difference(labels, heads)]
     for column in dict.fromkeys(column for groups in ways for column in groups):
         there = {label: groups[column] for label, groups in zip(labels, ways, strict=True) if column in groups}
-        rest = [{name: value for name, value in way.items() if name not in SHARED} for way in there.values()]
+        rest = [{name: value for name, value in way.items() if name not in SAME_IN_ROW} for way in there.values()]
         notes.append(_difference([*there], rest, _on(column)))
     return [note for note in notes if note]
 
@@ -127,7 +127,7 @@ def _difference(labels: Sequence[str], ways: Sequence[Mapping[str, Any]], on: st
 def _differing(ways: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """Return the names whose values are not all the same, with those values."""
     names = dict.fromkeys(name for way in ways for name in way)
-    values = {name: [shortened(str(way.get(name, NOTHING))) for way in ways] for name in names}
+    values = {name: [shortened(str(way.get(name, NO_FIGURE))) for way in ways] for name in names}
     return {name: each for name, each in values.items() if len(set(each)) > 1}
 
 
@@ -143,7 +143,7 @@ def _run_notes(where: str, records: Sequence[Record], group: Group) -> list[str]
 
 
 def _on(column: str) -> str:
-    return f" on {DATASETS[PRESETS[column].dataset]}" if column in PRESETS else ""
+    return f" on {DATASET_TITLES[PRESETS[column].dataset]}" if column in PRESETS else ""
 
 
 def shortened(text: str) -> str:

@@ -16,8 +16,8 @@ from sortal.system.files import write_atomically, writing
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_regular
 
-NAME = "benchmark.json"
-FORMAT = "sortal benchmark 2"
+RECORD_FILE = "benchmark.json"
+RECORD_FORMAT = "sortal benchmark 2"
 SHARES = ("all", "old", "new")  # the fields of Accuracy
 A_RUN = "A benchmark run is a folder with a benchmark.json written by sortal benchmark, or that file"
 RequestedK = Literal["true", "auto"] | int  # "true" is the data set's number of classes; "auto" estimates it
@@ -73,7 +73,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON, with null in place of NaN and infinity."""
-        return dict(_finite({"format": FORMAT, **asdict(self)}))
+        return dict(_finite({"format": RECORD_FORMAT, **asdict(self)}))
 
 
 def _finite(value: Any) -> Any:
@@ -86,7 +86,7 @@ def _finite(value: Any) -> Any:
 
 def save(record: Record, folder: str | os.PathLike[str]) -> Path:
     """Write a record to the folder of its run."""
-    path = Path(folder) / NAME
+    path = Path(folder) / RECORD_FILE
     content = json.dumps(record.to_json(), indent=2, allow_nan=False)
     try:
         with writing(path):
@@ -102,9 +102,9 @@ def save(record: Record, folder: str | os.PathLike[str]) -> Path:
 def load(path: str | os.PathLike[str]) -> Record:
     """Read the record in a run folder or file."""
     place = Path(path)
-    file = place / NAME if place.is_dir() else place
+    file = place / RECORD_FILE if place.is_dir() else place
     if not file.exists():
-        problem = f"has no {NAME}" if place.is_dir() else "does not exist"
+        problem = f"has no {RECORD_FILE}" if place.is_dir() else "does not exist"
         raise InputError(f"{A_RUN}, got {str(place)!r}, which {problem}.")
     try:
         content = json.loads(read_regular(file), parse_constant=_refuse_constant)
@@ -114,9 +114,9 @@ def load(path: str | os.PathLike[str]) -> Record:
         raise _damaged(file, str(error)) from None
     if not isinstance(content, dict) or "format" not in content:
         raise InputError(f"{A_RUN}, got {str(file)!r}, which is some other file.")
-    if (found := content.pop("format")) != FORMAT:
+    if (found := content.pop("format")) != RECORD_FORMAT:
         raise InputError(
-            f"The benchmark run {str(file)!r} must have the format {FORMAT!r}, got {quoted(found, 100)}. "
+            f"The benchmark run {str(file)!r} must have the format {RECORD_FORMAT!r}, got {quoted(found, 100)}. "
             "Use the version of Sortal that wrote it, or run it again."
         )
     try:
@@ -150,9 +150,9 @@ def _below(folder: Path) -> Iterator[Path]:
         raise InputError(f"The folder {error.filename!r} cannot be read: {error.strerror}.") from error
 
     for place, folders, files in os.walk(folder, onerror=refuse):
-        if NAME in files:
+        if RECORD_FILE in files:
             folders.clear()
-            yield Path(place) / NAME
+            yield Path(place) / RECORD_FILE
         folders.sort()
 
 

@@ -72,7 +72,7 @@ def sampling_order(run: Run, seed: int) -> NDArray[np.int64]:
 
 
 def load_pixels(run: Run, rows: NDArray[np.int64], cache: Path | None, *, runtime: Runtime) -> PixelStore:
-    """Load the pixels of some images of a run, one row each: from a cache, which may outlive the files, or the files.
+    """Load the pixels of some images of a run, one row each: from the cache or, where they are missing, from the files.
 
     By default, the cache is the run's. Images are found by content, so a file that has changed since is not taken for
     the image that was sorted.
