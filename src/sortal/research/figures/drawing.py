@@ -18,7 +18,7 @@ from sortal.research.figures.scatter import tsne
 from sortal.runs.run import Run
 from sortal.system.device import choose_device
 from sortal.system.files import write_atomically, writing
-from sortal.system.own_files import own_folder
+from sortal.system.open_folder import FIGURES_FOLDER, make_folder, own_folder
 from sortal.system.progress import Runtime
 from sortal.system.publishing import holding, publishing
 from sortal.system.regular_files import open_regular
@@ -62,7 +62,7 @@ def draw(
     choose_device(runtime.device, None)
     if images is not None:
         find_rows(run, images)  # raises on unknown names
-    place = own_folder(run.folder / "figures") if out is None else Path(out)
+    place = own_folder(run.folder) / FIGURES_FOLDER if out is None else Path(out)
     pixels = None if cache is None else Path(cache)
     if pixels is not None and not pixels.is_dir():
         found = quoted(str(pixels))
@@ -124,7 +124,7 @@ def _write(place: Path, files: Mapping[Path, bytes], replaced: Mapping[Path, os.
     """Write figures one by one, each as a whole, in the place of what was there when drawing began."""
     try:
         with writing(place):
-            place.mkdir(parents=True, exist_ok=True)
+            make_folder(place)
             sweep(place)  # what a killed process left
             for path, content in files.items():
                 with publishing(path, replaced[path]) as made:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +36,10 @@ IMAGES = 8000  # that have a name and, where there is room, a picture
 OTHERS = 100_000  # points on the map; 20 bytes each
 PER_IMAGE = 12  # bytes that the width and height of a thumbnail add to the page
 MAP, COMPARING, THUMBNAILS = "Drawing the map", "Comparing categories", "Making thumbnails"
-SCRIPTS = ("shared/shared.js", "report/script.js", "report/cards.js", "report/map.js")
+SCRIPTS = (  # in the order in which they use each other
+    *(f"shared/{name}.js" for name in ("text", "dom", "geometry", "point_map")),
+    *(f"report/{name}.js" for name in ("order", "sheets", "viewer", "cards", "map")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,8 +200,9 @@ class _Page:
                 for each in sheets
             ],
         }
-        # The page has one script, so what is shared with the review, where scripts are modules, is not exported here.
-        script = "\n".join(["'use strict';", *map(_part, SCRIPTS)]).replace("\nexport ", "\n")
+        # The page has one script, so modules neither import nor export anything here.
+        modules = "\n".join(["'use strict';", *map(_part, SCRIPTS)])
+        script = re.sub(r"^import [^;]*;\n", "", modules, flags=re.MULTILINE).replace("\nexport ", "\n")
         html = _template().render(
             **self.values,
             data=_json(data),
