@@ -142,7 +142,7 @@ def serial(trial: Trial, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def check_pair(trial: Trial, names: tuple[str, str], done: Sequence[Done], run: Path, orders: Any) -> None:
-    """Require that each command succeeded or was refused because of the other, and that the run is that of a serial order."""
+    """Require that each command succeeded or was refused because of the other, and the run of a serial order."""
     carried_out = []
     for name, each in zip(names, done, strict=False):
         each.check(0, 2)
