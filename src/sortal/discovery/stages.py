@@ -17,7 +17,6 @@ from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
-from sortal.discovery.sampling import free_disk
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
 from sortal.images.review_states import ReviewState
@@ -40,6 +39,7 @@ from sortal.system.files import write_atomically
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import read_regular
+from sortal.system.resources import free_disk
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
@@ -334,7 +334,7 @@ def token_budget(job: Job) -> Budget:
     Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
     processes have no files of tokens.
     """
-    return Budget(disk=int(DISK_SHARE * free_disk(job)), file_first=not job.on_gpu and job.processes.size == 1)
+    return Budget(disk=int(DISK_SHARE * free_disk(job.cache)), file_first=not job.on_gpu and job.processes.size == 1)
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:

@@ -32,9 +32,9 @@ from sortal.runs.confidence import Features
 from sortal.runs.run import KNOWN, Assignments, Run
 from sortal.system import cache
 from sortal.system.device import choose_compute
+from sortal.system.mapped_arrays import scratch
 from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 from sortal.system.text import plural
 from sortal.system.workers import JsonObject, WorkItem
 from sortal.web.report import report, summary

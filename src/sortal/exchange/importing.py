@@ -147,7 +147,7 @@ def _earlier_imports(run: Run, lines: Sequence[Decision]) -> dict[tuple[str, Tar
 
 
 class _Wish(NamedTuple):
-    """What annotations ask for: to put an image into a category, to confirm that it is there, or to dispute that."""
+    """The category that annotations give an image: put it there, confirm that it is there, or list it as disputed."""
 
     kind: WishKind
     content: str

@@ -29,8 +29,8 @@ from sortal.runs.facts import KChoice, TriedK
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.json_records import read_record
+from sortal.system.mapped_arrays import scratch
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
 

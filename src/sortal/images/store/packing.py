@@ -15,7 +15,6 @@ lines appended to the index: a killed run resumes after the last of them and ove
 
 import json
 import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -37,6 +36,7 @@ from sortal.system.files import lock_folder, write_atomically, writing
 from sortal.system.open_folder import check_held, make_folder
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import regular
+from sortal.system.resources import free_disk
 from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
@@ -188,7 +188,7 @@ def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None
             f"The pixel store in {str(folder)!r} must not exceed its budget of {limit}, and needs at least {total}. "
             f"Raise the budget, {WAY_OUT}."
         )
-    free = shutil.disk_usage(folder).free
+    free = free_disk(folder)
     if more > free - MARGIN:
         needed, found = byte_sizes(more + MARGIN, free)
         raise NoSpaceError(
