@@ -48,12 +48,6 @@ SCORES = sample_metrics(np.arange(9), np.arange(9), 4, np.zeros(9, dtype=bool), 
 CANDIDATE = Candidate(id=1, files=("a",), folders=(1,), nearest_id=0)
 
 
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip syncing, which does not affect what a killed process leaves."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 def a_run(
     folder: Path,
     files: Sequence[str],

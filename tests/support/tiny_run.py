@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -130,7 +129,6 @@ def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool 
     It dies before the file operation of number `fatal`; one that `waits` to be killed does so after its last step.
     """
     token_cache.PIECE, token_cache.COMMIT = 32, -1.0  # every piece is marked, so that a kill finds tokens half done
-    os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
     operations = count_operations(["replace", "fsync", "unlink"], fatal)
 
     def on_progress(what: str, done: int, total: int) -> None:
