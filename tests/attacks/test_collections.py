@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from support import tiny_folder
 from support.world import ON_CPU, Trial
 
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 
 
 def looks(files: Mapping[str, int], side: int = tiny_folder.SIDE) -> dict[str, NDArray[np.uint8]]:

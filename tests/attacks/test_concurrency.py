@@ -22,9 +22,9 @@ from support.sample_run import sample_run
 from support.world import ON_CPU, OPTIONS, Done, Trial, World, run_command
 
 from sortal.exchange.export import export
-from sortal.review import journal
-from sortal.review.actions import Rename
-from sortal.review.loading import load_run, save_run
+from sortal.reviews import journal
+from sortal.reviews.actions import Rename
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.files import lock_folder
 

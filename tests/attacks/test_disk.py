@@ -18,8 +18,8 @@ from support.operations import FULL, disturb
 from support.reviews import saved_run, serving, session_of
 from support.world import Done, Trial
 
-from sortal.review import journal
-from sortal.review.loading import load_run
+from sortal.reviews import journal
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
 WAYS_OUT = ("free some space", "raise the limit")

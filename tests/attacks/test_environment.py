@@ -23,7 +23,7 @@ from support import tiny_folder
 from support.own_processes import SECONDS, ended, usual_signals
 from support.world import OPTIONS, Done, Trial, Words
 
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 
 KEPT = ("PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 

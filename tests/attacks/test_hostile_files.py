@@ -9,7 +9,7 @@ from support.made_up_journals import put, random_journal
 from support.parquet_bombs import BOMBS
 from support.world import Trial
 
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
 PEAK = 3 * 2**29  # bytes

@@ -16,8 +16,8 @@ from support.operations import KILL, die_after, disturb
 from support.reviews import saved_run, serving, session_of
 from support.world import Trial
 
-from sortal.review import journal
-from sortal.review.loading import load_run
+from sortal.reviews import journal
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
 AGAIN = 0.3  # how often a command is killed once more before it may end

@@ -15,7 +15,7 @@ from support import fork_server, tiny_folder
 from support.reviews import serving
 from support.world import OPTIONS, Trial
 
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
 # Each is the name of a file, without its extension, and, but for the slash, could be that of a class.

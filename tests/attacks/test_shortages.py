@@ -17,7 +17,7 @@ from support.commands import on_run
 from support.operations import EVENTS, watch
 from support.world import ON_CPU, OPTIONS, Trial, Words
 
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 
 # How a process falls short, and by how much
 SHORTAGES: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (

@@ -23,7 +23,7 @@ from support.world import OPTIONS, Trial, Words
 
 from sortal.images.class_names import as_name
 from sortal.images.decoding import Quarantined
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.storage import ASSIGNMENTS, CATEGORIES, QUARANTINE
 
 TABLES = (ASSIGNMENTS, CATEGORIES, QUARANTINE)

@@ -16,8 +16,8 @@ from support.reviews import Client, serving
 from support.swapping import swap
 from support.world import OPTIONS, Trial
 
-from sortal.review import journal
-from sortal.review.loading import load_run
+from sortal.reviews import journal
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 
 # What is replaced, as patterns below the run and its images, each with all kinds of replacement.

@@ -18,7 +18,7 @@ from sortal.discovery.earlier import Wanted, folders_of, retraining
 from sortal.discovery.job import Job, prepare
 from sortal.discovery.pipeline import carry_out, discover
 from sortal.errors import InputError
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, RunFacts
 from sortal.runs.storage import RUN_FORMAT
 

@@ -35,7 +35,7 @@ from sortal.images.exported import utf8
 from sortal.images.image_set import image_set
 from sortal.images.originals import digest_of
 from sortal.images.store.packing import pack
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime

@@ -17,9 +17,9 @@ from sortal.errors import InputError
 from sortal.exchange.export import export
 from sortal.exchange.importing import ImportResult, import_annotations
 from sortal.images.review_states import STATE_WORDS
-from sortal.review import journal
-from sortal.review.actions import Accept, Action, Create, Move, Rename, Undo
-from sortal.review.loading import load_run, save_run
+from sortal.reviews import journal
+from sortal.reviews.actions import Accept, Action, Create, Move, Rename, Undo
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, Run
 

@@ -20,7 +20,7 @@ from sortal.exchange.export import export
 from sortal.images import datasets
 from sortal.images.exported import MARKER
 from sortal.images.reading import read_images
-from sortal.review.actions import Accept, Action, Grow, Move, Reject, Rename
+from sortal.reviews.actions import Accept, Action, Grow, Move, Reject, Rename
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 

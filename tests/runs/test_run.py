@@ -24,8 +24,8 @@ from sortal.config import Ranks, Recipe, Training
 from sortal.errors import InputError
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import image_set
-from sortal.review.actions import Rename
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.actions import Rename
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs import arrays, storage
 from sortal.runs.facts import Confused, ImageSource, KChoice, TriedK
 from sortal.runs.run import INITIAL, LOG, REPORT, Candidate, Kind, Run

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from time import perf_counter
 
-from sortal.review import actions, journal
-from sortal.review.loading import load_run
+from sortal.reviews import actions, journal
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS
 from support import tiny_folder
 from support.operations import KILL, count_in, disturb

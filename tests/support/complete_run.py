@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sortal.research.benchmark import records
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import Candidate
 from sortal.runs.storage import CATEGORIES
 from sortal.system.files import COMMIT_FILE

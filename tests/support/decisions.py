@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sortal.images.review_states import words_of
-from sortal.review import journal
-from sortal.review.actions import (
+from sortal.reviews import journal
+from sortal.reviews.actions import (
     Action,
     Grow,
     Refit,
 )
-from sortal.review.history import Decision, Review
+from sortal.reviews.history import Decision, Review
 from sortal.runs import storage
 from sortal.runs.building import build_run
 from sortal.runs.evaluation import evaluate

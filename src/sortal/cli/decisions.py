@@ -12,7 +12,7 @@ from sortal.system.text import plain, plural, shorten
 
 if TYPE_CHECKING:
     from sortal.exchange.importing import ImportResult
-    from sortal.review.history import Decision
+    from sortal.reviews.history import Decision
 
 DECISIONS_EXAMPLES = """\
 Examples:
@@ -40,8 +40,8 @@ def list_decisions(run: RunFolder, *, json: Json = False) -> None:
     run is updated or sorted again, they become part of it, and the file is kept
     as decisions-1.jsonl, decisions-2.jsonl and so on.
     """
-    from sortal.review import journal
-    from sortal.review.loading import load_run
+    from sortal.reviews import journal
+    from sortal.reviews.loading import load_run
     from sortal.runs.run import DECISIONS
 
     found = load_run(run, raw=True)
@@ -68,7 +68,7 @@ def merge(
     What contradicts one of your decisions is not carried out, but kept in the
     list as disputed. Joining the same file again adds only what is new in it.
     """
-    from sortal.review import joining
+    from sortal.reviews import joining
 
     added, words = joining.merge(run, other)
     if json:

@@ -33,7 +33,7 @@ from sortal.learning.features import LARGEST
 from sortal.learning.health import IMAGES
 from sortal.learning.methods import Method, make
 from sortal.learning.token_cache import TokenPlan
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import MODEL
 from sortal.system.device import choose_compute, choose_device, name_of
 from sortal.system.mapped_arrays import LARGE_ARRAY

@@ -23,7 +23,7 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.review.loading import load_run, locked_run, save_run
+from sortal.reviews.loading import load_run, locked_run, save_run
 from sortal.runs.building import assess, build_run, hash_images, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features

@@ -15,7 +15,7 @@ from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
-from sortal.review.carrying import EarlierReview
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate

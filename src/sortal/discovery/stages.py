@@ -29,7 +29,7 @@ from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.review.carrying import EarlierReview
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice

@@ -25,7 +25,7 @@ from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.features import BLOCK, FeatureCache
 from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
-from sortal.review.carrying import EarlierReview
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
 from sortal.runs.confidence import Features

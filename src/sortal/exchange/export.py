@@ -8,7 +8,7 @@ from typing import get_args
 from sortal.errors import InputError
 from sortal.exchange import coco, image_formats, labelstudio, output, table
 from sortal.exchange.format import Format, How, Request, originals_of, rows_of
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
 from sortal.system.regular_files import special

@@ -16,11 +16,11 @@ from sortal.exchange.naming import shared_names
 from sortal.images.class_names import as_name
 from sortal.images.exported import Statement, utf8
 from sortal.images.review_states import SEEN
-from sortal.review.actions import Accept, Change, Create, Move
-from sortal.review.history import Decision, Review
-from sortal.review.joining import ELSEWHERE
-from sortal.review.journal import append, decide, read, replay
-from sortal.review.loading import locked_run
+from sortal.reviews.actions import Accept, Change, Create, Move
+from sortal.reviews.history import Decision, Review
+from sortal.reviews.joining import ELSEWHERE
+from sortal.reviews.journal import append, decide, read, replay
+from sortal.reviews.loading import locked_run
 from sortal.runs.run import DECISIONS, LABELLED, Run
 from sortal.runs.storage import check_run
 
@@ -147,7 +147,7 @@ def _earlier_imports(run: Run, lines: Sequence[Decision]) -> dict[tuple[str, Tar
 
 
 class _Wish(NamedTuple):
-    """What annotations ask for: to put an image into a category, to confirm that it is there, or to dispute that."""
+    """The category that annotations give an image: put it there, confirm that it is there, or list it as disputed."""
 
     kind: WishKind
     content: str

@@ -154,6 +154,13 @@ def rows_by(category: Ints) -> dict[int, Ints]:
     return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True))
 
 
+def nearest_first(x: Features, rows: Ints, centre: Floats | None = None) -> Ints:
+    """Sort rows by the distance of their features (n, d) to a centre, by default their mean."""
+    own = np.asarray(x[rows], dtype=np.float64)
+    squared = ((own - (own.mean(axis=0) if centre is None else centre)) ** 2).sum(axis=1)
+    return rows[np.argsort(squared, kind="stable")]
+
+
 def members(category: Ints, key: Ints | Floats, categories: Sequence[Category], rows: Ints | None = None) -> list[Ints]:
     """Return the rows of each category in order of their key (n,), among all or the given rows."""
     among = np.arange(len(category)) if rows is None else rows

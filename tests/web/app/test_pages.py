@@ -12,7 +12,7 @@ from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
 
 from sortal.images.review_states import ReviewState
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 

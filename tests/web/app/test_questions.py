@@ -13,7 +13,7 @@ from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
 
 from sortal.images.review_states import ReviewState
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
-from sortal.review.loading import save_run
+from sortal.reviews.loading import save_run
 from sortal.runs.categories import ids_of
 from sortal.runs.confidence import place
 from sortal.runs.evaluation import score

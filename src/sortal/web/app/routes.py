@@ -21,10 +21,10 @@ from sortal.errors import InputError, NoSpaceError
 from sortal.images.originals import STATES, TOLD
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
-from sortal.review import growing
-from sortal.review.actions import LONGEST_NAME
-from sortal.review.session import Session, StaleError
-from sortal.review.viewable import LostError
+from sortal.reviews import growing
+from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.session import Session, StaleError
+from sortal.reviews.viewable import LostError
 from sortal.system.mapped_arrays import check_whole
 from sortal.system.open_folder import ReplacedError
 
@@ -190,7 +190,10 @@ class Pictures:
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        content = self.kept.get((row, side)) or self._draw(row, side)
+        try:
+            content = self.kept.get((row, side)) or self._draw(row, side)
+        except InputError as error:  # the pixels have been cut
+            raise HTTPException(503, str(error)) from error
         return Response(content, media_type="image/webp", headers=headers)
 
     def _draw(self, row: int, side: int) -> bytes:

@@ -14,7 +14,7 @@ from support.decisions import (
 )
 
 from sortal.errors import InputError
-from sortal.review.actions import (
+from sortal.reviews.actions import (
     Create,
     Merge,
     Move,
@@ -22,7 +22,7 @@ from sortal.review.actions import (
     Rename,
     Undo,
 )
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import DECISIONS, Run
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from support.planted import contents, cut, planted, planted_run
 
 from sortal.discovery.reviewing.advice import Advice
-from sortal.review.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename
-from sortal.review.history import Review
-from sortal.review.questions import ALIKE, LAST, MIXED, SCREEN, Guide, Question
+from sortal.reviews.actions import Accept, AcceptCategory, Audit, Grow, Keep, Merge, Move, Reject, Rename
+from sortal.reviews.history import Review
+from sortal.reviews.questions import ALIKE, LAST, MIXED, SCREEN, Guide, Question
 from sortal.runs.run import Run
 
 Ints = NDArray[np.int64]

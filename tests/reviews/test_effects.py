@@ -21,7 +21,7 @@ from support.decisions import (
 
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState, words_of
-from sortal.review.actions import (
+from sortal.reviews.actions import (
     Accept,
     AcceptCategory,
     Action,
@@ -37,8 +37,8 @@ from sortal.review.actions import (
     Split,
     Undo,
 )
-from sortal.review.audit import NO_TALLY, Tally
-from sortal.review.history import Review
+from sortal.reviews.audit import NO_TALLY, Tally
+from sortal.reviews.history import Review
 from sortal.runs.confidence import spread
 
 

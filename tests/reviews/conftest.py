@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.decisions import a_run
 
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import Run
 
 

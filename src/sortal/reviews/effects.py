@@ -11,11 +11,11 @@ import numpy as np
 
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState
-from sortal.review import actions
-from sortal.review.actions import LONGEST_NAME, Change
-from sortal.review.audit import NO_TALLY, Tally
-from sortal.review.rejections import Rejections, nearest_allowed
-from sortal.review.state import NO_ROWS, Outcome, ReviewedCategory, State
+from sortal.reviews import actions
+from sortal.reviews.actions import LONGEST_NAME, Change
+from sortal.reviews.audit import NO_TALLY, Tally
+from sortal.reviews.rejections import Rejections, nearest_allowed
+from sortal.reviews.state import NO_ROWS, Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Ints
 from sortal.runs.run import KNOWN, sizes_of
 from sortal.system.text import plural

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sortal.errors import InputError
-from sortal.review import actions
-from sortal.review.actions import LONGEST_NAME, Action, Change, Redo, Undo
-from sortal.review.effects import outcome_of
-from sortal.review.state import Outcome, ReviewedCategory, State
+from sortal.reviews import actions
+from sortal.reviews.actions import LONGEST_NAME, Action, Change, Redo, Undo
+from sortal.reviews.effects import outcome_of
+from sortal.reviews.state import Outcome, ReviewedCategory, State
 from sortal.runs.confidence import Floats
 from sortal.runs.run import Run
 from sortal.system.text import plural, shorten

@@ -23,8 +23,8 @@ from support.decisions import (
 
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState
-from sortal.review import actions
-from sortal.review.actions import (
+from sortal.reviews import actions
+from sortal.reviews.actions import (
     Accept,
     AcceptCategory,
     Action,
@@ -41,8 +41,8 @@ from sortal.review.actions import (
     Split,
     Undo,
 )
-from sortal.review.history import Review, describe
-from sortal.review.state import ReviewedCategory
+from sortal.reviews.history import Review, describe
+from sortal.reviews.state import ReviewedCategory
 
 
 def test_ids_of_undone_categories_are_not_used_again() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sortal.errors import InputError
-from sortal.review import journal
+from sortal.reviews import journal
 from sortal.runs import storage
 from sortal.runs.run import DECISIONS, Run
 from sortal.system import files as disk

@@ -18,10 +18,10 @@ from support.reviews import saved_run, session_of
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.exchange.importing import import_annotations
-from sortal.review import joining, journal
-from sortal.review.actions import Action, Create, Rename, Undo
-from sortal.review.history import Review
-from sortal.review.loading import load_run
+from sortal.reviews import joining, journal
+from sortal.reviews.actions import Action, Create, Rename, Undo
+from sortal.reviews.history import Review
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 pytestmark = pytest.mark.usefixtures("quickly")
@@ -173,7 +173,7 @@ def test_a_journal_that_somebody_else_has_changed_refuses_decisions(saved: Run) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda lines: [lines[0].replace(b"sortal decisions 1", b"something")], "begins with 'sortal decisions 1'"),
+        (lambda lines: [lines[0].replace(b"sortal decisions 1", b"something")], "must begin with 'sortal decisions 1'"),
         (lambda lines: [lines[0].replace(b'"run": "', b'"run": "f')], "are about another run"),
         (lambda lines: [lines[0], b"{]\n", lines[1]], "Line 2 of .* is damaged"),
         (lambda lines: [lines[0], b"3\n"], "Line 2 of .* is damaged: it is not an object"),

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from sortal.review import actions
-from sortal.review.actions import (
+from sortal.reviews import actions
+from sortal.reviews.actions import (
     Accept,
     Audit,
     Grow,

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from sortal.errors import InputError
 from sortal.images.originals import Originals
-from sortal.review.actions import Accept, AcceptCategory, Action, Audit, Create, Grow, Move, Reject, Split
-from sortal.review.history import Review
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Audit, Create, Grow, Move, Reject, Split
+from sortal.reviews.history import Review
 from sortal.system.text import readable
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sortal.review.growing import ALL, BAD, CLOSE, MOSTLY, outcome, rank, search
+from sortal.reviews.growing import ALL, BAD, CLOSE, MOSTLY, outcome, rank, search
 
 
 def test_a_search_finds_the_boundary_wherever_it_is_and_starts() -> None:

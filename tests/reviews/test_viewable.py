@@ -21,7 +21,7 @@ from sortal.discovery.reviewing.open import open_session
 from sortal.images import decoding
 from sortal.images.review_states import ReviewState
 from sortal.images.store.pixel_store import PixelStore
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, Run
 from sortal.system.progress import Runtime

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.review_states import SETTLED, ReviewState
-from sortal.review.audit import NO_TALLY, Precision, Tally, precision
-from sortal.review.rejections import Rejections
+from sortal.reviews.audit import NO_TALLY, Precision, Tally, precision
+from sortal.reviews.rejections import Rejections
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread

@@ -14,7 +14,7 @@ from support.decisions import (
     index_of,
 )
 
-from sortal.review.actions import (
+from sortal.reviews.actions import (
     Move,
     Reject,
     Rename,

@@ -19,9 +19,9 @@ from sortal.discovery import stages
 from sortal.discovery.prediction import predict
 from sortal.errors import InputError
 from sortal.images.review_states import ReviewState
-from sortal.review import journal
-from sortal.review.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
-from sortal.review.loading import load_run
+from sortal.reviews import journal
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Create, Merge, Move, Reject, Rename
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 pytestmark = pytest.mark.usefixtures("quickly")

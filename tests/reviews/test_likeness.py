@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from support.planted import cut, planted
 
-from sortal.review import likeness
-from sortal.review.likeness import Likeness
-from sortal.review.questions import ALIKE
+from sortal.reviews import likeness
+from sortal.reviews.likeness import Likeness
+from sortal.reviews.questions import ALIKE
 
 Array = NDArray[np.float64]
 TEMPERATURE = 0.1

@@ -11,15 +11,15 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sortal.review import growing
-from sortal.review.actions import Refit
-from sortal.review.audit import due
-from sortal.review.growing import PAGE, TYPICAL, Ranking
-from sortal.review.history import Review
-from sortal.review.journal import run_key
-from sortal.review.likeness import Likeness
-from sortal.review.state import ReviewedCategory
-from sortal.runs.categories import is_generated
+from sortal.reviews import growing
+from sortal.reviews.actions import Refit
+from sortal.reviews.audit import due
+from sortal.reviews.growing import PAGE, TYPICAL, Ranking
+from sortal.reviews.history import Review
+from sortal.reviews.journal import run_key
+from sortal.reviews.likeness import Likeness
+from sortal.reviews.state import ReviewedCategory
+from sortal.runs.categories import is_generated, nearest_first, rows_by
 from sortal.runs.confidence import Floats, Ints
 from sortal.runs.run import KNOWN, NEW, Run
 
@@ -143,8 +143,9 @@ class Guide:
     def _free(self, review: Review) -> dict[int, Ints]:
         """Return the rows of each category, if it has any, that are not settled."""
         settled = review.settled
-        members = {each: self._there(review.members(each)) for each in review.categories}
-        return {each: rows[~settled[rows]] for each, rows in members.items() if len(rows)}
+        members = rows_by(review.category)
+        there = {each: self._there(members[each]) for each in review.categories if each in members}
+        return {each: rows[~settled[rows]] for each, rows in there.items() if len(rows)}
 
     # Each kind of question
 
@@ -215,7 +216,7 @@ class Guide:
                 continue
             likely = self._is_mixed(review, each, parts)
             if likely >= least:
-                rows = tuple(tuple(self._nearest(part, BESIDE)) for part in parts)
+                rows = tuple(tuple(nearest_first(self.run.features, part)[:BESIDE].tolist()) for part in parts)
                 worth = likely * len(free[each]) / 2 / (2 * BESIDE * LOOK + ANSWER + NAME)
                 found.append(
                     Question(
@@ -239,13 +240,7 @@ class Guide:
     def typical(self, review: Review, category: int, count: int) -> list[int]:
         """Return the images of a category that are nearest to its centre."""
         rows, centre = self._there(review.members(category)), review.centres([category])[0]
-        distance = np.linalg.norm(np.asarray(self.run.features[rows], dtype=np.float64) - centre, axis=1)
-        found: list[int] = rows[np.argsort(distance, kind="stable")[:count]].tolist()
-        return found
-
-    def _nearest(self, rows: Ints, count: int) -> list[int]:
-        x = np.asarray(self.run.features[rows], dtype=np.float64)
-        found: list[int] = rows[np.argsort(((x - x.mean(axis=0)) ** 2).sum(axis=1), kind="stable")[:count]].tolist()
+        found: list[int] = nearest_first(self.run.features, rows, centre)[:count].tolist()
         return found
 
     def _is_mixed(self, review: Review, category: int, parts: list[Ints]) -> float:

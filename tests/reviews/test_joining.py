@@ -17,8 +17,8 @@ from support.decisions import (
 )
 
 from sortal.images.review_states import words_of
-from sortal.review import joining, journal
-from sortal.review.actions import (
+from sortal.reviews import joining, journal
+from sortal.reviews.actions import (
     Accept,
     AcceptCategory,
     Action,
@@ -31,8 +31,8 @@ from sortal.review.actions import (
     Rename,
     Undo,
 )
-from sortal.review.audit import NO_TALLY
-from sortal.review.history import Decision, Review
+from sortal.reviews.audit import NO_TALLY
+from sortal.reviews.history import Decision, Review
 
 
 def two(mine: Sequence[Action], theirs: Sequence[Action]) -> tuple[Review, list[Decision]]:

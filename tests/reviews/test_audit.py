@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sortal.review.audit import NO_TALLY, Precision, Tally, due, interval, precision
+from sortal.reviews.audit import NO_TALLY, Precision, Tally, due, interval, precision
 
 interval_of = cache(interval)  # of the same sample again and again
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sortal.errors import InputError
 from sortal.images.image_set import ImageSet, image_set
 from sortal.images.review_states import SETTLED, ReviewState
-from sortal.metrics import jaccard, match_by_overlap
-from sortal.review.journal import archive_name
-from sortal.review.loading import load_run
-from sortal.review.rejections import keep_away
+from sortal.reviews.journal import archive_name
+from sortal.reviews.loading import load_run
+from sortal.reviews.rejections import keep_away
 from sortal.runs.categories import free_names, ids_of, is_generated, positions
 from sortal.runs.confidence import Features
+from sortal.runs.overlaps import jaccard, match_by_overlap
 from sortal.runs.run import DECISIONS, KNOWN, NEW, Category, Kind, Run
 from sortal.runs.storage import peek
 
