@@ -12,7 +12,7 @@ from sortal.research.benchmark import records
 from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import Candidate
 from sortal.runs.storage import CATEGORIES
-from sortal.system.files import COMMIT
+from sortal.system.files import COMMIT_FILE
 from sortal.system.open_folder import NEXT
 from support import tiny_folder
 from support.sample_records import example
@@ -76,7 +76,7 @@ def stage(run: Path, *, committed: bool) -> None:
     for name in (CATEGORIES, "report.html"):
         shutil.copyfile(run / name, staging / name)
     if committed:
-        (staging / COMMIT).write_text(json.dumps({"files": [CATEGORIES, "report.html"], "gone": ["rejected.csv"]}))
+        (staging / COMMIT_FILE).write_text(json.dumps({"files": [CATEGORIES, "report.html"], "gone": ["rejected.csv"]}))
 
 
 # Files about a run, which people name in a command

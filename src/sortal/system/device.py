@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # cached tokens.
 MIN_VIEWS_TO_COMPILE = 250_000  # through the trunk
 MIN_STEPS_TO_COMPILE = 20_000
-CACHE = "TORCHINDUCTOR_CACHE_DIR"
+INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 COMPILERS = 4  # processes; by default one per core, each of which keeps its memory
 
 # Messages of out-of-memory errors without their own type: of the CPU allocator, CUDA, MPS and NVIDIA's libraries.
@@ -54,7 +54,7 @@ class Compute:
             nonlocal run, proven
             try:
                 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(COMPILERS))  # read when first imported
-                os.environ[CACHE] = os.environ.get(CACHE) or compiler_cache()
+                os.environ[INDUCTOR_CACHE] = os.environ.get(INDUCTOR_CACHE) or compiler_cache()
                 run = run or torch.compile(function, dynamic=False)  # raises on some Python versions
                 result: Tensor = run(*values)
             except torch.OutOfMemoryError:

@@ -18,8 +18,8 @@ from sortal.system.device import choose_device
 from sortal.system.progress import Runtime
 from sortal.system.workers import worker_count
 
-PIECE = 2**28  # bytes per broadcast of rows
-TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
+BROADCAST_BYTES = 2**28  # bytes per broadcast of rows
+PEERS_TIMEOUT = timedelta(days=1)  # processes wait while the first packs images; torchrun ends all if one dies
 T = TypeVar("T")
 
 
@@ -142,7 +142,7 @@ class Peers:
         if self.group is None or not rows.numel():
             return
         device = torch.device("cuda") if dist.get_backend(self.group) == "nccl" else rows.device
-        piece = max(PIECE // rows[0].nbytes, 1)
+        piece = max(BROADCAST_BYTES // rows[0].nbytes, 1)
         for rank in range(self.size):
             start, end = self.share_of(len(rows), rank)
             for at in range(start, end, piece):
@@ -186,7 +186,7 @@ def launch(device: str) -> Processes:
         torch.cuda.set_device(chosen)
     if not dist.is_initialized():
         with _answered(), _stdout_as_stderr():
-            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=TIMEOUT)
+            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", timeout=PEERS_TIMEOUT)
         atexit.register(_leave)
     return Processes(chosen, dist.group.WORLD)
 

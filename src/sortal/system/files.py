@@ -16,16 +16,16 @@ from sortal.system.regular_files import read_json
 from sortal.system.temporary import sweep, sweep_below, temporary_file
 from sortal.system.text import byte_sizes
 
-COMMIT = "commit.json"  # the file that commits what is in the staging folder, NEXT
-LOCK = ".lock"
+COMMIT_FILE = "commit.json"  # the file that commits what is in the staging folder, NEXT
+LOCK_FILE = ".lock"
 LOCK_EVERY = 1.0  # seconds between attempts to get a lock
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)  # from file systems that have none
 
 
-Content: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole or in parts
+FileContent: TypeAlias = bytes | tuple[bytes | memoryview, ...]  # of a file, whole or in parts
 
 
-def write_atomically(path: Path, content: Content) -> None:
+def write_atomically(path: Path, content: FileContent) -> None:
     """Write a file so that neither a reader nor a crash ever sees part of it."""
     parts = (content,) if isinstance(content, bytes) else content
     size = sum(memoryview(part).nbytes for part in parts)
@@ -61,7 +61,7 @@ def sync_folder(folder: Path) -> None:
         here.sync()
 
 
-def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
+def replace_all(folder: Path, files: Mapping[str, FileContent | Path], gone: Collection[str]) -> None:
     """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
     check_held(folder)
     finish(folder)
@@ -81,7 +81,7 @@ def replace_all(folder: Path, files: Mapping[str, Content | Path], gone: Collect
     check_held(folder)  # or what was staged waits in a folder that has just been moved
 
 
-def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[str]) -> None:
+def _stage(staging: Path, files: Mapping[str, FileContent | Path], gone: Collection[str]) -> None:
     make_folder(staging)
     for name, content in files.items():
         if not isinstance(content, Path):
@@ -92,7 +92,7 @@ def _stage(staging: Path, files: Mapping[str, Content | Path], gone: Collection[
         except OSError:
             shutil.copyfile(content, staging / name)
     commit = json.dumps({"files": sorted(files), "gone": sorted(gone)})
-    write_atomically(staging / COMMIT, commit.encode())
+    write_atomically(staging / COMMIT_FILE, commit.encode())
 
 
 def _discard(folder: Path) -> None:
@@ -107,7 +107,7 @@ def finish(folder: Path) -> None:
     try:
         if not is_pending(folder):
             return
-        commit = read_json(staging / COMMIT)
+        commit = read_json(staging / COMMIT_FILE)
         files, gone = list(commit["files"]), list(commit["gone"])
     except (OSError, ValueError, KeyError, TypeError):
         return
@@ -138,7 +138,7 @@ def _is_name(name: object) -> bool:
 
 def is_pending(folder: Path) -> bool:
     """Tell whether committed files are still in the staging folder."""
-    commit = folder / NEXT / COMMIT
+    commit = folder / NEXT / COMMIT_FILE
     return commit.is_file() and not (commit.is_symlink() or commit.parent.is_symlink())
 
 
@@ -156,11 +156,11 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
     from filelock import FileLock, Timeout
 
     # A lock that is a mere file would outlive a killed process. Any thread may release the lock.
-    lock = FileLock(folder / LOCK, thread_local=False, fallback_to_soft=False)
+    lock = FileLock(folder / LOCK_FILE, thread_local=False, fallback_to_soft=False)
     while not lock.is_locked:
         try:
             with open_folder(own_folder(folder), create=True) as here:
-                here.check(LOCK)
+                here.check(LOCK_FILE)
                 before = here.identity()
             lock.acquire(timeout=LOCK_EVERY if waiting else 0)
             if identity_of(folder) != before:

@@ -17,9 +17,9 @@ from typing import BinaryIO
 from sortal.errors import InputError
 from sortal.system.open_folder import OpenFolder, open_folder
 
-MARK = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")  # names of temporary files
-NEW, OLD = ".new", ".old"  # the folders that belong to a temporary file, by their suffix
-DEEPEST = 16  # folders within one another; Sortal makes far fewer
+TEMPORARY_NAME = re.compile(r"\.sortal-[0-9a-f]{16}\.tmp")  # names of temporary files
+NEW_SUFFIX, OLD_SUFFIX = ".new", ".old"  # the folders that belong to a temporary file, by their suffix
+DEEPEST_SWEPT = 16  # folders within one another; Sortal makes far fewer
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
         with file:
             yield name, file
     except BaseException:
-        if not here.kind(_suffixed(name, OLD)):
+        if not here.kind(_suffixed(name, OLD_SUFFIX)):
             here.remove(name)
         raise
 
@@ -43,7 +43,7 @@ def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
     process is killed before something else is there.
     """
     with open_folder(parent) as here, temporary_file(here) as (mark, file):
-        new = _suffixed(mark, NEW)
+        new = _suffixed(mark, NEW_SUFFIX)
         try:
             file.write(os.fsencode(target))
             file.flush()
@@ -54,19 +54,19 @@ def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
                 here.remove(new)
             if sys.platform == "win32":  # which does not delete open files
                 file.close()
-            if not here.kind(_suffixed(mark, OLD)):  # else the next sweep brings it back, or deletes it
+            if not here.kind(_suffixed(mark, OLD_SUFFIX)):  # else the next sweep brings it back, or deletes it
                 here.remove(mark)
 
 
 def aside(folder: Path) -> Path:
     """Return where to put what stands in the place of a temporary folder."""
-    return folder.with_suffix(OLD)
+    return folder.with_suffix(OLD_SUFFIX)
 
 
 def is_temporary(name: str) -> bool:
     """Tell whether a file or folder has the name of a temporary one."""
     stem, suffix = os.path.splitext(name)
-    return suffix in (".tmp", NEW, OLD) and MARK.fullmatch(f"{stem}.tmp") is not None
+    return suffix in (".tmp", NEW_SUFFIX, OLD_SUFFIX) and TEMPORARY_NAME.fullmatch(f"{stem}.tmp") is not None
 
 
 def sweep(folder: Path) -> None:
@@ -78,7 +78,7 @@ def sweep(folder: Path) -> None:
 def sweep_below(folder: Path) -> None:
     """Sweep a folder of Sortal's own and all folders below it; raise InputError if it is a link."""
     with suppress(OSError), open_folder(folder.parent) as outer, closing(outer.inner(folder.name)) as here:
-        _sweep_tree(here, DEEPEST)
+        _sweep_tree(here, DEEPEST_SWEPT)
 
 
 def _sweep_tree(here: OpenFolder, depth: int) -> None:
@@ -91,7 +91,7 @@ def _sweep_tree(here: OpenFolder, depth: int) -> None:
 
 
 def _sweep(here: OpenFolder) -> None:
-    for mark in filter(MARK.fullmatch, here.names()):
+    for mark in filter(TEMPORARY_NAME.fullmatch, here.names()):
         with suppress(OSError, InputError):
             if here.kind(mark) == stat.S_IFREG:
                 _sweep_one(here, mark)
@@ -103,7 +103,7 @@ def _sweep_one(here: OpenFolder, mark: str) -> None:
         if not _lock(file):
             return
         target = os.fsdecode(file.read(1024))
-        new, old, ours = _suffixed(mark, NEW), _suffixed(mark, OLD), (stat.S_IFDIR, stat.S_IFREG)
+        new, old, ours = _suffixed(mark, NEW_SUFFIX), _suffixed(mark, OLD_SUFFIX), (stat.S_IFDIR, stat.S_IFREG)
         is_name = target == os.path.basename(target) and target and "\0" not in target
         if is_name and here.kind(old) in ours and not here.kind(target):
             here.move(old, target)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-POLL = 0.2  # seconds between two looks at the keys, where it is impossible to wait for one
+KEYS_EVERY = 0.2  # seconds between two looks at the keys, where it is impossible to wait for one
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _wait_for_lines(act: Callable[[], None], ended: threading.Event, waiting: in
         try:
             line = os.read(keys, 4096)
         except OSError:  # in the background, or the terminal is gone
-            ended.wait(POLL)
+            ended.wait(KEYS_EVERY)
             continue
         if not line:  # Ctrl-D
             return
@@ -65,7 +65,7 @@ def _wait_for_keys(act: Callable[[], None], ended: threading.Event, waiting: int
     if sys.platform == "win32":
         import msvcrt
 
-        while not ended.wait(POLL):
+        while not ended.wait(KEYS_EVERY):
             while msvcrt.kbhit():
                 if msvcrt.getwch() == "\r":
                     act()

@@ -22,7 +22,7 @@ from sortal.research.benchmark.comparison import DOCUMENT_FILE, Table, csv, docu
 from sortal.research.benchmark.presets import PRESETS
 from sortal.research.benchmark.records import KRecord, Record, RequestedK
 from sortal.system.csv_tables import read
-from sortal.system.files import LOCK, replace_all
+from sortal.system.files import LOCK_FILE, replace_all
 
 # All 50, 52, 57: mean 53, deviations −3, −1, 4, so the sd is √(26 / 2) = 3.606; Old is always 60;
 # New 40, 44, 45: mean 43, √(14 / 2) = 2.646.
@@ -281,7 +281,7 @@ def test_hostile_names_are_escaped(tmp_path: Path, name: str) -> None:
     assert {row.replace("\\|", "").count("|") for row in rows} == {len(made[0].header) + 1}
     assert all(line.isprintable() and "<" not in line for line in lines)
     paths = write(made, tmp_path / "out")
-    assert sorted(os.listdir(tmp_path / "out")) == sorted([LOCK, *(path.name for path in paths)])
+    assert sorted(os.listdir(tmp_path / "out")) == sorted([LOCK_FILE, *(path.name for path in paths)])
     assert os.listdir(tmp_path) == ["out"]
     (row,) = DictReader(io.StringIO(paths[1].read_bytes().decode(errors="replace")))
     assert not row["Method"].startswith(("=", "+", "-", "@"))
@@ -304,7 +304,7 @@ def test_tables_are_written_as_one_text_and_one_csv_each(tmp_path: Path) -> None
         write(fewer, out)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     write(fewer, out, force=True)
-    assert {*os.listdir(out)} == {LOCK, "mine.csv", *names}, "nothing is deleted"
+    assert {*os.listdir(out)} == {LOCK_FILE, "mine.csv", *names}, "nothing is deleted"
     assert (out / DOCUMENT_FILE).read_text(encoding="utf-8") == document(fewer)
     with pytest.raises(InputError, match=r"Tables are written to a folder, got '.*mine.csv', which is a file"):
         write(fewer, out / "mine.csv", force=True)

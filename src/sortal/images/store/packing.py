@@ -177,7 +177,7 @@ def _prepare(index: Index, settings: Settings, n_images: int, budget: int | None
 
 def stored_bytes(folder: Path) -> int:
     """Return the size of all pixel files of a store, under all settings."""
-    return sum(path.stat().st_size for path in folder.glob("**/*.bin"))
+    return sum(path.lstat().st_size for path in folder.glob("**/*.bin"))
 
 
 def check_room(folder: Path, stored: int, more: int, budget: int | None) -> None:
