@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sortal.errors import InputError
-from sortal.images.originals import STATES, Originals
+from sortal.images.originals import FILE_STATES, Originals
 from sortal.images.review_states import STATE_WORDS, words_of
 from sortal.images.store.pixel_store import PixelStore
 from sortal.reviews import growing, journal
@@ -191,7 +191,7 @@ class Session:
         """Say how many files are gone or have changed, and name some."""
         rows = np.flatnonzero(self.originals.state).tolist()
         names = {row: self._file(row) for row in rows[:TYPICAL]}
-        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(STATES) if at}
+        counts = {state: int((self.originals.state == at).sum()) for at, state in enumerate(FILE_STATES) if at}
         return {**counts, "files": [*names.values()]}
 
     def words(self) -> dict[str, Any]:
