@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from sortal.errors import InputError, listing
-from sortal.images.decoding import DIGEST
+from sortal.images.decoding import DIGEST_SIZE
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
@@ -27,7 +27,7 @@ from sortal.system.progress import Runtime
 from sortal.system.regular_files import openable
 from sortal.system.text import plural
 
-HALVES = (slice(0, DIGEST // 2), slice(DIGEST // 2, DIGEST))  # of a hexadecimal digest, 64 bits each
+HALVES = (slice(0, DIGEST_SIZE // 2), slice(DIGEST_SIZE // 2, DIGEST_SIZE))  # of a hexadecimal digest, 64 bits each
 UNTRAINED = "This run did not train its backbone."
 FORGOTTEN = f"The run's folder does not have the weights from before training ({INITIAL})."
 

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sortal.errors import InputError, NoSpaceError
-from sortal.images.originals import STATES, TOLD
+from sortal.images.originals import FILE_STATES, STATE_PHRASES
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
 from sortal.reviews import growing
@@ -39,7 +39,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html
 PART_COUNTS = (2, 3, 4)  # that a category may be split into
 CONSTANTS = {  # that pages need
     "reviewed_words": STATE_WORDS,
-    "lost_words": ["", *(f"The file {TOLD[state][0]}" for state in STATES[1:])],
+    "lost_words": ["", *(f"The file {STATE_PHRASES[state][0]}" for state in FILE_STATES[1:])],
     "answers": {"all": growing.ALL, "most": growing.MOSTLY, "bad": growing.BAD},
     "part_counts": PART_COUNTS,
     "longest_name": LONGEST_NAME,
@@ -183,7 +183,7 @@ class Pictures:
         if row >= len(session.store):
             raise HTTPException(404)
         if lost := session.look(row):
-            raise HTTPException(410, f"The file {TOLD[lost][0]}")
+            raise HTTPException(410, f"The file {STATE_PHRASES[lost][0]}")
         if not session.store.heights[row]:
             raise HTTPException(404)
         etag = f'"{session.run.assignments.contents[row]}-{side}"'
