@@ -13,7 +13,7 @@ from sortal.reviews.rejections import Rejections
 from sortal.runs.building import assess, build_run, hash_images
 from sortal.runs.categories import free_names, positions
 from sortal.runs.confidence import UNCALIBRATED, Confidence, Features, Floats, Ints, place, spread
-from sortal.runs.run import LABELLED, Assignments, Category, Kind, Run, sizes_of
+from sortal.runs.run import LABELLED, Assignments, Category, CategoryKind, Run, sizes_of
 
 NO_ROWS: Ints = np.zeros(0, dtype=np.int64)
 
@@ -24,7 +24,7 @@ class ReviewedCategory:
 
     id: int
     name: str
-    kind: Kind
+    kind: CategoryKind
     former: tuple[str, ...] = ()  # other names of its class
     by_hand: bool = False  # whether it was created, merged or split
     origin: int | None = None  # id of the category it was split off; None for one of the run

@@ -1,31 +1,27 @@
 """The report: its content, its size, and the escaping of names."""
 
 import base64
-import errno
 import hashlib
 import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
 from support.sample_run import HOSTILE, QUICK, by_hand, place, sample_run
 from support.stores import small_store, store_of
 
-from sortal.errors import NoSpaceError, Reason
+from sortal.errors import Reason
 from sortal.images.decoding import Quarantined
 from sortal.images.store import pixel_store
 from sortal.runs import projection
 from sortal.runs.facts import Confused, ImageSource
 from sortal.runs.projection import Mapper
 from sortal.runs.run import STATUSES
-from sortal.system import cache, text
+from sortal.system import text
 from sortal.system.progress import Runtime
 from sortal.web.report import charts, report, summary, thumbnails
 from sortal.web.report.report import make_report
@@ -174,43 +170,6 @@ def test_sheets_show_the_images_of_the_store_smaller_if_there_is_less_room() -> 
     assert small.cell < large.cell == 96
     assert small.bytes <= 2 * 10**4
     assert thumbnails.make_sheets(noise, rows, room=1000, cells=(32, 96)) is None
-
-
-def test_a_sample_has_every_category_and_its_most_typical_image() -> None:
-    category = np.repeat([0, 1, 2], [500, 300, 1])
-    distance = np.linspace(1, 0, 801)
-    rows = projection.sample(category, distance, 50, seed=0)
-    assert len(set(rows.tolist())) == 50
-    assert rows[:3].tolist() == [499, 799, 800]
-    assert (projection.sample(category, distance, 50, seed=1) != rows).any()
-    assert sorted(projection.sample(category, distance, 5000, seed=0).tolist()) == [*range(801)]
-
-
-def test_coordinates_fill_the_span_and_are_cached_under_another_name_than_before(tmp_path: Path) -> None:
-    places = np.array([[-1.0, 3.0], [0.0, 3.0], [4.0, 3.0]])
-    seen: list[int] = []
-
-    def placed(x: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
-        seen.append(seed)
-        return places[: len(x)]
-
-    x = np.eye(3, dtype=np.float32)
-    old = tmp_path / f"{cache.key('map', cache.hashed(x), 7)}.json"  # by another method
-    cache.save(old, [[0, 0]] * 3)
-    for _ in range(2):
-        found = projection.coordinates(x, placed, seed=7, folder=tmp_path)
-        assert found.tolist() == [[0, 5000], [2000, 5000], [9999, 5000]]
-    assert seen == [7]
-    assert projection.coordinates(x[:0], placed, seed=7, folder=tmp_path).shape == (0, 2)
-
-
-def test_a_cache_that_cannot_be_written_to_does_not_keep_the_map_from_being_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for problem in (OSError(errno.EACCES, "", "place"), NoSpaceError("no space left")):
-        monkeypatch.setattr(cache, "save", Mock(side_effect=problem))
-        found = projection.coordinates(np.eye(3, dtype=np.float32), place, seed=7, folder=tmp_path)
-        assert found.shape == (3, 2)
 
 
 def test_points_beyond_the_first_have_a_category_and_a_status_but_no_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Entry:
 def tsne(
     run: Run,
     *,
-    points: int = projection.POINTS,
+    points: int = projection.MAP_POINTS,
     seed: int = 0,
     cache: Path | None = None,
     runtime: Runtime = Runtime(),

@@ -22,7 +22,7 @@ from sortal.images.originals import FILE_STATES, STATE_PHRASES
 from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
 from sortal.reviews import growing
-from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.actions import LONGEST_CATEGORY_NAME
 from sortal.reviews.session import Session, StaleError
 from sortal.reviews.viewable import LostError
 from sortal.system.mapped_arrays import check_whole
@@ -40,9 +40,9 @@ PART_COUNTS = (2, 3, 4)  # that a category may be split into
 CONSTANTS = {  # that pages need
     "reviewed_words": STATE_WORDS,
     "lost_words": ["", *(f"The file {STATE_PHRASES[state][0]}" for state in FILE_STATES[1:])],
-    "answers": {"all": growing.ALL, "most": growing.MOSTLY, "bad": growing.BAD},
+    "answers": {"all": growing.ALL_RIGHT, "most": growing.MOSTLY_RIGHT, "bad": growing.TOO_MANY_WRONG},
     "part_counts": PART_COUNTS,
-    "longest_name": LONGEST_NAME,
+    "longest_name": LONGEST_CATEGORY_NAME,
 }
 
 Read = Callable[[Session, Request], Any]  # returns what becomes JSON, or None if there is no such thing

@@ -55,9 +55,9 @@ class Detail:
 
 
 DETAILS = (
-    Detail(typical=10, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=120),
-    Detail(typical=5, doubtful=5, points=projection.POINTS, others=OTHERS, images=IMAGES, most=2500),
-    Detail(typical=3, doubtful=2, points=projection.POINTS, others=OTHERS, images=IMAGES, most=6000),
+    Detail(typical=10, doubtful=5, points=projection.MAP_POINTS, others=OTHERS, images=IMAGES, most=120),
+    Detail(typical=5, doubtful=5, points=projection.MAP_POINTS, others=OTHERS, images=IMAGES, most=2500),
+    Detail(typical=3, doubtful=2, points=projection.MAP_POINTS, others=OTHERS, images=IMAGES, most=6000),
     Detail(typical=1, doubtful=1, points=3000),
     Detail(typical=1, doubtful=0, points=1000),
 )
