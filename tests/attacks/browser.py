@@ -20,7 +20,7 @@ from attacks.payloads import CODE, CONTROLS, ELSEWHERE, LONG, MARKUP, PATHS, dra
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import ImageSource
-from sortal.web.app.guard import HEADERS, POLICY
+from sortal.web.app.guard import ANSWER_HEADERS, POLICY
 from sortal.web.report.report import make_report
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def collector(trial: Trial) -> int:
             except Exception:
                 continue
             raise AssertionError(f"The collector overlooks {body}")
-    assert "require-trusted-types-for 'script'" in HEADERS["Content-Security-Policy"] == POLICY
+    assert "require-trusted-types-for 'script'" in ANSWER_HEADERS["Content-Security-Policy"] == POLICY
     return len(bad)
 
 

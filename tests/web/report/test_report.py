@@ -118,11 +118,11 @@ def test_hostile_names_are_escaped_everywhere() -> None:
 
 
 def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "LIMIT", 400_000)
+    monkeypatch.setattr(report, "LARGEST_REPORT", 400_000)
     few = Mapper(place, points=100)
     run = sample_run(categories=30, known=18, images=600, file=lambda row: f"{row:06d}/{'long ' * 20}.jpg")
     html = make_report(run, small_store(600, 56), few)
-    assert report.LIMIT / 2 < len(html) <= report.LIMIT
+    assert report.LARGEST_REPORT / 2 < len(html) <= report.LARGEST_REPORT
     assert "100 of 600 images" in html.decode()
     assert "sampled" in html.decode()
     data = data_of(html)
@@ -132,10 +132,10 @@ def test_a_page_of_many_noisy_images_stays_below_the_size_limit(monkeypatch: pyt
     shown = [data["images"]["category"][at] for at in data["map"]["image"]]
     assert (len(shown), set(shown)) == (100, {*range(30)})
 
-    monkeypatch.setattr(report, "LIMIT", 250_000)
+    monkeypatch.setattr(report, "LARGEST_REPORT", 250_000)
     monkeypatch.setattr(report, "OTHER_ROOM", 8000)
     html = make_report(run, small_store(600, 56), few)
-    assert len(html) <= report.LIMIT
+    assert len(html) <= report.LARGEST_REPORT
     assert len(data_of(html)["sheets"]) == 2, "fewer pictures, but still some of both cards and map"
     assert len(data_of(html)["categories"][0]["typical"]) < 10
     monkeypatch.setattr(report, "CARD_ROOM", 10)
