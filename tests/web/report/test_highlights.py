@@ -10,10 +10,9 @@ import pytest
 from support.sample_run import QUICK, sample_run
 from support.stores import same_store, small_store
 
-from sortal.review.actions import Refit
-from sortal.review.effects import Review
+from sortal.reviews.actions import Refit
+from sortal.reviews.history import Review
 from sortal.runs.confidence import Ints
-from sortal.runs.facts import ImageSource
 from sortal.runs.run import Run
 from sortal.web.report import highlights, report, summary
 from sortal.web.report.highlights import compare_categories, find_highlights
@@ -145,23 +144,3 @@ def test_images_of_a_large_run_are_about_equally_many_of_each_category(monkeypat
     run = sample_run(categories=6, images=600)
     page = make_report(run, same_store(600), QUICK).decode()
     assert 60 <= page.count("photos/") <= 60 + 6 * 2 + 1
-
-
-def test_originals_are_addressed_from_the_report_whatever_their_names_are(tmp_path: Path) -> None:
-    files = ["plain/é #1.jpg", "\udcff.jpg", "/elsewhere/b?.jpg", "listed.jpg"]
-    run = sample_run(categories=1, known=0, images=4, file=lambda row: files[row])
-    source = ImageSource(folder=str(tmp_path / "my photos"), images=4, paths={"listed.jpg": str(tmp_path / "c%.jpg")})
-    run = replace(run, folder=tmp_path / "run", facts=replace(run.facts, images=(source,)))
-    assert [each["url"] for each in summary.sources(run)] == ["./../my%20photos/"]
-    up = "../" * len((tmp_path / "run").parts[1:])
-    urls = {1: "./../my%20photos/%FF.jpg", 2: f"./{up}elsewhere/b%3F.jpg", 3: "./../c%25.jpg"}
-    assert summary.images(run, [0, 1, 2, 3], True)["url"] == urls, "a plain name needs no address of its own"
-    del urls[2]  # which would say where the report is
-    assert summary.images(run, [0, 1, 2, 3])["url"] == urls
-    away = replace(run, folder=tmp_path / "other" / "run")
-    assert summary.images(away, [0, 1, 2, 3])["url"] == {}
-    assert summary.sources(away) == [{"name": "my photos", "url": None}]
-    assert [each["url"] for each in summary.sources(away, True)] == ["./../../my%20photos/"]
-    array = replace(run, facts=replace(run.facts, images=(ImageSource(folder=None, images=4, paths={}),)))
-    assert summary.sources(array) == [{"name": None, "url": None}]
-    assert summary.images(array, [0, 1])["url"] == {}

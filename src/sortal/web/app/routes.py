@@ -19,14 +19,14 @@ from starlette.routing import Route
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.images.originals import STATES, TOLD
+from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
-from sortal.review import growing
-from sortal.review.effects import LONGEST as LONGEST_NAME
-from sortal.review.session import Session, StaleError
-from sortal.review.viewable import LostError
-from sortal.runs.run import REVIEWED
-from sortal.system.held_folders import ReplacedError
-from sortal.system.mapping import check_whole
+from sortal.reviews import growing
+from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.session import Session, StaleError
+from sortal.reviews.viewable import LostError
+from sortal.system.mapped_arrays import check_whole
+from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_DESCRIBED = 1000  # images that one request describes
@@ -38,7 +38,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html
 ORDERS = ("doubt", "typical")  # of the images of a category
 PART_COUNTS = (2, 3, 4)  # that a category may be split into
 CONSTANTS = {  # that pages need
-    "reviewed_words": list(REVIEWED),
+    "reviewed_words": STATE_WORDS,
     "lost_words": ["", *(f"The file {TOLD[state][0]}" for state in STATES[1:])],
     "answers": {"all": growing.ALL, "most": growing.MOSTLY, "bad": growing.BAD},
     "part_counts": PART_COUNTS,
@@ -48,7 +48,7 @@ CONSTANTS = {  # that pages need
 Read = Callable[[Session, Request], Any]  # returns what becomes JSON, or None if there is no such thing
 
 
-class Answer(JSONResponse):
+class AsciiResponse(JSONResponse):
     """JSON in ASCII; its escapes preserve even names that are not UTF-8."""
 
     def render(self, content: Any) -> bytes:
@@ -59,7 +59,7 @@ def application(session: Session) -> Starlette:
     """Return the application without its guard."""
 
     def stale(request: Request, error: Any) -> Response:
-        return Answer({"message": str(error), "missed": error.missed, "version": session.version}, 409)
+        return AsciiResponse({"message": str(error), "missed": error.missed, "version": session.version}, 409)
 
     return Starlette(
         routes=[
@@ -83,7 +83,7 @@ def application(session: Session) -> Starlette:
 
 
 def _refusal(code: int, message: str) -> Response:
-    return Answer({"message": message}, code)
+    return AsciiResponse({"message": message}, code)
 
 
 def _static(name: str) -> Response:
@@ -113,7 +113,7 @@ def _answer(session: Session, read: Read, request: Request) -> Response:
     content = read(session, request)
     if content is None:
         raise HTTPException(404)
-    return Answer(content)
+    return AsciiResponse(content)
 
 
 def _one_of(request: Request, name: str, allowed: Sequence[str]) -> str:
@@ -186,8 +186,12 @@ def _picture(session: Session, side: int, request: Request) -> Response:
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # in another run, the same row is another image
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
+    try:
+        pixels = store.image(row)
+    except InputError as error:  # the pixels have been cut
+        raise HTTPException(503, str(error)) from error
     buffer = io.BytesIO()
-    Image.fromarray(fit(store.image(row), side)).save(buffer, "WEBP", quality=80, method=2)
+    Image.fromarray(fit(pixels, side)).save(buffer, "WEBP", quality=80, method=2)
     return Response(buffer.getvalue(), media_type="image/webp", headers=headers)
 
 
@@ -201,7 +205,7 @@ async def _decide(session: Session, request: Request) -> Response:
     if type(seen) is not int or not isinstance(action, dict):
         raise HTTPException(400, "This is not a decision: seen must be a number and action an object.")
     try:
-        return Answer(await run_in_threadpool(session.decide, seen, action))
+        return AsciiResponse(await run_in_threadpool(session.decide, seen, action))
     except InputError:  # which says by itself what is wrong
         raise
     except ValueError as error:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sortal.exchange.naming import shared_command, shared_text
 from sortal.images.store.pixel_store import PixelStore
-from sortal.runs import projection
+from sortal.runs import curves, projection
 from sortal.runs.projection import Mapper
 from sortal.runs.run import LABELLED, Run
 from sortal.system.progress import Runtime
@@ -159,7 +159,7 @@ class _Page:
         }
         scores, a, home = run.metrics, run.assignments, os.path.abspath(run.folder)
         shown_path = partial(summary.shown_path, absolute_paths=absolute_paths)
-        found = (charts.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
+        found = (curves.risk_coverage(scores.risk_coverage), charts.reliability(scores.reliability)) if scores else ()
         self.values = {
             "run": run,
             "highlights": highlights,
@@ -170,7 +170,7 @@ class _Page:
             "command": run.facts.command if absolute_paths else shared_command(run.facts.command),
             "notes": [each if absolute_paths else shared_text(each, run.facts, home) for each in run.facts.notes],
             "quarantine": [replace(each, file=shown_path(each.file)) for each in run.quarantine],
-            "k_curve": charts.k_curve(run.k),
+            "k_curve": curves.k_curve(run.k),
             "curves": [chart for chart in found if chart],
             "confusion": summary.confusion(scores.confusion, run.categories) if scores else None,
             "histogram": charts.histogram(a.confidence[a.status != LABELLED], run.confidence.unsure_below),
