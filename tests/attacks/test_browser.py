@@ -20,7 +20,7 @@ from support.world import Trial
 from sortal.discovery.reviewing.advice import Advice
 from sortal.images.decoding import Quarantined
 from sortal.runs.facts import ImageSource
-from sortal.web.app.guard import HEADERS, POLICY
+from sortal.web.app.guard import ANSWER_HEADERS, POLICY
 from sortal.web.report.report import make_report
 
 if TYPE_CHECKING:
@@ -257,4 +257,4 @@ def test_what_the_collector_tells(trial: Trial, browser: Browser, body: str, scr
 
 
 def test_the_review_is_as_strict_as_the_collector() -> None:
-    assert "require-trusted-types-for 'script'" in HEADERS["Content-Security-Policy"] == POLICY
+    assert "require-trusted-types-for 'script'" in ANSWER_HEADERS["Content-Security-Policy"] == POLICY
