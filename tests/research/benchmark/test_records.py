@@ -30,9 +30,6 @@ def test_a_saved_record_is_loaded_unchanged(tmp_path: Path) -> None:
     assert moments[0] < moments[1]  # 9:00 and 9:30 in UTC
     save(example(training={"loss": float("nan"), "each": (1.0, float("inf"))}), tmp_path)
     assert load(tmp_path).training == {"loss": None, "each": [1.0, None]}, "JSON has no NaN"
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"cannot be written: .*\. Choose another folder"):
-        save(record, tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +67,7 @@ def test_damage_is_located(tmp_path: Path, path: str, value: Any, problem: str) 
     ("content", "problem"),
     [
         (b"", "is damaged: Expecting value"),
-        (b'{"format": NaN}', "is damaged: NaN is not a number"),
+        (b'{"format": NaN}', "must have the format 'sortal benchmark 2', got nan."),
         (b"[" * 100_000, "is damaged: "),
         (b"\xff\xfe", "is damaged: "),
         (b"[]", "which is some other file."),
