@@ -383,7 +383,7 @@ TRAININGS: dict[str, Training] = {
     "rankstats": Training(schedule="step", final_lr=0.1, weight_decay=1e-4),
     "uno": Training(warmup=0.05, final_lr=2.5e-3, weight_decay=1.5e-4),
 }
-# What Sortal's own recipes change, so that the first steps at the full rate do not destroy pretrained features.
+# What Sortal's own recipes change, lest the first steps at the full rate destroy pretrained features.
 ROBUST: dict[str, Any] = {"clip": 1.0, "warmup": 0.05, "warmup_by": "step"}
 # How the small network is trained from scratch on tiny images (benchmarks/digits.py): at a temperature that separates
 # unknown classes, and without mirroring digits.

@@ -34,7 +34,7 @@ def hashed(*arrays: NDArray[Any]) -> str:
 
 
 def load(path: Path) -> Any:
-    """Return a cached value; None if there is none, or if it is damaged."""
+    """Return a cached value; None if there is none, or it is damaged."""
     try:
         held = read_json(path)
     except (OSError, ValueError):

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @contextmanager
 def _answered() -> Iterator[None]:
-    """Turn the errors by which a collective operation reports that another process is gone into ElsewhereError."""
+    """Raise ElsewhereError where a collective operation fails because another process is gone."""
     try:
         yield
     except RuntimeError as error:
@@ -49,7 +49,7 @@ class Peers:
         self.gather_objects(None)
 
     def by_first(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns in the first process, where alone it is called; if it fails there, fail in all."""
+        """Call `work` in the first process only, and return its result in all; if it fails there, fail in all."""
         if self.size == 1:
             return work()
         if not self.is_first:
@@ -65,7 +65,7 @@ class Peers:
         return self.broadcast((result, False))[0]
 
     def in_turn(self, work: Callable[[], T]) -> T:
-        """Call `work` in the first process, then in all others; return its own result in each."""
+        """Call `work` in the first process, then in all others; each returns its own result."""
         found = [work()] if self.is_first else []
         self.barrier()
         return found[0] if found else work()
@@ -193,7 +193,7 @@ def launch(device: str) -> Processes:
 
 @contextmanager
 def _stdout_as_stderr() -> Iterator[None]:
-    """Send what libraries write to standard output, which is for results, to standard error: gloo greets its peers."""
+    """Send to standard error what libraries write to standard output, which is for results: gloo greets its peers."""
     try:
         sys.stdout.flush()
         kept = os.dup(1)

@@ -1,4 +1,4 @@
-"""Atomic writes: of one file, and of several files replaced together by way of a staging folder; locks on folders."""
+"""Atomic writes of one file, or of several that are replaced together by way of a staging folder; locks on folders."""
 
 import errno
 import json
@@ -43,7 +43,7 @@ def write_atomically(path: Path, content: FileContent) -> None:
 
 @contextmanager
 def writing(place: str | os.PathLike[str], needed: int = 0) -> Iterator[None]:
-    """Raise NoSpaceError where the enclosed code cannot write to a file or folder because the disk is full.
+    """Raise NoSpaceError if the enclosed code fails to write to a file or folder because the disk is full.
 
     `needed` is the number of bytes, if known.
     """
@@ -62,7 +62,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_all(folder: Path, files: Mapping[str, FileContent | Path], gone: Collection[str]) -> None:
-    """Write files, given as content or as a file to link, and delete those in `gone`: atomic for users of `finish`."""
+    """Write files, given as content or as a file to link, and delete those in `gone`, as one change.
+
+    Once it is committed, it is completed here or, after a kill, by whoever calls `finish`.
+    """
     check_held(folder)
     finish(folder)
     try:
@@ -78,7 +81,7 @@ def replace_all(folder: Path, files: Mapping[str, FileContent | Path], gone: Col
         problem = f"The folder {str(folder)!r} cannot be written: {error.strerror or error}."
         raise InputError(f"{problem} Choose another.") from error
     finish(folder)
-    check_held(folder)  # or what was staged waits in a folder that has just been moved
+    check_held(folder)  # what was staged may be in a folder that has just been moved
 
 
 def _stage(staging: Path, files: Mapping[str, FileContent | Path], gone: Collection[str]) -> None:
@@ -147,15 +150,15 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
     """Create and lock a folder; if another process holds its lock, call `waiting` every second, or raise InputError.
 
     The operating system releases the lock of a process that is killed, so folders on file systems without such locks
-    are rejected; what such a process left in the folder and its cache is deleted. Without a folder, do nothing.
-    Whatever is written into the folder meanwhile, is refused once its path leads to another one.
+    are rejected. What a killed process left in the folder and its cache is deleted. While the folder is locked, nothing
+    is written to another one that takes its place. Without a folder, do nothing.
     """
     if folder is None:
         yield
         return
     from filelock import FileLock, Timeout
 
-    # A lock that is a mere file would outlive a killed process. Any thread may release the lock.
+    # A soft lock is a mere file, which would outlive a killed process. Any thread may release the lock.
     lock = FileLock(folder / LOCK_FILE, thread_local=False, fallback_to_soft=False)
     while not lock.is_locked:
         try:
@@ -164,7 +167,7 @@ def lock_folder(folder: Path | None, waiting: Callable[[], None] | None = None) 
                 before = here.identity()
             lock.acquire(timeout=LOCK_EVERY if waiting else 0)
             if identity_of(folder) != before:
-                lock.release()  # of one that has just been moved away
+                lock.release()  # the locked folder has just been moved away
         except Timeout:
             if waiting is None:
                 message = f"Another process is using {str(folder)!r}. Wait until it is done, or choose another folder."
@@ -198,7 +201,7 @@ def _sweep(folder: Path) -> None:
 
 
 def same_file(one: str | Path, other: str | Path) -> bool:
-    """Tell whether two paths lead to one file or folder; a path to nothing is like no other."""
+    """Tell whether two paths lead to the same file or folder; paths that lead nowhere do not."""
     with suppress(OSError, ValueError):
         return os.path.samefile(one, other)
     return False

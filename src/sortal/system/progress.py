@@ -45,7 +45,7 @@ class Runtime:
     note: Callable[[str], None] = log
 
     def prefixed(self, prefix: str) -> "Runtime":
-        """Return a runtime that reports each task with a `prefix`."""
+        """Return a runtime that puts a `prefix` before the name of each task."""
         return replace(self, progress=lambda what, done, total: self.progress(f"{prefix}{what}", done, total))
 
 
@@ -56,7 +56,7 @@ def say(text: str) -> None:
 
 
 def _write(text: str) -> None:
-    with suppress(OSError):  # nobody reads it any more: no reason to give up the work
+    with suppress(OSError):  # nobody reads it any more, which is no reason to give up the work
         sys.stderr.write(text)
         sys.stderr.flush()
 
@@ -68,7 +68,7 @@ def is_first() -> bool:
 
 @contextmanager
 def shown(runtime: Runtime, first: str = "Starting", *, wanted: bool = True) -> Iterator[Runtime]:
-    """Yield a runtime that shows progress and notes on standard error, as far as it has no place of its own for them.
+    """Yield a runtime that shows progress and notes on standard error, unless they already go elsewhere.
 
     A terminal gets a bar with the time left, a notebook one line that is redrawn, and anything else a line every half
     minute. Of several processes, only the first shows progress. With `wanted` false, nothing is shown.
@@ -105,7 +105,7 @@ class _Task:
     what: str
     done: int = 0
     total: int = 0
-    first: int = 0  # what was done when it began
+    first: int = 0  # how much was done when it began
     since: float = field(default_factory=monotonic)
 
     def after(self, what: str, done: int, total: int) -> "_Task":

@@ -1,7 +1,7 @@
 """Temporary files and folders, each locked by the process that owns it, and the sweep of those that no process owns.
 
-A process that is killed leaves its temporaries behind, but the system releases its locks. So what can be locked has no
-owner: whichever process, container or host it was made by, as far as their file system shares locks.
+A process that is killed leaves its temporaries behind, but the system releases its locks. So a temporary that can be
+locked has no owner, whichever process, container or host made it, as far as their file system shares locks.
 """
 
 import os
@@ -24,7 +24,7 @@ DEEPEST_SWEPT = 16  # folders within one another; Sortal makes far fewer
 
 @contextmanager
 def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
-    """Create and lock a file to be renamed, and yield its name, too; it is deleted if the enclosed code fails."""
+    """Create and lock a file to be renamed; yield its name and the file. It is deleted if the enclosed code fails."""
     name, file = _create(here)
     try:
         with file:
@@ -39,8 +39,8 @@ def temporary_file(here: OpenFolder) -> Iterator[tuple[str, BinaryIO]]:
 def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
     """Create a folder that may be renamed; what is left of it at the end is deleted.
 
-    What is moved aside to make room for a `target` in `parent`, to `aside(folder)`, is brought back by a sweep if the
-    process is killed before something else is there.
+    Whoever replaces a `target` in `parent` moves the old one to `aside(folder)` first. If the process is killed before
+    the new one is in place, a sweep brings the old one back.
     """
     with open_folder(parent) as here, temporary_file(here) as (mark, file):
         new = _suffixed(mark, NEW_SUFFIX)
@@ -59,7 +59,7 @@ def temporary_folder(parent: Path, target: str = "") -> Iterator[Path]:
 
 
 def aside(folder: Path) -> Path:
-    """Return where to put what stands in the place of a temporary folder."""
+    """Return where to put what a temporary folder will replace."""
     return folder.with_suffix(OLD_SUFFIX)
 
 

@@ -50,7 +50,7 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def byte_sizes(*numbers: int) -> list[str]:
-    """Return numbers of bytes as GB or MB, or to the byte if two would look the same or one like nothing."""
+    """Return numbers of bytes in GB or MB; in bytes if two would look the same, or one would look like nothing."""
     texts = [f"{n / 1e9:,.1f} GB" if n >= 1e9 else f"{n / 1e6:,.1f} MB" for n in numbers]
     return texts if len(set(texts)) == len(texts) and "0.0 MB" not in texts else [f"{n:,} bytes" for n in numbers]
 

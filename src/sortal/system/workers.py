@@ -1,4 +1,4 @@
-"""Worker processes that read images: a file that crashes its decoder costs one process and is reported by name.
+"""Worker processes that read images: a file that crashes its decoder ends one process, and is reported by name.
 
 A worker is a fresh Python that imports only what its function needs, so callers need no `if __name__ == "__main__"`.
 It gets its function, its items and replies as pickles. Questions and results come back as lines of JSON: what a hostile
@@ -64,10 +64,10 @@ def run_workers(
     workers: int | None = None,
     answer: Answer = lambda *_: {},
 ) -> Generator[tuple[int, JsonObject]]:
-    """Yield (row, result) as results arrive; an unreadable image has "reason" and "detail" as its result.
+    """Yield (row, result) as results arrive; the result of an unreadable image is its "reason" and "detail".
 
-    A function that is a generator puts the objects it yields as questions to `answer`, which is called by several
-    threads of this process, and is sent the replies.
+    If the function is a generator, what it yields are questions: several threads of this process pass them to `answer`,
+    and the generator is sent the replies.
     """
     waiting = iter(items)
     lock = threading.Lock()
@@ -109,7 +109,7 @@ def run_workers(
     finally:
         stop.set()
         for thread in threads:
-            while thread.is_alive():  # it may be about to start another process
+            while thread.is_alive():  # it may be about to start another worker
                 for worker in list(running):
                     worker.process.kill()
                 thread.join(0.1)
