@@ -66,7 +66,7 @@ def test_check_options_reach_the_library(stub: Stub, pets: Path) -> None:
         counts = {name: int((images.labels == at).sum()) for at, name in enumerate(images.classes)}
         return {**counts, None: int((images.labels < 0).sum())}, options
 
-    usual = {"tiny": check.TINY_SIDE, "max_pixels": 80_000_000}
+    usual = {"tiny": check.TINY_BELOW, "max_pixels": 80_000_000}
     assert checked() == ({"cat": 2, "dog": 1, None: 1}, usual)
     chosen = {"tiny": 41, "max_pixels": 1599, "workers": 1}
     assert checked("--tiny", 41, "--max-pixels", 1599, "--workers", 1)[1] == chosen

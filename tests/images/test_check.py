@@ -29,11 +29,11 @@ def save(path: Path, image: Image.Image) -> None:
     image.save(path)
 
 
-def examined(folder: Path, *, tiny: int = check.TINY_SIDE, max_pixels: int = MAX_PIXELS) -> Health:
+def examined(folder: Path, *, tiny: int = check.TINY_BELOW, max_pixels: int = MAX_PIXELS) -> Health:
     """Check a folder on its own, and as a by-product of packing, with the same result."""
     images = read_images(folder, need_labels=False)
     found = check.check(images, tiny=tiny, max_pixels=max_pixels, runtime=Runtime(workers=1))
-    if tiny == check.TINY_SIDE:
+    if tiny == check.TINY_BELOW:
         with TemporaryDirectory() as store:
             packed = pack(images, store, settings=Settings(max_pixels=max_pixels), runtime=Runtime(workers=1))
             assert check.check_stored(images, packed) == found
@@ -122,7 +122,7 @@ def test_near_duplicates_are_found_by_appearance(tmp_path: Path, monkeypatch: py
         small = picture(0, side=15)
         small.putpixel((0, 0), (value, 0, 0))
         save(tmp_path / f"small{value}.png", small)
-    monkeypatch.setattr(near_duplicates, "MOST_COMPARED", 16)  # the number of images
+    monkeypatch.setattr(near_duplicates, "MOST_THUMBNAILS", 16)  # the number of images
     found = examined(tmp_path)
     assert found.near_duplicates is not None
     worst, *others = found.near_duplicates
@@ -132,7 +132,7 @@ def test_near_duplicates_are_found_by_appearance(tmp_path: Path, monkeypatch: py
     assert others == [Duplicates(kind=kind, files=(each, f"a/{each[0]}.png"), labels=(None, "a")) for each in changed]
     assert found.duplicates == ()
     assert found.contradictions == 0
-    monkeypatch.setattr(near_duplicates, "MOST_COMPARED", 15)
+    monkeypatch.setattr(near_duplicates, "MOST_THUMBNAILS", 15)
     assert examined(tmp_path).near_duplicates is None
 
 

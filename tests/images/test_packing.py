@@ -348,7 +348,7 @@ def test_only_new_content_is_stored_and_appended(tmp_path: Path, folder: Path, s
 
 def pack_in_child(folder: str, store: str, fatal: int | None) -> None:
     """Pack with a commit after every image, and report progress; die before sync or rename number `fatal`."""
-    packing.COMMIT_EVERY = 0
+    packing.UNCOMMITTED_SECONDS = 0
     vars(packing)["run_workers"] = Inline()
     count = count_operations(["fsync", "replace"], fatal)
     pack_small(read(folder), store, runtime=Runtime(progress=lambda *_: say("done")))
@@ -376,7 +376,7 @@ def test_a_run_killed_anywhere_resumes_where_it_stopped(
         assert pixel_files(store) == unbroken
 
 
-@pytest.mark.parametrize(("step", "wanted"), [(0.0, [0] * 4), (packing.COMMIT_EVERY + 1, [1, 2, 3, 4])])
+@pytest.mark.parametrize(("step", "wanted"), [(0.0, [0] * 4), (packing.UNCOMMITTED_SECONDS + 1, [1, 2, 3, 4])])
 def test_commits_are_made_at_intervals(
     folder: Path, store: Path, inline: Inline, monkeypatch: pytest.MonkeyPatch, step: float, wanted: list[int]
 ) -> None:

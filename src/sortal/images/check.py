@@ -21,7 +21,7 @@ from sortal.images.store.pixel_store import PixelStore
 from sortal.system.progress import Runtime
 from sortal.system.workers import ImageSource, JsonObject, WorkItem, run_workers
 
-TINY_SIDE = 32  # an image with a shorter side below this is tiny
+TINY_BELOW = 32  # an image with a shorter side below this is tiny
 
 DuplicateKind = Literal["two labels", "labelled and unlabelled", "same"]  # the worst first
 Key = TypeVar("Key")
@@ -68,7 +68,7 @@ class Health:
 
 
 def check(
-    images: ImageSet, *, tiny: int = TINY_SIDE, max_pixels: int = MAX_PIXELS, runtime: Runtime = Runtime()
+    images: ImageSet, *, tiny: int = TINY_BELOW, max_pixels: int = MAX_PIXELS, runtime: Runtime = Runtime()
 ) -> Health:
     """Check images by reading every file once, at reduced size; nothing is written."""
     for name, value in (("tiny", tiny), ("max_pixels", max_pixels)):
@@ -76,7 +76,7 @@ def check(
             raise InputError(f"{name} must be at least 1, got {value}.")
     n = len(images)
     digests, facts, unreadable = np.zeros(n, f"S{DIGEST_SIZE}"), np.zeros(n, FACTS), dict[int, Quarantined]()
-    thumbnails = np.zeros((n, near.LENGTH), np.uint8) if n <= near.MOST_COMPARED else None
+    thumbnails = np.zeros((n, near.LENGTH), np.uint8) if n <= near.MOST_THUMBNAILS else None
     items = (WorkItem(row, images.source(row)) for row in range(n))
     with closing(run_workers(examine, items, options={"max_pixels": max_pixels}, workers=runtime.workers)) as results:
         for done, (row, found) in enumerate(results, start=1):
@@ -99,8 +99,8 @@ def contradictory(labels: NDArray[np.int64], digests: NDArray[np.bytes_]) -> lis
 
 def check_stored(images: ImageSet, store: PixelStore, *, runtime: Runtime = Runtime()) -> Health:
     """Check images by what packing them found out; no file is opened."""
-    thumbnails = store.thumbnails() if len(images) <= near.MOST_COMPARED else None
-    return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY_SIDE, runtime)
+    thumbnails = store.thumbnails() if len(images) <= near.MOST_THUMBNAILS else None
+    return _health(images, store.digests, store.facts, thumbnails, store.quarantine, TINY_BELOW, runtime)
 
 
 def examine(source: ImageSource, options: JsonObject) -> JsonObject:

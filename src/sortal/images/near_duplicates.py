@@ -13,7 +13,7 @@ LEAST_ALIKE = 0.98  # minimum correlation of two thumbnails
 REST = 8.0  # maximum residual, in levels of 255, after a linear fit of one to the other
 EXACT = 20_000  # images up to which every pair is compared
 CELLS = 2  # that each of more images is compared in
-MOST_COMPARED = 2_000_000  # images compared; their thumbnails are in memory
+MOST_THUMBNAILS = 2_000_000  # images compared; their thumbnails are in memory
 BLOCK_ROWS = 1024  # rows compared at a time
 TILE = 2**14  # leaders they are compared with at a time
 

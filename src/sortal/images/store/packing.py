@@ -41,7 +41,7 @@ from sortal.system.text import byte_sizes
 from sortal.system.workers import Conversation, ImageSource, JsonObject, WorkItem, run_workers
 
 PIXEL_FORMAT = 1  # of the pixels
-COMMIT_EVERY = 2.0  # seconds between commits: the most work that a kill can lose
+UNCOMMITTED_SECONDS = 2.0  # seconds between commits: the most work that a kill can lose
 DISK_RESERVE = 2**26  # bytes that stay free on the disk
 WAY_OUT = "or choose a smaller shorter_side; then run again to resume"
 
@@ -256,7 +256,7 @@ class _Writer:
         """Add what was found to the index; commit it every few seconds."""
         self._unsynced |= "stored" in record
         self.index.add(record)
-        if monotonic() - self._committed >= COMMIT_EVERY:
+        if monotonic() - self._committed >= UNCOMMITTED_SECONDS:
             self.commit()
 
     def commit(self) -> None:
