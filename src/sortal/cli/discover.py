@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from sortal.cli import printing
 from sortal.cli.options import (
-    Count,
+    CountOption,
     Device,
     DryRun,
     Flag,
@@ -20,7 +20,7 @@ from sortal.cli.options import (
     Images,
     Json,
     Labelled,
-    LabelTable,
+    TableOption,
     Workers,
     given,
     processes,
@@ -65,7 +65,7 @@ _SHA256 = re.compile(r"(?<=sha256 [0-9a-f]{8})[0-9a-f]+")  # all but the first e
 def discover(
     images: Images,
     *,
-    labels: LabelTable = None,
+    labels: TableOption = None,
     out: Annotated[Path | None, Parameter(help=RUN_FOLDER_HELP)] = None,
     settings: Annotated[Discovery, Flat] = Discovery(),
     reading: Annotated[Reading, Flat] = Reading(),
@@ -207,9 +207,9 @@ def _print_result(run: "Run") -> None:
 def demo(
     *,
     out: Annotated[Path, Parameter(help="Folder of the run.")] = Path("digits-run"),
-    k: Annotated[Count, Parameter(help="Number of classes; auto estimates it.")] = "auto",
+    k: Annotated[CountOption, Parameter(help="Number of classes; auto estimates it.")] = "auto",
     labelled: Labelled = 0.5,
-    epochs: Annotated[Count, Parameter(help="Epochs to train for; auto is 40.")] = "auto",
+    epochs: Annotated[CountOption, Parameter(help="Epochs to train for; auto is 40.")] = "auto",
     seed: Annotated[int, Parameter(help="Seed of every random choice.")] = 0,
     device: Device = "auto",
     json: Json = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from sortal.cli import printing
-from sortal.cli.options import Flat, Images, Json, Labelled, LabelTable, Workers, source_of
+from sortal.cli.options import Flat, Images, Json, Labelled, TableOption, Workers, source_of
 from sortal.config import MAX_PIXELS, Reading
 from sortal.images.folders import is_picture, unread_pictures
 from sortal.system.text import plain, plural
@@ -38,7 +38,7 @@ TWO_LABELS = "Images with two labels (exit code 1), which a run ignores; keep on
 def check(
     images: Images,
     *,
-    labels: LabelTable = None,
+    labels: TableOption = None,
     reading: Annotated[Reading, Flat] = Reading(),
     tiny: Annotated[int, Parameter(help="Report images whose shorter side has fewer pixels.")] = 32,
     max_pixels: Annotated[int, Parameter(help="Refuse images with more pixels.")] = MAX_PIXELS,

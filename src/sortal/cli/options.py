@@ -17,14 +17,14 @@ Images = Annotated[list[Path], Parameter(help="A folder of images, or several.",
 COLUMNS_HELP = (
     "A table (CSV, TSV, JSON lines, Parquet) with the columns file_name, label (may be empty) and, if known, truth."
 )
-LabelTable = Annotated[Path | None, Parameter(help=COLUMNS_HELP)]
+TableOption = Annotated[Path | None, Parameter(help=COLUMNS_HELP)]
 RunFolder = Annotated[Path, Parameter(help="Folder of a run.")]
 Labelled = Annotated[float, Parameter(help="Fraction of the images of digits 0 to 4 that are labelled.")]
 Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 DRY_RUN_HELP = "Only report the steps, the memory and disk they need, and how long they take."
 DryRun = Annotated[Flag, Parameter(help=DRY_RUN_HELP)]
 Json = Annotated[Flag, Parameter(help="Write the result as JSON.")]
-Count = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
+CountOption = Annotated[int | Auto, Parameter(metavar="INT|auto", show_choices=False)]
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], Parameter(help="Device to compute on.")]
 Workers = Annotated[int | None, Parameter(help="Processes that read images; one per core by default.")]
 Several = Parameter(consume_multiple=True, negative="", metavar="NAME …", show_default=False)  # see split()

@@ -25,7 +25,7 @@ from sortal.system.text import plural
 
 DEFAULT_SEEDS = (0, 1, 2)
 Todo = Sequence[tuple[int, Task]]  # tasks and their positions in the sweep
-Outcome = tuple[int, Record | SortalError]  # position of the task, and its record or why it failed
+TaskOutcome = tuple[int, Record | SortalError]  # position of the task, and its record or why it failed
 DIED = "its process died, perhaps out of memory; run again with fewer processes"
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def _recorded(task: Task, data: Data) -> Record | None:
 
 def _in_sequence(
     todo: Todo, data: Mapping[str, Data], total: int, team: Processes, runtime: Runtime
-) -> Iterator[Outcome]:
+) -> Iterator[TaskOutcome]:
     for number, (at, task) in enumerate(todo, start=total - len(todo) + 1):
         here = runtime.prefixed(f"Run {number} of {total}, {task.title}: ")
         if team.size == 1:
@@ -171,7 +171,7 @@ def _attempt(task: Task, data: Callable[[str], Data], processes: Processes, runt
         return SortalError(f"{type(error).__name__}: {error}")
 
 
-def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[Outcome]:
+def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> Iterator[TaskOutcome]:
     """Run tasks in n processes, each with one of the GPUs; tasks that share their training go to the same process."""
     groups: dict[tuple[Any, ...], list[tuple[int, Task]]] = {}
     for at, task in todo:
@@ -187,7 +187,7 @@ def _in_parallel(todo: Todo, n: int, gpus: Sequence[str], runtime: Runtime) -> I
             yield outcome
 
 
-def _run_group(group: Todo, runtime: Runtime) -> list[Outcome]:
+def _run_group(group: Todo, runtime: Runtime) -> list[TaskOutcome]:
     @cache
     def data(name: str) -> Data:
         return read(name, group[0][1].root)

@@ -25,7 +25,7 @@ from sortal.system.regular_files import open_regular
 from sortal.system.temporary import sweep
 
 FIGURES = ("tsne", "attention", "k-curve", "risk-coverage", "legacy")
-FIGURE_FORMATS: tuple[style.Format, ...] = get_args(style.Format)
+FIGURE_FORMATS: tuple[style.FigureFormat, ...] = get_args(style.FigureFormat)
 Name = TypeVar("Name", bound=str)
 
 
@@ -45,7 +45,7 @@ def draw(
     which: Sequence[str] | None = None,
     images: Sequence[str] | None = None,
     seed: int = 0,
-    formats: Sequence[style.Format] = FIGURE_FORMATS,
+    formats: Sequence[style.FigureFormat] = FIGURE_FORMATS,
     cache: str | os.PathLike[str] | None = None,
     force: bool = False,
     runtime: Runtime = Runtime(),

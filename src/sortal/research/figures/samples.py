@@ -33,7 +33,7 @@ FORGOTTEN = f"The run's folder does not have the weights from before training ({
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Classes:
+class RunClasses:
     """The class of each image: its true class if known, else its label, else the category that was predicted."""
 
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Classes:
     meaning: str  # what they are, for a caption
 
 
-def classes_of(run: Run) -> Classes:
+def classes_of(run: Run) -> RunClasses:
     a, categories = run.assignments, run.names
     old = {*known_names(run.categories)}
     names = tuple(t if t is not None else categories[j] for t, j in zip(a.truth, a.category_id.tolist(), strict=True))
@@ -53,7 +53,7 @@ def classes_of(run: Run) -> Classes:
     else:
         meaning = "true class if known, else predicted category" if known[free].any() else "label or predicted category"
     of_old = np.array([name in old for name in names], dtype=bool)
-    return Classes(names=names, old=of_old, predicted=free & ~known, meaning=meaning)
+    return RunClasses(names=names, old=of_old, predicted=free & ~known, meaning=meaning)
 
 
 def writable_cache(run: Run, cache: Path | None) -> Path | None:

@@ -22,7 +22,7 @@ from sortal.clustering.tsne import differ, place
 from sortal.images.class_names import in_order
 from sortal.learning.features import extract
 from sortal.research.figures import samples, style
-from sortal.research.figures.samples import Classes, classes_of, load_pixels, sampling_order, writable_cache
+from sortal.research.figures.samples import RunClasses, classes_of, load_pixels, sampling_order, writable_cache
 from sortal.runs import projection
 from sortal.runs.run import Run
 from sortal.system.progress import Runtime
@@ -92,7 +92,7 @@ def _raw(run: Run, rows: NDArray[np.int64], cache: Path | None, runtime: Runtime
     return extract(backbone, store, normalise=True, folder=folder, precision=precision, runtime=runtime)
 
 
-def _entries(classes: Classes) -> dict[str, Entry]:
+def _entries(classes: RunClasses) -> dict[str, Entry]:
     """Give the largest classes colours, old ones first, and words: their names or, if these are long, letters."""
     chosen: dict[str, tuple[str, bool]] = {}
     for kind in (True, False):
@@ -106,7 +106,7 @@ def _entries(classes: Classes) -> dict[str, Entry]:
 
 
 @style.style()
-def _draw(places: Mapping[str, NDArray[np.int64]], classes: Classes, text: str) -> Figure:
+def _draw(places: Mapping[str, NDArray[np.int64]], classes: RunClasses, text: str) -> Figure:
     coloured = _entries(classes)
     legends = {kind: _legend(classes, coloured, kind) for kind in KIND_TITLES}
     height = 0.3 + PANEL_HEIGHT + 0.3 + LINE_HEIGHT * max(ceil(len(each) / 2) for each in legends.values()) + 0.2
@@ -126,13 +126,13 @@ def _draw(places: Mapping[str, NDArray[np.int64]], classes: Classes, text: str) 
     return figure
 
 
-def _title(classes: Classes, kind: bool) -> str:
+def _title(classes: RunClasses, kind: bool) -> str:
     """Return the title of the legend of old or of new classes, which says whether they are true or predicted."""
     predicted = classes.predicted[classes.old == kind]
     return f"{KIND_TITLES[kind]}{', predicted' if predicted.all() else ', partly predicted' if predicted.any() else ''}"
 
 
-def _scatter(axes: Axes, xy: NDArray[np.int64], classes: Classes, coloured: Mapping[str, Entry]) -> None:
+def _scatter(axes: Axes, xy: NDArray[np.int64], classes: RunClasses, coloured: Mapping[str, Entry]) -> None:
     size = float(np.clip(12_000 / max(1, len(xy)), 5, 22))
     in_colour = np.array([name in coloured for name in classes.names])
     for shown in (False, True):  # the colours above the grey
@@ -152,7 +152,7 @@ def _scatter(axes: Axes, xy: NDArray[np.int64], classes: Classes, coloured: Mapp
     axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.6)
 
 
-def _legend(classes: Classes, coloured: Mapping[str, Entry], kind: bool) -> list[tuple[str, str]]:
+def _legend(classes: RunClasses, coloured: Mapping[str, Entry], kind: bool) -> list[tuple[str, str]]:
     """Return the text and colour of each line of the legend of old or of new classes."""
     entries = []
     for name, entry in coloured.items():

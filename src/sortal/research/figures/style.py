@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from sortal.errors import InputError
 from sortal.system.text import plain, shorten
 
-Format: TypeAlias = Literal["png", "svg"]
+FigureFormat: TypeAlias = Literal["png", "svg"]
 
 TEXT_WIDTH = 7.0  # inches: the text width of A4 or letter, so that figures are printed without scaling
 DPI = 300
@@ -77,7 +77,7 @@ def freeze_layout(figure: Figure) -> Figure:
     return figure
 
 
-def render(figure: Figure, format_: Format) -> bytes:
+def render(figure: Figure, format_: FigureFormat) -> bytes:
     """Return a figure as a reproducible file."""
     buffer = io.BytesIO()
     metadata = {"png": {"Software": MADE_BY}, "svg": {"Creator": MADE_BY, "Date": None}}[format_]
