@@ -129,7 +129,8 @@ def perform_in_child(job: dict[str, Any], fatal: int | None = None, waits: bool 
 
     It dies before the file operation of number `fatal`; one that `waits` to be killed does so after its last step.
     """
-    token_cache.PIECE, token_cache.COMMIT = 32, -1.0  # every piece is marked, so that a kill finds tokens half done
+    # Every piece is marked, so that a kill finds tokens half done.
+    token_cache.TOKENS_AT_ONCE, token_cache.COMMIT_SECONDS = 32, -1.0
     os.fsync = lambda fd: None  # waiting for the disk takes longer than all the rest
     operations = count_operations(["replace", "fsync", "unlink"], fatal)
 

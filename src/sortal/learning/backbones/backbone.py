@@ -17,7 +17,7 @@ from sortal.errors import InputError
 from sortal.runs.facts import Spec as Spec
 from sortal.system.files import write_atomically
 
-FORMAT = "sortal backbone 1"
+BACKBONE_FORMAT = "sortal backbone 1"
 
 
 class Backbone(nn.Module, ABC):
@@ -118,7 +118,7 @@ class Backbone(nn.Module, ABC):
         if base.suffix in (".json", ".safetensors"):
             base = base.with_suffix("")
         data = save({name: tensor.detach().cpu().contiguous() for name, tensor in self.net.state_dict().items()})
-        about = {"format": FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
+        about = {"format": BACKBONE_FORMAT, **asdict(self.spec), "trained": self.trained, "source": self.source}
         about["sha256"] = hashlib.sha256(data).hexdigest()
         base.parent.mkdir(parents=True, exist_ok=True)
         described = base.with_name(base.name + ".json")
