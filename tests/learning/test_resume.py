@@ -300,7 +300,7 @@ def test_checkpoints_hold_the_buffers_of_the_method_and_not_those_of_the_backbon
 def test_a_damaged_checkpoint_costs_a_step_and_two_cost_the_run(tmp_path: Path, whole: Any, n_damaged: int) -> None:
     """Steps 1 to 6 are in the newest checkpoint, 1 to 5 in the one before."""
     interrupt(tmp_path, STEPS + 3)
-    for name in (checkpoint.NAME, checkpoint.PREVIOUS)[:n_damaged]:
+    for name in (checkpoint.CHECKPOINT, checkpoint.PREVIOUS_CHECKPOINT)[:n_damaged]:
         os.truncate(tmp_path / name, (tmp_path / name).stat().st_size // 2)
     seen: list[int] = []
     resume(tmp_path, runtime=replace(CPU, progress=lambda _, done, __: seen.append(done)))

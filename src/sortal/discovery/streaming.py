@@ -23,8 +23,8 @@ from sortal.images.store.index import Index, Stamp, stamp_of
 from sortal.images.store.packing import Settings, pack
 from sortal.images.store.pixel_store import PixelStore, open_store
 from sortal.learning.backbones.backbone import Backbone
-from sortal.learning.features import BLOCK, FeatureCache
-from sortal.learning.frozen import BATCH, FrozenEncoder, views_at_once
+from sortal.learning.features import NORMALISED_AT_ONCE, FeatureCache
+from sortal.learning.frozen import CROPS_AT_ONCE, FrozenEncoder, views_at_once
 from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import assess, build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, rows_of
@@ -144,7 +144,7 @@ def _read(job: Job, images: ImageSet, backbone: Backbone, runtime: Runtime) -> _
     readable = np.array([failure is None for failure in failures], dtype=bool)
     digests = np.array(contents, dtype=f"S{DIGEST_SIZE}")[readable]
     x = features.load(digests, scratch((len(digests), backbone.spec.width), job.cache))
-    for part in np.split(x, range(BLOCK, len(x), BLOCK)):
+    for part in np.split(x, range(NORMALISED_AT_ONCE, len(x), NORMALISED_AT_ONCE)):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     bad = [Quarantined(file, *why) for file, why in zip(images.files, failures, strict=True) if why is not None]
     return _Rest(readable=readable, contents=digests, x=x, quarantine=tuple(bad))
@@ -159,7 +159,7 @@ class _Stream:
         self.failed: dict[str, tuple[Reason, str]] = dict(index.unreadable)  # by content
         self._have = features.contents()
         self._size = encoder.backbone.spec.image_size
-        rows = views_at_once(encoder.backbone, BATCH)
+        rows = views_at_once(encoder.backbone, CROPS_AT_ONCE)
         self._batch = np.empty((rows, self._size, self._size, 3), np.uint8)
         self._waiting: list[str] = []  # contents of the crops in the batch
         self._computed: list[tuple[list[str], Features]] = []  # since the last commit

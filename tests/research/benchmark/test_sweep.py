@@ -38,7 +38,7 @@ from sortal.images.image_set import ImageSet
 from sortal.learning import checkpoint
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import METHODS as TRAINED
+from sortal.learning.methods import METHOD_CLASSES as TRAINED
 from sortal.research.benchmark import parallel, records, sweep
 from sortal.research.benchmark.presets import Preset
 from sortal.research.benchmark.records import KRecord, Record
@@ -644,7 +644,7 @@ def test_the_processes_of_a_sweep_end_together(fork_server: ForkServer, root: Pa
     assert "Traceback" not in errors
     assert errors.count("failed: its process died, perhaps out of memory; run again with fewer processes\n") == 2
     assert any(line.startswith("sortal: interrupted") for line in errors.splitlines())
-    assert len([*(tmp_path / "1").glob(f"cache/digits/learn/*/{checkpoint.NAME}")]) == 2, "saved at Ctrl-C"
+    assert len([*(tmp_path / "1").glob(f"cache/digits/learn/*/{checkpoint.CHECKPOINT}")]) == 2, "saved at Ctrl-C"
 
 
 def sweep_in(folder: str, root: str, out: str) -> int:

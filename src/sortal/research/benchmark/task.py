@@ -19,7 +19,7 @@ from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.backbone import Backbone
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.learning.methods import METHODS
+from sortal.learning.methods import METHOD_CLASSES
 from sortal.learning.methods.code import LOOP
 from sortal.research.benchmark import records
 from sortal.research.benchmark.presets import Preset
@@ -100,7 +100,7 @@ class Task:
     @property
     def _versions(self) -> tuple[int, int] | None:
         """Return the versions of the training loop and the method; None for a method that is not trained."""
-        method = METHODS.get(self.preset.recipe.method)
+        method = METHOD_CLASSES.get(self.preset.recipe.method)
         return None if method is None else (LOOP, method.version)
 
     @property
