@@ -32,9 +32,9 @@ def learned_part(job: Job) -> tuple[Job, NDArray[np.bool_]]:
 
 
 def draw(images: ImageSet, n: int, seed: int) -> NDArray[np.bool_]:
-    """Draw the mask of n images: at most half of them labelled, in proportion to their classes, and one of each class.
+    """Draw n images as a mask: at most half of them labelled, in proportion to their classes, but one of each at least.
 
-    The others are unlabelled, or as many as there are. Rows are drawn by their number, as no image has been read yet.
+    The rest are unlabelled, as far as there are enough. Rows are drawn by number, as no image has been read yet.
     """
     generator = np.random.default_rng(seed)
     labelled, free = (generator.permutation(np.flatnonzero(mask)) for mask in (images.labelled, images.unlabelled))
@@ -72,7 +72,7 @@ def check_room(job: Job, backbone: Backbone) -> None:
 
 
 def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
-    """Return the advice to learn on a sample of n images that fits the disk, if any does that is worthwhile."""
+    """Return the advice to learn on a sample of n images that fits on the disk, if one of a useful size does."""
     others = n * (2 * 4 * backbone.spec.width + TABLE_BYTES)  # features in the cache and in the run, and tables
     fits = int(PIXELS_SHARE * (free_disk(job.cache) - DISK_RESERVE - others) / bytes_of_pixels(job, backbone, 1))
     fits -= fits % 10 ** max(len(str(fits)) - 2, 0)  # two digits
@@ -81,6 +81,6 @@ def remedies(job: Job, backbone: Backbone, n: int) -> tuple[Remedy, ...]:
 
 
 def bytes_of_pixels(job: Job, backbone: Backbone, n: int) -> int:
-    """Return the least bytes of n stored images; those that are not square take more."""
+    """Return the bytes of n stored images that are square; others take more."""
     side = backbone.spec.shorter_side
     return n * bytes_of(side, side)
