@@ -55,7 +55,7 @@ from peers import (
 
 from sortal import estimate_k
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.estimate_k import Evaluation, Method
+from sortal.clustering.estimate_k import Evaluation, KMethod
 from sortal.clustering.lloyd import LloydState, restarts, restarts_at_once
 from sortal.clustering.lloyd import lloyd as our_lloyd
 from sortal.clustering.points import Points
@@ -487,7 +487,7 @@ def estimate(options: Options) -> Iterator[Table]:
         yield Table(f"estimate of k: {describe(problem)}", records)
 
 
-METHODS: tuple[Method, ...] = ("brent", "hidden")
+METHODS: tuple[KMethod, ...] = ("brent", "separation")
 
 
 def mixtures(options: Options) -> Iterator[Table]:

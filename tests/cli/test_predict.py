@@ -29,7 +29,7 @@ from sortal.cli import app, predict
 from sortal.discovery import prediction
 from sortal.discovery.forecast import PredictionForecast
 from sortal.discovery.prediction import Prediction
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Candidate
 
 NASTY = '=1+1, "a"\n\x1b[31m.png'

@@ -269,7 +269,7 @@ def test_auto_estimates_k() -> None:
     ("parameters", "y", "message"),
     [
         ({}, [0, 1, 2, -1, -1, -1], r"n_clusters must be at least 3 .* got 2"),
-        ({"n_clusters": 7}, None, r"n_clusters must be at most n_samples=6 .* got 7"),
+        ({"n_clusters": 7}, None, r"n_clusters must be at most 6 .* 6 of n_samples=6\), got 7"),
         ({"n_clusters": 4}, [0, 0, 0, 0, -1, -1], r"n_clusters must be at most 3 .* got 4"),
         ({}, [0, 1, 0, 1, 0, 1], r"y must leave some rows unlabelled .* 6 rows, all labelled"),
         ({}, [0, 1, -1], r"y must have one label for each of the 6 rows .* \(3,\)"),

@@ -233,7 +233,7 @@ def test_notes_warn_about_space_and_earlier_runs(tmp_path: Path, monkeypatch: py
     def planned(out: Path, disk: int, memory: int) -> RunForecast:
         usage = SimpleNamespace(free=disk)
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage if Path(path) == tmp_path else real(path))
-        monkeypatch.setattr(token_cache, "free_memory", lambda: memory)
+        monkeypatch.setattr(forecasting, "free_memory", lambda: memory)
         return forecast(job_of(images, out, settings))
 
     deep = tmp_path / "deep" / "run"

@@ -32,7 +32,7 @@ from sortal.learning.features import extract
 from sortal.learning.frozen import FrozenEncoder
 from sortal.learning.step import TrainingStep
 from sortal.metrics import Accuracy
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.facts import ImageSource, Metrics
 from sortal.runs.run import Run
 from sortal.runs.storage import peek
@@ -160,7 +160,7 @@ def test_an_estimated_k_is_reused_and_damaged_caches_are_rebuilt(
     assert first.k.k in {at.k for at in first.k.curve}
     before = tables(copied_run.out)
     with monkeypatch.context() as patch:
-        patch.setattr("sortal.clustering.estimate_k._Fold.scores", never)
+        patch.setattr("sortal.clustering.estimate_k._Clusterings.scores", never)
         assert sort(copied_run.images, copied_run.out, k="auto").k == first.k
         assert tables(copied_run.out) == before
     for damage in (b"", b"{"):

@@ -26,9 +26,9 @@ from sortal.discovery.streaming import pixels_of
 from sortal.errors import InputError
 from sortal.images.reading import read_images
 from sortal.images.store.pixel_store import PixelStore
-from sortal.review import journal
-from sortal.review.actions import Merge, Rename, Split
-from sortal.review.loading import load_run, save_run
+from sortal.reviews import journal
+from sortal.reviews.actions import Merge, Rename, Split
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.facts import ImageSource
 from sortal.runs.run import DECISIONS, INITIAL, LOG, UNSURE, Run
 from sortal.runs.storage import HEAD

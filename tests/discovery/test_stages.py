@@ -43,7 +43,7 @@ from sortal.learning.health import Probe
 from sortal.learning.step import TrainingStep
 from sortal.learning.token_cache import Budget
 from sortal.learning.validation import Validation
-from sortal.review.loading import save_run
+from sortal.reviews.loading import save_run
 from sortal.runs.run import INITIAL, LOG, Run
 from sortal.runs.storage import HEAD
 from sortal.system.distributed import alone

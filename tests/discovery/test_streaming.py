@@ -23,7 +23,7 @@ from sortal.images.store.crops import CropReader
 from sortal.images.store.index import Index
 from sortal.images.store.packing import Settings
 from sortal.learning.frozen import FrozenEncoder
-from sortal.review.loading import load_run
+from sortal.reviews.loading import load_run
 from sortal.runs.run import LABELLED, Run
 
 N = 72

@@ -68,9 +68,9 @@ def test_a_log_shorter_than_expected_is_continued(tmp_path: Path, left: str) -> 
     (tmp_path / LOG).write_text(left)
     log = Log(tmp_path, size=500, epoch=3)
     log.write("epoch", epoch=3)
-    log.close()
     assert (tmp_path / LOG).read_text() == left + '{"event": "epoch", "epoch": 3}\n'
     assert log.size == (tmp_path / LOG).stat().st_size
+    log.close()
 
 
 def test_sync_flushes_everything_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -380,7 +380,7 @@ NO_BACKBONE = r"^'.*x\.json' is not the \.json of a saved backbone\. Check the p
         ({"format": "something else"}, NO_BACKBONE),
         ({"name": "x.json"}, NO_BACKBONE),
         ({"name": "test_resnet"}, "must match test_resnet"),
-        ({"image_size": "32"}, "image_size must be"),
+        ({"image_size": "32"}, NO_BACKBONE),
         ({"trained": 7}, "must be 0 to 6"),
     ],
 )

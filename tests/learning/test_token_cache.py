@@ -1,7 +1,5 @@
 """Tokens: cached ones match the trunk, killed runs resume, and plans respect their budgets."""
 
-import io
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -358,45 +356,3 @@ def test_plans_state_their_size_and_place() -> None:
     assert str(TokenPlan(10**12, None)) == (
         "1,000.0 GB of tokens do not fit the budget; views are computed in every epoch"
     )
-
-
-MEMORY = "MemTotal:  32000000 kB\nMemFree:    100 kB\nMemAvailable:   1234 kB\nHugePages_Total:    0\n"
-PAGES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-@pytest.mark.parametrize(
-    ("meminfo", "free"),
-    [
-        (MEMORY, 1234 * 1024),
-        (None, PAGES // 2),
-        ("MemTotal: 5 kB\n", PAGES // 2),
-        ("MemAvailable: many kB\n", PAGES // 2),
-    ],
-)
-def test_free_memory_is_that_of_the_system_or_else_half_of_the_total(
-    monkeypatch: pytest.MonkeyPatch, meminfo: str | None, free: int
-) -> None:
-    def opened(*_: object, **__: object) -> io.StringIO:
-        if meminfo is None:
-            raise FileNotFoundError("/proc/meminfo")
-        return io.StringIO(meminfo)
-
-    assert 0 < token_cache.free_memory() <= PAGES
-    monkeypatch.setattr(token_cache, "CGROUP", ("none",) * 3)  # as outside of containers
-    monkeypatch.setattr(token_cache, "open", opened, raising=False)
-    assert token_cache.free_memory() == free
-    monkeypatch.delattr(os, "sysconf")
-    assert token_cache.free_memory() == (free if meminfo == MEMORY else 2**32)
-
-
-@pytest.mark.parametrize(("limit", "free"), [("1000", 520), ("400", 0), ("max", 10**6)])
-def test_the_free_memory_of_a_container_is_the_rest_of_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, free: int
-) -> None:
-    """600 bytes are used, of which 50 and 70 are file caches that can be reclaimed."""
-    written = {"max": limit, "current": "600", "stat": "anon 9\nactive_file 50\ninactive_file 70\n"}
-    for name, text in written.items():
-        (tmp_path / name).write_text(text)
-    monkeypatch.setattr(token_cache, "CGROUP", [tmp_path / name for name in written])
-    monkeypatch.setattr(token_cache, "_free_in_machine", lambda: 10**6)
-    assert token_cache.free_memory() == free

@@ -220,7 +220,7 @@ def test_the_axis_of_k_is_logarithmic_with_round_ticks(run: Run) -> None:
     assert wide.get_xscale() == "log"
     assert {"10", "20", "50", "100", "200", "500", "1,000"} <= {*words(wide.get_xticklabels())}
     assert k_curve(tried(10, 60)).axes[0].get_xticks().tolist() == [10, 20, 30, 40, 50]
-    assert k_curve(tried(19, 30, method="hidden")).axes[0].get_ylabel() == "score"
+    assert k_curve(tried(19, 30, method="separation")).axes[0].get_ylabel() == "score"
     assert k_curve(tried(1)).axes[0].get_xticks().tolist() == [1]
 
 

@@ -69,10 +69,6 @@ class ClusterSums:
     def __getitem__(self, restarts: Tensor) -> "ClusterSums":
         return ClusterSums(self.sums[restarts], self.counts[restarts])
 
-    def means(self, which: tuple[Tensor, Tensor]) -> Tensor:
-        """Return the means of the rows at some (restart, centre) pairs, (p, d)."""
-        return self.sums[which].div_(self.counts[which][:, None])
-
     def spread(self, points: Points, restart: int, centres: Tensor) -> float:
         """Compute Σ ‖x − c‖² − ‖x − mean‖² over all rows of a restart with centres (k, d), from the sums alone."""
         wide, counts = centres.to(points.wide), self.counts[restart]

@@ -14,23 +14,18 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, distributed
 
 from sortal.clustering.cluster_sums import LabelledSums
-from sortal.clustering.inputs import (
-    UNLABELLED,
-    ArrayOrTensor,
-    check_number,
-    check_restarts,
-    draw_seed,
-    read_inputs,
-)
+from sortal.clustering.inputs import UNLABELLED, ArrayOrTensor, check_number, draw_seed, read_inputs
 from sortal.clustering.lloyd import LloydState, RestartResult, lloyd, seed_groups
 from sortal.clustering.points import Points, full_precision
+from sortal.clustering.seeding import Seeds
 from sortal.errors import InputError
 from sortal.metrics import accuracy
 from sortal.system.distributed import Peers
 
-Method = Literal["brent", "hidden", "separation"]
+KMethod = Literal["brent", "separation"]
 CLOSE = 0.03  # the search ends when the best k has neighbours this close on both sides
 FEW = 5e-4  # a restart ends when at most this share of the rows changes its cluster, which hardly moves its score
+MAX_ITER, TOL = 100, 1e-4  # of each restart, as in `SemiSupervisedKMeans`
 USUALLY_TRIED = 14  # ks
 TOLERANCE = 0.08  # "separation": a k is likely if its score is at most this share below the best
 
@@ -41,14 +36,14 @@ class Evaluation:
 
     k: int
     score: float
-    each: tuple[float, ...]  # score of each restart or, if "hidden", fold
+    each: tuple[float, ...]  # score of each restart
 
 
 @dataclass(frozen=True, kw_only=True)
 class KEstimate:
     """The estimate `k`, and how it came about.
 
-    `interval` is the range of the ks that single restarts or folds choose, or if "separation" that of likely ks.
+    `interval` is the range of the ks that single restarts choose, or if "separation" that of likely ks.
     `curve` has every k that was tried with its score, in order of k. `method` is the one of `estimate_k`.
     """
 
@@ -64,11 +59,8 @@ def estimate_k(
     *,
     k_min: int = 1,
     k_max: int = 1000,
-    method: Method = "brent",
+    method: KMethod = "brent",
     n_init: int = 10,
-    n_candidates: int | None = None,
-    max_iter: int = 100,
-    tol: float = 1e-4,
     random_state: int | np.random.RandomState | None = None,
     device: str = "auto",
     callback: Callable[[Evaluation], None] | None = None,
@@ -77,30 +69,25 @@ def estimate_k(
 ) -> KEstimate:
     """Estimate the number of classes among the rows of `x`, (n, d), with labels `y`, (n,), −1 for unlabelled.
 
-    `method` is one of three:
+    `method` is one of two:
     "brent", the paper's: plain k-means on all rows; the score of k is the accuracy of its clusters on labelled rows.
     "separation", for features that were trained with these labels, on which clusters that merge unlabelled classes are
     just as accurate: semi-supervised k-means; the score of k is the silhouette of its clusters on unlabelled rows, each
     left out of its own centre. The interval ranges over the ks within `TOLERANCE` of the best.
-    "hidden": semi-supervised k-means that sees half of the labelled classes; the score of k is its accuracy on the
-    other half times the silhouette of its clusters.
 
-    A score is the mean over `n_init` restarts, or choices of the hidden half; if "separation", their median. Brent's
-    method maximises it in log k, from `k_min`, but at least the number of labelled classes, to `k_max`. `callback` gets
-    every k tried; pass what it got as `known` to resume an interrupted call with the same seed and result. With a
-    process `group`, each process passes its own rows. `n_candidates`, `max_iter`, `tol`, `random_state` and `device`
-    are those of `SemiSupervisedKMeans`; but n_candidates defaults to 2 + log(k_max), so that the seeds of a smaller k
-    are the first of those of a larger. Memory grows with n_init.
+    A score is the mean over `n_init` restarts; if "separation", their median. Brent's method maximises it in log k,
+    from `k_min`, but at least the number of labelled classes, to `k_max`. `callback` gets every k tried; pass what it
+    got as `known` to resume an interrupted call with the same seed and result. With a process `group`, each process
+    passes its own rows. `random_state` and `device` are those of `SemiSupervisedKMeans`. Memory grows with n_init.
 
     >>> x, y = [[0.0], [0.1], [1.0], [1.1], [9.0], [9.1]], ["a", "a", "b", "b", -1, -1]
     >>> estimate_k(x, y, k_max=4, random_state=0).k
     3
     """
-    if method not in get_args(Method):
-        raise InputError(f"method must be one of {', '.join(map(repr, get_args(Method)))}, got {method!r}.")
-    check_number("k_min", k_min, Integral, 1)
-    check_number("k_max", k_max, Integral, 1)
-    check_restarts(n_init, n_candidates, max_iter, tol)
+    if method not in get_args(KMethod):
+        raise InputError(f"method must be one of {', '.join(map(repr, get_args(KMethod)))}, got {method!r}.")
+    for name, number in (("k_min", k_min), ("k_max", k_max), ("n_init", n_init)):
+        check_number(name, number, Integral, 1)
     processes = Peers(group)
     rows, labels, classes = read_inputs(x, y, device, processes)
     c = len(classes)
@@ -111,21 +98,14 @@ def estimate_k(
     if k_max < k_min:
         raise InputError(f"k_max must be at least k_min, {k_min}, got {k_max}.")
     seed = draw_seed(random_state, processes)
-    hidden = [np.arange(c if method == "brent" else 0)]
-    if method == "hidden":
-        hidden = [_half(c, i, seed) for i in range(n_init)]
-    seeds = np.split(np.arange(seed, seed + n_init), len(hidden))
-    candidates = n_candidates or 2 + int(log(k_max))
     average = median if method == "separation" else fmean
     done = _check_known(known, n_init, processes, average)
-    folds = [
-        _Fold(rows, labels, c, hide, some.tolist(), candidates, processes, k_max)
-        for hide, some in zip(hidden, seeds, strict=True)
-    ]
-    high = min(k_max, *(fold.k_limit for fold in folds))
+    fitted = 0 if method == "brent" else c
+    clusterings = _Clusterings(rows, labels, fitted, list(range(seed, seed + n_init)), processes, k_max)
+    high = min(k_max, clusterings.k_limit)
     if high < k_min:
         raise InputError(f"k_min must be at most {high} (the labelled classes and the unlabelled rows), got {k_min}.")
-    search = _Search(folds, average, done, callback, max_iter, tol, low=max(c, k_min), high=high)
+    search = _Search(clusterings, average, done, callback, low=max(c, k_min), high=high)
     search.brent()
     likely = search.likely() if method == "separation" else None
     best, alone = search.best()
@@ -152,12 +132,10 @@ def _check_known(
 class _Search:
     """Evaluations of ks from `low` to `high`, each tried once, and searches for the best."""
 
-    folds: list["_Fold"]
+    clusterings: "_Clusterings"
     average: Callable[[Sequence[float]], float]  # score of a k from those of its restarts
     known: dict[int, Evaluation]
     callback: Callable[[Evaluation], None] | None
-    max_iter: int
-    tol: float
     low: int
     high: int
     tried: dict[int, Evaluation] = field(default_factory=dict)
@@ -166,8 +144,7 @@ class _Search:
         if k not in self.tried and k in self.known:
             self.tried[k] = self.known[k]
         elif k not in self.tried:
-            with full_precision(self.folds[0].points.x.device):
-                each = tuple(score for fold in self.folds for score in fold.scores(k, self.max_iter, self.tol))
+            each = tuple(self.clusterings.scores(k))
             self.tried[k] = Evaluation(k=k, score=self.average(each), each=each)
             if self.callback is not None:
                 self.callback(self.tried[k])
@@ -195,7 +172,7 @@ class _Search:
             self.score(below + gap // 2)
 
     def best(self) -> tuple[int, list[int]]:
-        """Return the smallest of the best ks, and that of each restart or fold alone."""
+        """Return the smallest of the best ks, and that of each restart alone."""
         tried = self.tried.values()
         n_init = len(next(iter(tried)).each)
         best = max(tried, key=lambda at: (at.score, -at.k)).k
@@ -226,73 +203,51 @@ class _Search:
                 return first, last
 
 
-class _Fold:
-    """Clusterings with some labelled classes hidden, for any k.
+class _Clusterings:
+    """Clusterings of rows into any k, one per seed; the seeds of a smaller k are the first of those of a larger one.
 
-    Their score is the accuracy on the hidden classes, times the silhouette unless all are hidden; or, if none are, the
-    separation of all clusters. The seeds of a smaller k are the first of those of a larger one.
+    With `fitted` classes, labelled rows stay in the cluster of their class, and the score is the separation of all
+    clusters. With 0, it is plain k-means, and the score is the accuracy on labelled rows.
     """
 
     def __init__(
-        self,
-        x: Tensor,
-        labels: NDArray[np.int64],
-        classes: int,
-        hidden: NDArray[np.int64],
-        seeds: list[int],
-        candidates: int,
-        processes: Peers,
-        k_max: int,
+        self, x: Tensor, labels: NDArray[np.int64], fitted: int, seeds: list[int], processes: Peers, k_max: int
     ) -> None:
-        is_hidden = np.isin(labels, hidden)
-        number = np.full(classes + 1, UNLABELLED)  # class number -> number among the shown; the last is for unlabelled
-        shown = np.setdiff1d(np.arange(classes), hidden)
-        number[shown] = np.arange(len(shown))
-        number = number[labels]
-        free = np.flatnonzero(number == UNLABELLED)
-        self.points = Points(x, torch.from_numpy(free).to(x.device) if len(shown) else None, processes=processes)
-        self.fixed = LabelledSums.of(x, torch.from_numpy(number).to(x.device), len(shown), self.points)
-        self.scored = torch.from_numpy(np.flatnonzero(is_hidden[free])).to(x.device)
-        self.truth = processes.concat(torch.from_numpy(labels[is_hidden]).to(x.device))[0].cpu().numpy()
+        self.known = torch.from_numpy(np.flatnonzero(labels != UNLABELLED)).to(x.device)
+        self.truth = processes.concat(torch.from_numpy(labels).to(x.device)[self.known])[0].cpu().numpy()
+        numbers = labels if fitted else np.full_like(labels, UNLABELLED)
+        free = np.flatnonzero(numbers == UNLABELLED)
+        self.points = Points(x, torch.from_numpy(free).to(x.device) if fitted else None, processes=processes)
+        self.fixed = LabelledSums.of(x, torch.from_numpy(numbers).to(x.device), fitted, self.points)
         self.rows = sum(processes.gather_objects(len(free)))
-        self.k_limit = len(shown) + self.rows
-        self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, candidates))
+        self.k_limit = fitted + self.rows
+        self.seeds = list(seed_groups(self.points, self.fixed, seeds, k_max, 2 + int(log(k_max))))
 
-    def scores(self, k: int, max_iter: int, tol: float) -> list[float]:
-        """Score k clusters on the hidden classes, once per seed; ties go to the first seed, however many were drawn."""
-        found, limit = [], tol * self.points.variance()
-        for seeds in self.seeds:
-            if seeds.grow(k).centres.shape[1] > k:
-                state = LloydState.at(self.points, seeds.centres[:, :k])
-            else:
-                state = LloydState.seeded(seeds)
-                # Seeding resolved near ties by rounding. Reset these rows: they are scored again.
-                state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
-            ended = lloyd(self.points, self.fixed, state, max_iter=max_iter, tol=limit, few=int(FEW * self.rows))
-            found += self._score(sorted(ended, key=lambda one: one.restart))
-        return found
+    def scores(self, k: int) -> list[float]:
+        """Score k clusters once per seed; ties between rows go to the first seed, however many were drawn."""
+        with full_precision(self.points.x.device):
+            tol = TOL * self.points.variance()
+            return [score for seeds in self.seeds for score in self._scores(seeds, k, tol)]
 
-    def _score(self, ended: list[RestartResult]) -> list[float]:
-        centres = torch.stack([one.centres for one in ended])
-        if not len(self.truth):
-            return separation(self.points, centres, self.fixed.counts)
-        shares = [self._accuracy(one) for one in ended]
-        if len(self.fixed.counts) == 0:
-            return shares
-        return [share * each for share, each in zip(shares, silhouette(self.points, centres), strict=True)]
+    def _scores(self, seeds: Seeds, k: int, tol: float) -> list[float]:
+        if seeds.grow(k).centres.shape[1] > k:
+            state = LloydState.at(self.points, seeds.centres[:, :k])
+        else:
+            state = LloydState.seeded(seeds)
+            # Seeding resolved near ties by rounding. Reset these rows: they are scored again.
+            state.assigned[state.upper > state.lower - self.points.slack(state.lengths)] = 0
+        runs = lloyd(self.points, self.fixed, state, max_iter=MAX_ITER, tol=tol, few=int(FEW * self.rows))
+        ended = sorted(runs, key=lambda one: one.restart)
+        if len(self.fixed.counts):
+            return separation(self.points, torch.stack([one.centres for one in ended]), self.fixed.counts)
+        return [self._accuracy(one) for one in ended]
 
     def _accuracy(self, ended: RestartResult) -> float:
-        """Return the accuracy of the clusters on the hidden classes."""
-        clusters, _ = self.points.processes.concat(ended.assigned[self.scored])
+        """Return the accuracy of the clusters on labelled rows."""
+        clusters, _ = self.points.processes.concat(ended.assigned[self.known])
         share = accuracy(self.truth, clusters.cpu().numpy(), old=()).all
-        assert share is not None  # hidden classes have rows
+        assert share is not None  # there are labelled rows
         return share
-
-
-def silhouette(points: Points, centres: Tensor) -> list[float]:
-    """Compute the mean of 1 − a/b over rows, with a and b the distances to the two nearest of the centres (g, k, d)."""
-    _, a, b = _two_nearest(points, centres)
-    return points.averages(torch.where(b > 0, 1 - a / b, 0))
 
 
 def separation(points: Points, centres: Tensor, labelled: Tensor) -> list[float]:
@@ -316,9 +271,3 @@ def _two_nearest(points: Points, centres: Tensor) -> tuple[Tensor, Tensor, Tenso
     state = LloydState.at(points, centres)
     a, b = ((score + points.norms).clamp_min_(0).sqrt_() for score in (state.upper, state.lower))
     return state.assigned, a, b
-
-
-def _half(classes: int, fold: int, seed: int) -> NDArray[np.int64]:
-    """Return the classes that a fold hides; an odd fold hides those that the even one before it shows."""
-    order = np.random.RandomState([seed, fold // 2]).permutation(classes)
-    return order[: (classes + 1) // 2] if fold % 2 == 0 else order[(classes + 1) // 2 :]

@@ -116,15 +116,13 @@ def check_count(k: int | None, labels: NDArray[np.int64], classes: int, processe
             "Pass y=None to cluster them without labels."
         )
     if k is not None:
-        most = classes + unlabelled
-        bounds = {
-            f"at least {classes} (the labelled classes)": k >= classes,
-            f"at most n_samples={rows} (the rows of X)": k <= rows,
-            f"at most {most} (the labelled classes, {classes}, and the unlabelled rows, {unlabelled})": k <= most,
-        }
-        for bound, holds in bounds.items():
-            if not holds:
-                raise InputError(f"n_clusters must be {bound}, got {k}.")
+        if k < classes:
+            raise InputError(f"n_clusters must be at least {classes} (the labelled classes), got {k}.")
+        if k > classes + unlabelled:
+            raise InputError(
+                f"n_clusters must be at most {classes + unlabelled} (the labelled classes, {classes}, and the "
+                f"unlabelled rows, {unlabelled} of n_samples={rows}), got {k}."
+            )
     return unlabelled
 
 

@@ -156,68 +156,44 @@ def read_labels(y: ArrayOrTensor | None, n: int) -> tuple[NDArray[np.int64], NDA
     The text "-1" also means unlabelled, as NumPy converts −1 to it among strings.
     """
     if y is None:
-        return np.full(n, UNLABELLED, dtype=np.int64), np.empty(0, dtype=np.int64)
+        y = np.full(n, UNLABELLED)
     if isinstance(y, Tensor):
         y = y.detach().cpu()
         y = (y.double() if y.is_floating_point() else y).numpy()
-    try:
-        values = np.asarray(y)
-    except ValueError as error:  # lists of different lengths
-        raise InputError(f"y must have one label for each of the {plural(n, 'row')} of X: {error}.") from None
+    values = np.asarray(y)
     if values.dtype.kind in "US" and not isinstance(y, np.ndarray):  # perhaps the numbers of a mixed list
         values = np.asarray(y, dtype=object)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or len(values) != n:
         raise InputError(f"y must have one label for each of the {plural(n, 'row')} of X, got shape {values.shape}.")
-    if values.dtype.kind in "fc":
-        values = _round(values)
-    if values.dtype.kind in "biu":
-        known = values != UNLABELLED
-        classes, numbers = np.unique(values[known], return_inverse=True)
-        labels = np.full(n, UNLABELLED, dtype=np.int64)
-        labels[known] = numbers
-        return labels, classes
-    return _number_objects(values.tolist())
-
-
-def _round(values: NDArray[Any]) -> NDArray[np.int64]:
-    """Convert classes given as floats to integers."""
-    if not np.isfinite(values).all():
-        raise InputError(f"y must mark unlabelled rows with -1, got {values[~np.isfinite(values)][0]}.")
-    odd = (values != np.round(values.real)) | (np.abs(values) >= 2**63)
-    if odd.any():
-        raise InputError(f"y must contain classes, not measurements, got {values[odd][0]}.")
-    return values.real.astype(np.int64)
+    if values.dtype.kind == "f":
+        odd = (values != np.round(values)) | ~(np.abs(values) < 2**63)
+        if odd.any():
+            raise InputError(f"y must contain classes, and -1 for unlabelled rows, got {values[odd][0]}.")
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "biu":
+        return _number_objects(values.tolist())
+    known = values != UNLABELLED
+    classes, numbers = np.unique(values[known], return_inverse=True)
+    labels = np.full(n, UNLABELLED, dtype=np.int64)
+    labels[known] = numbers
+    return labels, classes
 
 
 def _number_objects(values: list[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Number classes that are not all numeric."""
     for row, value in enumerate(values):
-        if _is_missing(value):
+        if value is None or value != value:
             raise InputError(f"y must mark unlabelled rows with -1, got {value!r} in row {row}.")
-    labelled = [value not in (UNLABELLED, "-1", b"-1") for value in values]
+    found = set(values) - {UNLABELLED, "-1", b"-1"}
     try:
-        found = {value for value, keep in zip(values, labelled, strict=True) if keep}
-    except TypeError as error:
-        raise InputError(f"y must contain hashable classes: {error}.") from None
-    try:  # numbers first, then other types by name, and strings last
-        numbers = {value for value in found if isinstance(value, Real)}
-        ordered = sorted(numbers) + sorted(found - numbers, key=lambda v: (isinstance(v, str), type(v).__name__, v))
+        ordered = sorted(found, key=lambda value: (isinstance(value, str), value))  # numbers first
     except TypeError:  # unordered classes
         ordered = sorted(found, key=repr)
     number = {value: j for j, value in enumerate(ordered)}
-    labels = [number[value] if keep else UNLABELLED for value, keep in zip(values, labelled, strict=True)]
     classes = np.empty(len(ordered), dtype=object)
     classes[:] = ordered
     if {type(value) for value in ordered} in ({str}, {int}, {bytes}):
         classes = np.array(ordered)
-    return np.array(labels, dtype=np.int64), classes
-
-
-def _is_missing(value: object) -> bool:
-    """Recognise None, NaN and their equivalents in other libraries."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:
-        return True
+    return np.array([number.get(value, UNLABELLED) for value in values], dtype=np.int64), classes

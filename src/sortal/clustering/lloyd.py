@@ -162,20 +162,10 @@ def _refill(points: Points, state: LloydState, members: ClusterSums, touched: Te
 def _recentre(points: Points, state: LloydState, members: ClusterSums, touched: Tensor) -> Tensor:
     """Move the touched centres to the means of their rows, and return the distances, (g, k); empty ones stay."""
     move = touched & (members.counts > 0)
-    if 32 * state.centres.numel() <= points.budget:  # faster than to wait for which ones
-        means = (members.sums / members.counts[:, :, None]).sub_(points.mean).to(state.centres.dtype)
-        means = torch.where(move[:, :, None], means, state.centres)
-        shift: Tensor = torch.linalg.vector_norm(means - state.centres, dim=2)
-        state.centres, state.bias, state.lengths = means, points.bias(means), torch.linalg.vector_norm(means, dim=2)
-        return shift
-    shift = torch.zeros_like(state.bias)
-    for some in points.pieces(move.nonzero(), 8 * points.x.shape[1]):
-        which = (some[:, 0], some[:, 1])
-        means = members.means(which).sub_(points.mean).to(state.centres.dtype)
-        state.bias[which] = points.bias(means)
-        shift[which] = torch.linalg.vector_norm(means - state.centres[which], dim=1)
-        state.centres[which] = means
-        state.lengths[which] = torch.linalg.vector_norm(means, dim=1)
+    means = (members.sums / members.counts[:, :, None]).sub_(points.mean).to(state.centres.dtype)
+    means = torch.where(move[:, :, None], means, state.centres)
+    shift: Tensor = torch.linalg.vector_norm(means - state.centres, dim=2)
+    state.centres, state.bias, state.lengths = means, points.bias(means), torch.linalg.vector_norm(means, dim=2)
     return shift
 
 

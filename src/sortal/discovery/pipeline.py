@@ -24,8 +24,8 @@ from sortal.errors import InputError, listing
 from sortal.images.check import Health, check_stored, contradictory
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.registry import load_backbone
-from sortal.review.carrying import reviewed_run
-from sortal.review.loading import load_run, save_run
+from sortal.reviews.carrying import reviewed_run
+from sortal.reviews.loading import load_run, save_run
 from sortal.runs.run import REPORT, Run
 from sortal.system import cache
 from sortal.system.device import start

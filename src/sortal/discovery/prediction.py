@@ -23,15 +23,15 @@ from sortal.images.reading import read_images
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.learning.backbones.registry import load_backbone
 from sortal.learning.features import extract
-from sortal.review.loading import load_run, locked_run, save_run
-from sortal.runs import tables
+from sortal.reviews.loading import load_run, locked_run, save_run
 from sortal.runs.building import assess, unassigned
 from sortal.runs.categories import rows_of
 from sortal.runs.confidence import Features
 from sortal.runs.facts import ImageSource, Update
 from sortal.runs.run import MODEL, REPORT, UNSURE, Assignments, Run, columns_of
 from sortal.runs.storage import check_features
-from sortal.runs.tables import Column
+from sortal.system import csv_tables
+from sortal.system.csv_tables import Column
 from sortal.system.files import write_atomically
 from sortal.system.progress import Runtime, shown
 from sortal.web.report import report
@@ -54,11 +54,11 @@ class Prediction:
 
     def to_csv(self) -> bytes:
         """Return the table as CSV in UTF-8."""
-        return tables.table(self.columns())
+        return csv_tables.table(self.columns())
 
     def to_pandas(self) -> Any:
         """Return the table as a pandas.DataFrame, one row per image."""
-        return tables.data_frame(self.columns())
+        return csv_tables.data_frame(self.columns())
 
     def to_json(self) -> dict[str, Any]:
         names = [name for name, _ in self.columns()]

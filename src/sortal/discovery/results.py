@@ -15,7 +15,7 @@ from sortal.discovery.job import Job
 from sortal.images.decoding import Quarantined
 from sortal.images.image_set import ImageSet
 from sortal.learning.backbones.backbone import Backbone
-from sortal.review.carrying import Review
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import build_run, contents_of, hash_images, unassigned
 from sortal.runs.categories import ids_of, outline
 from sortal.runs.confidence import Features, Floats, calibrate
@@ -58,7 +58,7 @@ def gather(
     """
     before = job.earlier.reviewed
     categories, own = _categories(images, clusters)
-    review = Review(before, contents_of(contents))
+    review = EarlierReview(before, contents_of(contents))
     categories, lost = review.named(categories, own)
     placed = review.kept_away(own, categories, x, clusters.centres)
     confidence = calibrate(

@@ -17,9 +17,9 @@ from sortal.discovery.grouping.rounds import LearningResult
 from sortal.discovery.grouping.stability import overlaps
 from sortal.discovery.job import Job, check_sortable
 from sortal.discovery.results import Clusters
-from sortal.discovery.sampling import free_disk
 from sortal.errors import InputError, SortalError, listing
 from sortal.images.image_set import ImageSet
+from sortal.images.review_states import ReviewState
 from sortal.images.store.packing import Settings, pack, select_readable
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import Backbone
@@ -29,14 +29,17 @@ from sortal.learning.frozen import KeptTokens
 from sortal.learning.methods import make
 from sortal.learning.token_cache import Budget, free_bytes
 from sortal.learning.train import train
-from sortal.review.carrying import Review
+from sortal.reviews.carrying import EarlierReview
 from sortal.runs.building import contents_of
 from sortal.runs.confidence import ENOUGH, Features
 from sortal.runs.facts import KChoice
-from sortal.runs.run import CONFIRMED, INITIAL, LOG, MODEL, OPEN, UNSEEN, Run
+from sortal.runs.run import INITIAL, LOG, MODEL, Run
 from sortal.system import cache
 from sortal.system.files import write_atomically
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import read_regular
+from sortal.system.resources import free_disk
 from sortal.system.temporary import temporary_folder
 from sortal.system.text import plural
 
@@ -183,7 +186,7 @@ def _with_decisions(
 
     The first has those that people decided anything about, the second those that were confirmed and had no label.
     """
-    review = Review(job.earlier.reviewed, contents_of(store.digests))
+    review = EarlierReview(job.earlier.reviewed, contents_of(store.digests))
     found, given = review.labelled(images)
     if given.any():
         stages.note(f"Labelled by a review: {plural(int(given.sum()), 'image')}.")
@@ -191,7 +194,8 @@ def _with_decisions(
             raise InputError("Every image is labelled or was settled by a review, so there is nothing left to sort.")
         check_sortable(found.select(~found.validation), job.settings)
     states = review.states
-    return found, states != OPEN, np.isin(states, (CONFIRMED, UNSEEN)) & images.unlabelled
+    confirmed = np.isin(states, (ReviewState.CONFIRMED, ReviewState.UNSEEN))
+    return found, states != ReviewState.OPEN, confirmed & images.unlabelled
 
 
 def held_out(
@@ -319,7 +323,7 @@ def _initial(backbone: Backbone) -> bytes:
 
 
 def _save_initial(weights: bytes, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if not (folder / INITIAL).exists():
         write_atomically(folder / INITIAL, weights)
 
@@ -330,13 +334,13 @@ def token_budget(job: Job) -> Budget:
     Without a GPU they take minutes to hours, so they go to a file where it fits, which survives a kill. Several
     processes have no files of tokens.
     """
-    return Budget(disk=int(DISK_SHARE * free_disk(job)), file_first=not job.on_gpu and job.processes.size == 1)
+    return Budget(disk=int(DISK_SHARE * free_disk(job.cache)), file_first=not job.on_gpu and job.processes.size == 1)
 
 
 def _files(job: Job, backbone: Backbone, learned_in: Sequence[Path]) -> dict[str, bytes | Path | None]:
     """Return the files of the model and, after training, its initial weights and the logs of all rounds."""
     folder = learned_in[-1] if learned_in else _untrained(job, backbone)
-    logs = [path.read_bytes() for each in learned_in if (path := each / LOG).exists()]
+    logs = [read_regular(path) for each in learned_in if (path := each / LOG).exists()]
     return {
         f"{MODEL}.safetensors": folder / f"{MODEL}.safetensors",
         f"{MODEL}.json": folder / f"{MODEL}.json",
@@ -349,7 +353,7 @@ def _untrained(job: Job, backbone: Backbone) -> Path:
     """Return the folder of the untrained backbone; another process may be saving the same one."""
     folder = job.cache / "untrained" / backbone.fingerprint()[:16]
     if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with temporary_folder(folder.parent) as made:
             backbone.save(made / MODEL)
             try:

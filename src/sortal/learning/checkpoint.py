@@ -17,11 +17,12 @@ from sortal.config import Training
 from sortal.images.image_set import ImageSet
 from sortal.images.store.pixel_store import PixelStore
 from sortal.learning.backbones.backbone import digest
+from sortal.learning.backbones.weights import check_header
 from sortal.learning.methods.code import code_of
 from sortal.learning.methods.method import Method
 from sortal.runs.facts import TrainingResult
 from sortal.system.files import write_atomically
-from sortal.system.regular_files import openable, parse_json, read_regular
+from sortal.system.regular_files import parse_json, read_regular
 
 logger = logging.getLogger(__name__)
 
@@ -118,24 +119,14 @@ def load(folder: Path) -> Checkpoint | None:
     found = [path for name in (NAME, PREVIOUS) if (path := folder / name).is_file()]
     for path in found:
         try:
-            return parse(_read(path))
+            check_header(path)  # before it is read, as a sparse file would not fit into memory
+            return parse(read_regular(path))
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             logger.warning("Ignoring the damaged checkpoint %s: %s", path, error)
             os.replace(path, folder / DAMAGED)  # or the next save would replace the intact one by it
     if found:
         logger.warning("No checkpoint is intact; training starts over.")
     return None
-
-
-def _read(path: Path) -> bytes:
-    """Read a file whose header describes exactly what follows, as a sparse one would not fit into memory."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with openable(path) as name, safe_open(name, "pt"):
-            return read_regular(path)
-    except SafetensorError as error:
-        raise ValueError(str(error)) from error
 
 
 def parse(content: bytes) -> Checkpoint:

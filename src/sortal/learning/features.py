@@ -26,8 +26,8 @@ from sortal.learning.frozen import FrozenEncoder, KeptTokens
 from sortal.system.cache import load_arrays, save_arrays
 from sortal.system.device import MIN_VIEWS_TO_COMPILE, choose_compute
 from sortal.system.distributed import Processes, launch
+from sortal.system.mapped_arrays import scratch
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 from sortal.system.signals import defer_signals
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,5 @@
 """The log of a training run: JSON lines, plus TensorBoard events if TensorBoard is installed."""
 
-import io
 import json
 import math
 import os
@@ -12,6 +11,8 @@ from typing import Any
 
 from sortal.runs.run import LOG
 from sortal.system.files import writing
+from sortal.system.open_folder import make_folder
+from sortal.system.regular_files import regular
 
 VERSION = "brain.Event:2"  # of TensorBoard's files
 
@@ -20,27 +21,24 @@ class Log:
     """Appends records to `folder`/log.jsonl after cutting it to `size` bytes; without a folder, writes nothing."""
 
     def __init__(self, folder: Path | None, *, size: int = 0, epoch: int = 0) -> None:
-        self.size = size
-        self._file: _File | None = None
+        self._file = None if folder is None else _File(folder / LOG, size)
         self._curves: _Curves | None = None
         if folder is not None:
-            self._file = _File(folder / LOG)
-            self.size = min(size, self._file.size)  # the file may have been cut or deleted since
-            self._file.cut(self.size)
             with suppress(ImportError):
                 self._curves = _Curves(folder / "tensorboard", epoch)
 
+    @property
+    def size(self) -> int:
+        """The bytes of all records."""
+        return 0 if self._file is None else self._file.size
+
     def write(self, event: str, **values: Any) -> None:
         """Append a record; the numbers of an epoch go to TensorBoard too."""
-        if self._file is None:
-            return
-        line = (json.dumps({"event": event, **_finite(values)}) + "\n").encode()
-        self._file.write(line)
-        self.size += len(line)
+        if self._file is not None:
+            self._file.write((json.dumps({"event": event, **_finite(values)}) + "\n").encode())
         if self._curves is not None and event == "epoch":
-            self._curves.write(
-                {name: value for name, value in values.items() if isinstance(value, float)}, values["epoch"]
-            )
+            numbers = {name: value for name, value in values.items() if isinstance(value, float)}
+            self._curves.add_points(numbers, values["epoch"])
 
     def sync(self) -> None:
         """Flush all records to disk."""
@@ -48,26 +46,25 @@ class Log:
             self._file.sync()
 
     def close(self) -> None:
-        for file in (self._file, None if self._curves is None else self._curves.file):
-            if file is not None:
-                file.close()
+        for each in (self._file, self._curves):
+            if each is not None:
+                each.close()
 
 
 class _File:
     """A file to append to, without a buffer: what cannot be written is reported once, and not again at the end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, size: int = 0) -> None:
+        """Open a file and cut it to this size, unless it is smaller."""
         self.path = path
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._raw = path.open("ab", buffering=0)
+            make_folder(path.parent)
+            self._raw = open(path, "ab", buffering=0, opener=regular)  # noqa: SIM115 (closed by close())
+        self._raw.truncate(min(size, self.size))
 
     @property
     def size(self) -> int:
         return os.fstat(self._raw.fileno()).st_size
-
-    def cut(self, size: int) -> None:
-        self._raw.truncate(size)
 
     def write(self, content: bytes) -> None:
         left = memoryview(content)
@@ -83,7 +80,7 @@ class _File:
         self._raw.close()
 
 
-class _Curves:
+class _Curves(_File):
     """Numbers as TensorBoard events, written in this thread; TensorBoard's own writer fails in a thread of its own."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
@@ -91,25 +88,23 @@ class _Curves:
 
         name = f"events.out.tfevents.{int(time.time()):010d}.sortal.{os.getpid()}"  # not the host, as TensorBoard does
         numbered = (folder / f"{name}.{number}" for number in count())
-        self.file = _File(next(path for path in numbered if not path.exists()))
-        self._write(Event(file_version=VERSION), 0)
+        super().__init__(next(path for path in numbered if not path.exists()))
+        self._add(Event(file_version=VERSION), 0)
         # Points of earlier files from this epoch on are no longer shown.
-        self._write(Event(session_log=SessionLog(status=SessionLog.START)), epoch)
+        self._add(Event(session_log=SessionLog(status=SessionLog.START)), epoch)
 
-    def write(self, values: dict[str, float], epoch: int) -> None:
+    def add_points(self, values: dict[str, float], epoch: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 
         points = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._write(Event(summary=Summary(value=points)), epoch)
+        self._add(Event(summary=Summary(value=points)), epoch)
 
-    def _write(self, event: Any, epoch: int) -> None:
+    def _add(self, event: Any, epoch: int) -> None:
         from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
         event.wall_time, event.step = time.time(), epoch
-        record = io.BytesIO()
-        RecordWriter(record).write(event.SerializeToString())
-        self.file.write(record.getvalue())
+        RecordWriter(self).write(event.SerializeToString())
 
 
 def _finite(value: Any) -> Any:

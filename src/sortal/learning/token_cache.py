@@ -2,8 +2,6 @@
 
 import math
 import os
-import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -26,8 +23,10 @@ from sortal.learning.frozen import FrozenEncoder, KeptTokens, prefetch, views_at
 from sortal.learning.views import Crops, Keys, Rows
 from sortal.system import cache
 from sortal.system.files import writing
-from sortal.system.mapping import check_whole
+from sortal.system.mapped_arrays import check_whole
 from sortal.system.progress import Runtime
+from sortal.system.regular_files import regular
+from sortal.system.resources import free_disk, free_memory
 from sortal.system.signals import defer_signals
 from sortal.system.text import byte_sizes
 
@@ -38,7 +37,6 @@ PIECE = 256  # crops per batch
 MARGIN = 2**28  # bytes to leave free on the disk
 TOKENS, MARK = "tokens.bf16", "tokens.json"
 TOKEN_FILE = f"The file {TOKENS} in the cache of the run"
-CGROUP = ("memory.max", "memory.current", "memory.stat")  # of the container, in bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,35 +95,11 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else free_memory()
 
 
-def free_memory() -> int:
-    """Return the bytes of memory that are available on this machine and in its container."""
-    return min(_free_in_machine(), _free_in_container())
-
-
-def _free_in_container() -> int:
-    try:
-        limit, used, kinds = (Path("/sys/fs/cgroup", name).read_text(encoding="ascii") for name in CGROUP)
-        of_kind = dict(line.split() for line in kinds.splitlines())
-        cached = int(of_kind["active_file"]) + int(of_kind["inactive_file"])  # reclaimable
-        return max(int(limit) - int(used) + cached, 0)
-    except (OSError, ValueError, KeyError):  # no container, or its limit is "max"
-        return sys.maxsize
-
-
-def _free_in_machine() -> int:
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":") for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2) if hasattr(os, "sysconf") else 2**32
-
-
 def _free_disk(folder: Path) -> int:
     """Return the free disk space plus that of an existing token file, which is resumed or overwritten."""
     file = folder / TOKENS
     held = getattr(file.stat(), "st_blocks", 0) * 512 if file.is_file() else 0
-    return shutil.disk_usage(folder).free + held
+    return free_disk(folder) + held
 
 
 @dataclass(frozen=True)
@@ -225,19 +199,12 @@ class SharedTokens:
             self.folder.rmdir()
 
 
-# By the first block of the tail and the side of the images
-_SHAPES: WeakKeyDictionary[Backbone, dict[tuple[int, int], tuple[int, ...]]] = WeakKeyDictionary()
-
-
 def token_shape(backbone: Backbone) -> tuple[int, ...]:
-    """Return the shape of the tokens of one view, which is computed once."""
+    """Return the shape of the tokens of one view."""
     size = backbone.spec.image_size
-    shapes, key = _SHAPES.setdefault(backbone, {}), (backbone.split, size)
-    if key not in shapes:
-        pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
-        with torch.no_grad():
-            shapes[key] = tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
-    return shapes[key]
+    pixels = torch.zeros((1, size, size, 3), dtype=torch.uint8, device=backbone.device)
+    with torch.no_grad():
+        return tuple(backbone.trunk(backbone.normalise(pixels)).shape[1:])
 
 
 def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[np.int16], int, Callable[[int], None]]:
@@ -246,12 +213,13 @@ def _open_file(folder: Path, shape: tuple[int, ...], key: str) -> tuple[NDArray[
     done = _read_mark(mark, key, shape[0]) if file.is_file() and file.stat().st_size == size else 0
     if not done:
         mark.unlink(missing_ok=True)
-        with writing(file, size), file.open("wb") as empty:
+        with writing(file, size), open(file, "wb", opener=regular) as empty:
             if hasattr(os, "posix_fallocate"):  # so that writing cannot run out of disk space
                 os.posix_fallocate(empty.fileno(), 0, size)
             else:
                 empty.truncate(size)
-    array = np.memmap(file, dtype=np.int16, mode="r+", shape=shape)
+    with open(file, "rb+", opener=regular) as opened:
+        array = np.memmap(opened, dtype=np.int16, mode="r+", shape=shape)
 
     def commit(done: int) -> None:
         array.flush()

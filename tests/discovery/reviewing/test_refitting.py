@@ -15,8 +15,8 @@ from support.runtimes import CPU
 from sortal.discovery.reviewing.advice import LONGEST_WORD, Advice, advise, read_words
 from sortal.discovery.reviewing.refitting import refit
 from sortal.errors import InputError
-from sortal.review.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
-from sortal.review.effects import Review
+from sortal.reviews.actions import Accept, AcceptCategory, Action, Grow, Keep, Merge, Move, Refit, Reject, Split, Undo
+from sortal.reviews.history import Review
 from sortal.runs.run import Run
 from sortal.system.distributed import alone
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from support.reviews import Client, saved_run, serving, session_of, token_of, wait_for
 
-from sortal.review.session import Session
+from sortal.reviews.session import Session
 from sortal.runs.run import DECISIONS, Run
 from sortal.web.app.routes import application
 

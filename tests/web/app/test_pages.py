@@ -11,7 +11,8 @@ import pytest
 from support.browsing import Open, press, says
 from support.reviews import Client, saved_run, serving, session_of
 
-from sortal.review.loading import load_run
+from sortal.images.review_states import ReviewState
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 
@@ -55,7 +56,7 @@ def test_ten_categories_are_settled_by_keyboard_alone(run: Run, client: Client, 
     page.wait_for_function("() => document.body.textContent.includes('Every image is settled')")
     found = load_run(run.folder)
     assert sorted(each.name for each in found.categories) == [f"kind {number}" for number in range(10)]
-    assert (found.assignments.reviewed == "confirmed").all()
+    assert (found.assignments.reviewed == ReviewState.CONFIRMED).all()
 
 
 def test_merge_split_move_rename_undo_restart_and_redo(run: Run, opened: Open, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_merge_split_move_rename_undo_restart_and_redo(run: Run, opened: Open, t
         says(page, "Redid: merged")
     found = load_run(run.folder)
     assert "new 1" not in found.names.values()
-    assert (found.assignments.reviewed == "moved").sum() == 3
+    assert (found.assignments.reviewed == ReviewState.MOVED).sum() == 3
 
 
 def test_an_exact_name_asks_before_merging_and_a_beginning_is_not_taken_for_it(
@@ -163,7 +164,7 @@ def test_one_key_confirms_what_is_in_view_but_the_marked(run: Run, client: Clien
     press(page, "x")
     says(page, "Rejected 1 image from 'new 1'")
     states = load_run(run.folder).assignments.reviewed
-    assert ((states == "confirmed").sum(), (states == "rejected").sum()) == (11, 1)
+    assert ((states == ReviewState.CONFIRMED).sum(), (states == ReviewState.REJECTED).sum()) == (11, 1)
 
 
 def test_tabs_see_each_other_and_a_late_decision_changes_nothing(run: Run, client: Client, opened: Open) -> None:
@@ -212,7 +213,7 @@ def test_a_lasso_on_the_map_chooses_images(run: Run, client: Client, opened: Ope
     press(page, "Enter")
     says(page, f"Put {count} images into the new category 'upper'")
     page.select_option("select", "confidence")
-    assert (load_run(run.folder).assignments.reviewed == "moved").sum() == count
+    assert (load_run(run.folder).assignments.reviewed == ReviewState.MOVED).sum() == count
     press(page, "s")  # what is in the lasso is now in one category
     page.wait_for_selector("#names[open]")
     page.keyboard.type("split")
@@ -251,7 +252,7 @@ def test_an_image_is_looked_at_and_moved(run: Run, client: Client, opened: Open)
     says(page, "Moved 1 image to")
     press(page, "Escape")
     page.wait_for_selector(".cell img")
-    assert (load_run(run.folder).assignments.reviewed == "moved").sum() == 1
+    assert (load_run(run.folder).assignments.reviewed == ReviewState.MOVED).sum() == 1
 
 
 @pytest.mark.parametrize("size", [(1400, 900), (390, 844)])
@@ -282,4 +283,4 @@ def test_twenty_thousand_images_are_few_elements_and_a_range_is_exact(tmp_path: 
         assert page.inner_text(".chosen") == "10,000 of 19,999 chosen"
         press(page, "c")
         says(page, "Confirmed 10,000 images")
-    assert (load_run(run.folder).assignments.reviewed == "confirmed").sum() == 10_000
+    assert (load_run(run.folder).assignments.reviewed == ReviewState.CONFIRMED).sum() == 10_000

@@ -12,7 +12,8 @@ import pytest
 from support.browsing import Open, press, says
 from support.reviews import WORDS, Client, saved_run, serving, session_of
 
-from sortal.review.loading import load_run
+from sortal.images.review_states import ReviewState
+from sortal.reviews.loading import load_run
 from sortal.runs.run import Run
 
 if TYPE_CHECKING:
@@ -75,15 +76,17 @@ def test_a_category_is_grown_by_a_few_pages_and_the_rest_is_accepted_unseen(run:
     assert client.decide(0, do="grow", category=2, answers=answers, shown=shown, wrong=wrong).code == 200
     a = load_run(run.folder).assignments
     own = np.flatnonzero(run.assignments.category_id == 2)
-    confirmed, unseen = (np.flatnonzero(a.reviewed == state).tolist() for state in ("confirmed", "accepted unseen"))
+    confirmed, unseen = (
+        np.flatnonzero(a.reviewed == state).tolist() for state in (ReviewState.CONFIRMED, ReviewState.UNSEEN)
+    )
     assert {*confirmed} == {*shown} - {*wrong}
     assert {*unseen} == {*own.tolist()} - {*shown}
-    assert a.reviewed[wrong[0]] == "rejected"
+    assert a.reviewed[wrong[0]] == ReviewState.REJECTED
     assert a.category_id[wrong[0]] != 2
     assert (a.confidence[unseen] < 1).all()
     assert ("grow", (2,)) not in kinds(client), "what was asked is not asked again"
     assert client.decide(1, do="undo").code == 200
-    assert load_run(run.folder).assignments.reviewed.tolist() == ["no"] * 240
+    assert load_run(run.folder).assignments.reviewed.tolist() == [ReviewState.OPEN] * 240
 
 
 def test_an_audit_is_of_the_sample_that_was_drawn_and_a_bad_one_reopens(run: Run, client: Client) -> None:
@@ -102,8 +105,8 @@ def test_an_audit_is_of_the_sample_that_was_drawn_and_a_bad_one_reopens(run: Run
     assert client.decide(2, do="undo").code == 200
     assert client.decide(3, do="audit", rows=rows, wrong=rows).code == 200
     reviewed = load_run(run.folder).assignments.reviewed
-    assert "accepted unseen" not in reviewed.tolist()
-    assert (reviewed[rows] == "rejected").all()
+    assert ReviewState.UNSEEN not in reviewed.tolist()
+    assert (reviewed[rows] == ReviewState.REJECTED).all()
 
 
 def test_a_split_is_proposed_in_parts_and_by_one_key(tmp_path: Path) -> None:
@@ -153,7 +156,7 @@ def test_a_refit_is_a_proposal_and_one_step(tmp_path: Path) -> None:
         assert client.decide(2, do="refit").code == 200
         found = load_run(run.folder)
         assert (found.assignments.category_id == 3).sum() == 60
-        assert (found.assignments.reviewed == "no").sum() == 237, "it says nothing about single images"
+        assert (found.assignments.reviewed == ReviewState.OPEN).sum() == 237, "it says nothing about single images"
         assert client.decide(3, do="undo").code == 200
         assert (load_run(run.folder).assignments.category_id == 3).sum() == 3
 
@@ -231,7 +234,7 @@ def test_every_question_is_answered_by_keys(tmp_path: Path, opened: Open) -> Non
         page.wait_for_function("() => document.querySelector('.state')?.textContent.startsWith('Nothing is left')")
     a = load_run(run.folder).assignments
     free = a.status != "labelled"
-    assert {*a.reviewed[free].tolist()} == {"confirmed", "accepted unseen"}
+    assert {*a.reviewed[free].tolist()} == {ReviewState.CONFIRMED, ReviewState.UNSEEN}
 
 
 def _asked(page: Page, question: str) -> None:

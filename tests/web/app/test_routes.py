@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from support.reviews import Client, saved_run, serving, session_of
 from support.sample_run import HOSTILE
 
-from sortal.review import journal
-from sortal.review.actions import ACTIONS as ACTIONS_OF_PEOPLE
-from sortal.review.actions import Rename
-from sortal.review.loading import load_run
+from sortal.reviews import journal
+from sortal.reviews.actions import ACTIONS as ACTIONS_OF_PEOPLE
+from sortal.reviews.actions import Rename
+from sortal.reviews.loading import load_run
 from sortal.runs.run import DECISIONS, Run
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def test_what_the_machine_lacks_is_said_to_the_page(
         monkeypatch.setattr(client.session, "queue", lacking)
         answer = client.ask("GET", "/api/queue")
         assert (answer.code, said in answer.json()["message"]) == (503, True)
-        monkeypatch.setattr("sortal.review.journal.open_held", lacking)
+        monkeypatch.setattr("sortal.reviews.journal.open_held", lacking)
         answer = client.decide(0, do="rename", category=4, name="moss")
         assert answer.code in (400, 503)
         assert said in answer.json()["message"]

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING
@@ -39,10 +41,19 @@ def test_only_one_review_of_a_run_at_a_time_and_only_of_a_run(tmp_path: Path, ru
         Server(session_of(run), port=client.server.port)
 
 
+@contextmanager
+def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill a process at the end, which a failed test would wait for."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 def test_the_command_serves_until_ctrl_c(sorted_run: SortedRun, tmp_path: Path) -> None:
     folder = sorted_run.copy(tmp_path / "run").out
     words = [sys.executable, "-m", "sortal", "review", str(folder), "--no-browser"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process, ended(process):
         assert process.stdout is not None
         link = process.stdout.readline()
         assert re.match(r"Review: http://127\.0\.0\.1:\d+/#token=[\w-]{32}\n$", link)

@@ -15,7 +15,7 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 
 from sortal import metrics
-from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, Method, estimate_k, separation
+from sortal.clustering.estimate_k import USUALLY_TRIED, Evaluation, KEstimate, KMethod, estimate_k, separation
 from sortal.clustering.points import Points, full_precision
 from sortal.config import Discovery, Recipe
 from sortal.discovery import results
@@ -29,13 +29,13 @@ from sortal.runs.facts import KChoice, TriedK
 from sortal.system import cache
 from sortal.system.distributed import Processes
 from sortal.system.json_records import read_record
+from sortal.system.mapped_arrays import scratch
 from sortal.system.progress import Runtime
-from sortal.system.scratch import scratch
 
 SMOOTHINGS = 2  # rounds of averaging with neighbours
 
 
-def estimator(recipe: Recipe) -> Method:
+def estimator(recipe: Recipe) -> KMethod:
     """Return the rule that estimates k: features trained with the labels need another than the paper's."""
     return "separation" if recipe.learns and recipe.estimate_on == "learned" else "brent"
 

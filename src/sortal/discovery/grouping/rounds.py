@@ -29,6 +29,7 @@ from sortal.learning.train import train
 from sortal.runs.confidence import Features
 from sortal.runs.facts import TrainingResult
 from sortal.system import cache
+from sortal.system.open_folder import make_folder
 from sortal.system.progress import Runtime
 from sortal.system.text import plural
 
@@ -97,7 +98,7 @@ def learn(
     key = cache.key("tokens", run_key(first, images, store, training))  # other runs may share the cache
     shared = SharedTokens(job.cache / "learn" / key)
     if backbone.has_trunk:
-        shared.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(shared.folder)
     rounds = _Trainings(job, losses, backbone, images, store, features, budget, shared, runtime)
     pretrained = (weights_of(backbone), features(runtime)) if losses.restart and epochs.classifiers else None
     rounds.train(first, epochs.contrast, "Learning by contrast")

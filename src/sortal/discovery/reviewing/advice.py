@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sortal.errors import InputError
 from sortal.images.store.pixel_store import PixelStore
-from sortal.review.actions import Refit
-from sortal.review.effects import Review
+from sortal.reviews.actions import Refit
+from sortal.reviews.history import Review
 from sortal.runs.confidence import Ints
 from sortal.runs.run import Run
 from sortal.system import cache

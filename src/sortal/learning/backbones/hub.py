@@ -33,7 +33,7 @@ def download(name: str, repository: str, file: str = FILE) -> Path:
         with _quiet():
             return Path(hf_hub_download(repository, file))
     except Exception as error:  # networks and their libraries fail in many ways
-        raise _unavailable(name, repository, file, _reason(error)) from None
+        raise _unavailable(name, repository, file, first_line(error.__cause__ or error)) from None
 
 
 def check_reachable(name: str, repository: str, file: str = FILE) -> None:
@@ -60,7 +60,7 @@ def check_reachable(name: str, repository: str, file: str = FILE) -> None:
         reason = f"the hub did not answer within {seconds:g} s, the limit that {ITS_PATIENCE} sets"
         raise _unavailable(name, repository, file, reason)
     for error in problems:
-        raise _unavailable(name, repository, file, _reason(error))
+        raise _unavailable(name, repository, file, first_line(error.__cause__ or error))
 
 
 def _unavailable(name: str, repository: str, file: str, reason: str) -> InputError:
@@ -71,11 +71,9 @@ def _unavailable(name: str, repository: str, file: str, reason: str) -> InputErr
     )
 
 
-def _reason(error: Exception) -> str:
-    """Return the first line of an error, or of its cause if it has one, which says more."""
-    cause = error.__cause__ or error
-    text = str(cause).strip() or type(cause).__name__
-    return text.splitlines()[0].rstrip(".")
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error, without its full stop."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Loading of backbones by name: timm's vision transformers and ResNets, and a small network for tiny images."""
 
 import os
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,6 @@ from sortal.learning.backbones.vit import VisionTransformer
 from sortal.system.json_records import read_record
 from sortal.system.regular_files import read_json
 
-FIELDS = {"sha256", "trained", *(field.name for field in fields(Spec))}  # of the .json of a saved backbone
 TRANSFORMERS = ["deit", "eva", "vision_transformer", "vision_transformer_hybrid"]  # modules of timm
 IMAGE_SIZE, TINY_SIZE, MIN_TINY_SIZE, MAX_SIZE = 224, 16, 8, 8192
 
@@ -119,7 +118,7 @@ def _create_timm(name: str, image_size: int, *, draw: bool) -> Backbone:
             raise InputError(
                 f"Features need a class token, which {name} does not have. Choose another backbone."
             ) from error
-        raise InputError(f"{name} does not support an image_size of {image_size}: {_first_line(error)}.") from error
+        raise InputError(f"{name} does not support an image_size of {image_size}: {hub.first_line(error)}.") from error
     made = cast(Any, net)
     colours: Any = {key: tuple(made.pretrained_cfg[key]) for key in ("mean", "std")}
     shorter = round(image_size * 256 / 224)
@@ -167,67 +166,67 @@ def _download(name: str) -> Path:
     return hub.download(name, cfg.hf_hub_id, cfg.hf_hub_filename or hub.FILE)
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
 def _load_weights(backbone: Backbone, path: Path) -> bool:
     """Load weights; return whether a .json next to them states how images are normalised."""
     files.fill(backbone.net, files.read(path), name=backbone.spec.name, origin=repr(str(path)))
     sha256 = files.sha256(path)
     backbone.source = f"{path.name} (sha256 {sha256})"
-    about = path.with_suffix(".json")
-    saved = _read_json(about) if about.is_file() else None
-    if saved is None or saved["sha256"] != sha256:
+    saved = _read_saved(path.with_suffix(".json"))
+    if saved is None or saved.sha256 != sha256:
         return False
-    backbone.spec = replace(backbone.spec, mean=tuple(saved["mean"]), std=tuple(saved["std"]))
+    backbone.spec = replace(backbone.spec, mean=saved.spec.mean, std=saved.spec.std)
     return True
 
 
 def _load_saved(path: Path, trained: int | None) -> Backbone:
     check_saved(path)
-    about = _read_json(path)
-    if about is None:
+    saved = _read_saved(path)
+    if saved is None:
         raise InputError(f"{str(path)!r} is not the .json of a saved backbone. Check the path.")
-    file = path.with_suffix(".safetensors")
+    file, spec = path.with_suffix(".safetensors"), saved.spec
     check_file(file)
     files.check_header(file)  # before its digest, as a sparse file would take hours
-    if files.sha256(file) != about["sha256"]:
+    if files.sha256(file) != saved.sha256:
         raise InputError(
             f"The weights in {str(file)!r} do not match the digest in {str(path)!r}. Save the backbone again."
         )
-    trained = about["trained"] if trained is None else trained
-    _check_image_size(about["image_size"])
-    if about["name"] != CONVNET:
-        _check_claim(about["name"], about["image_size"], path, file)
-    backbone = load_backbone(about["name"], weights=file, image_size=about["image_size"], trained=trained)
-    backbone.spec = replace(backbone.spec, shorter_side=about["shorter_side"])
+    _check_image_size(spec.image_size)
+    if spec.name != CONVNET:
+        _check_claim(spec, path, file)
+    trained = saved.trained if trained is None else trained
+    backbone = load_backbone(spec.name, weights=file, image_size=spec.image_size, trained=trained)
+    backbone.spec = replace(backbone.spec, shorter_side=spec.shorter_side)
     return backbone
 
 
-def _check_claim(name: str, image_size: int, path: Path, file: Path) -> None:
+def _check_claim(spec: Spec, path: Path, file: Path) -> None:
     """Raise InputError if a network has more weights than its file has bytes, before memory is allocated for them."""
-    _check_name(name)
+    _check_name(spec.name)
     with torch.device("meta"):  # allocates no weights
-        weights = sum(each.numel() for each in _create_timm(name, image_size, draw=False).net.parameters())
+        weights = sum(each.numel() for each in _create_timm(spec.name, spec.image_size, draw=False).net.parameters())
     if weights > (size := file.stat().st_size):
         raise InputError(
-            f"{str(path)!r} names {name} with an image_size of {image_size:,}, which has {weights:,} weights, but "
-            f"{str(file)!r} has only {size:,} bytes. Save the backbone again."
+            f"{str(path)!r} names {spec.name} with an image_size of {spec.image_size:,}, which has {weights:,} weights"
+            f", but {str(file)!r} has only {size:,} bytes. Save the backbone again."
         )
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
-    """Read the .json of a saved backbone; None if the file is something else."""
+@dataclass(frozen=True)
+class SavedBackbone:
+    """What the .json of a saved backbone says about it."""
+
+    spec: Spec
+    trained: int  # blocks
+    sha256: str  # of the weights
+
+
+def _read_saved(path: Path) -> SavedBackbone | None:
+    """Read the .json of a saved backbone; None if there is no such file, or if it is something else."""
     try:
         about = read_json(path)
-        valid = isinstance(about, dict) and about.get("format") == FORMAT and about.keys() >= FIELDS
-        if not valid or str(about["name"]).endswith(".json"):
-            return None
-        spec = read_record(
-            Spec, {**{field.name: about[field.name] for field in fields(Spec)}, "image_size": 1}, path.name
-        )
-        read_record(int, about["trained"], "trained")
-    except (OSError, ValueError, OverflowError):
+        spec = read_record(Spec, {field.name: about[field.name] for field in fields(Spec)})
+        saved = SavedBackbone(spec, read_record(int, about["trained"]), read_record(str, about["sha256"]))
+        valid = about["format"] == FORMAT and not spec.name.endswith(".json")
+    except (OSError, ValueError, OverflowError, LookupError, TypeError):
         return None
-    return about if all(map(isfinite, (*spec.mean, *spec.std))) and min(spec.std) > 0 else None
+    return saved if valid and all(map(isfinite, (*spec.mean, *spec.std))) and min(spec.std) > 0 else None

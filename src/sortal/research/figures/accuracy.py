@@ -32,7 +32,7 @@ def k_curve(run: Run) -> Figure:
     if chart is None:
         raise style.LeftOutError(f"The number of categories was given (k = {run.k.k:,}), so no others were tried.")
     figure = plot(chart)
-    if run.k.method not in ("hidden", "separation"):  # whose score is not an accuracy
+    if run.k.method != "separation":  # whose score is not an accuracy
         figure.axes[0].set_ylabel("accuracy on the labelled images")
         style.percents(figure.axes[0].yaxis)
     return style.freeze_layout(figure)

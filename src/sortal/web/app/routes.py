@@ -19,14 +19,14 @@ from starlette.routing import Route
 
 from sortal.errors import InputError, NoSpaceError
 from sortal.images.originals import STATES, TOLD
+from sortal.images.review_states import STATE_WORDS
 from sortal.images.store.pixel_store import fit
-from sortal.review import growing
-from sortal.review.effects import LONGEST as LONGEST_NAME
-from sortal.review.session import Session, StaleError
-from sortal.review.viewable import LostError
-from sortal.runs.run import REVIEWED
-from sortal.system.held_folders import ReplacedError
-from sortal.system.mapping import check_whole
+from sortal.reviews import growing
+from sortal.reviews.actions import LONGEST_NAME
+from sortal.reviews.session import Session, StaleError
+from sortal.reviews.viewable import LostError
+from sortal.system.mapped_arrays import check_whole
+from sortal.system.open_folder import ReplacedError
 
 LARGEST_BODY = 16 * 2**20  # bytes of a request: a decision about all of a million images is smaller
 MOST_ROWS = 1000  # images that one request describes
@@ -38,7 +38,7 @@ MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html
 
 PART_COUNTS = (2, 3, 4)  # that a category may be split into
 CONSTANTS = {  # that pages need
-    "reviewed_words": list(REVIEWED),
+    "reviewed_words": STATE_WORDS,
     "lost_words": ["", *(f"The file {TOLD[state][0]}" for state in STATES[1:])],
     "answers": {"all": growing.ALL, "most": growing.MOSTLY, "bad": growing.BAD},
     "part_counts": PART_COUNTS,
@@ -190,7 +190,10 @@ class Pictures:
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}  # rows of another run are other images
         if request.headers.get("if-none-match") == etag:
             return Response(status_code=304, headers=headers)
-        content = self.kept.get((row, side)) or self._draw(row, side)
+        try:
+            content = self.kept.get((row, side)) or self._draw(row, side)
+        except InputError as error:  # the pixels have been cut
+            raise HTTPException(503, str(error)) from error
         return Response(content, media_type="image/webp", headers=headers)
 
     def _draw(self, row: int, side: int) -> bytes:
